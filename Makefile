@@ -1,0 +1,38 @@
+# Each target sets up what it needs: a virtual environment in .venv, from the lock file.
+PYTHON ?= python3
+BIN := .venv/bin
+UV_VERSION := 0.13.7
+EXTRAS := dev timm tracking
+
+.PHONY: setup demo test test-all check lock clean
+
+setup: .venv/ready
+
+.venv/ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+	  || { echo "Spurless needs Python 3.11 to 3.13; name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	test -x $(BIN)/uv || { $(PYTHON) -m venv .venv && $(BIN)/pip install --quiet uv==$(UV_VERSION); }
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup
+	$(BIN)/spurless demo
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/pytest
+
+test-all: check
+	$(BIN)/pytest --slow
+
+lock:
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  $(EXTRAS:%=--extra %) pyproject.toml -o requirements.lock --upgrade
+
+clean:
+	rm -rf .venv runs

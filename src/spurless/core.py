@@ -1,0 +1,249 @@
+"""The vocabulary. A method yields Stages and returns a classifier; everything else is in service of that."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from spurless.augment import Augment
+from spurless.settings import Range
+
+if TYPE_CHECKING:
+    from spurless.nets import Net
+
+M = TypeVar("M", bound=nn.Module)
+Labels = Literal["none", "selection", "validation", "training"]
+
+
+class Rows(Protocol):
+    """Inputs too large for memory: decoded when asked for, in the calling thread or ahead of it (feed.py)."""
+
+    shape: tuple[int, ...]  # (n, ...)
+    dtype: torch.dtype
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, idx: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows of a data set: inputs, targets and, where they are known, bias attributes."""
+
+    x: Tensor | Rows  # uint8 images (n, c, h, w), or float vectors (n, d), or Rows that are decoded on demand
+    y: Tensor  # (n,) int64
+    a: Tensor | None = None  # (n, k) int64: one column for each bias attribute
+    names: Sequence[str] | None = None  # where each row came from: a path or an id
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, idx: Tensor) -> Tensor:
+        return self.x[idx]
+
+    def subset(self, idx: Tensor) -> Split:
+        """The rows `idx` as a split of their own."""
+        names = [self.names[i] for i in idx.tolist()] if self.names is not None else None
+        return Split(self.x[idx], self.y[idx], None if self.a is None else self.a[idx], names)
+
+    def blinded(self) -> Split:
+        """Without bias attributes, and without names, because names often spell the attribute out."""
+        return replace(self, a=None, names=None)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A named data set: its splits, what its labels mean, and how its inputs become a batch."""
+
+    name: str
+    train: Split
+    val: Split | None = None
+    test: Split | None = None
+    classes: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()  # one name for each column of a
+    values: tuple[tuple[str, ...], ...] = ()  # for each attribute, the names of its values
+    # For each attribute a (classes, values) table of the pairs that the shortcut predicts. Empty: taken from the
+    # training counts, a pair being aligned when the value is commoner in the class than overall.
+    aligned: tuple[Tensor, ...] = ()
+    mean: tuple[float, ...] = ()  # of each channel, of inputs scaled to 0..1; empty: inputs are not standardised
+    std: tuple[float, ...] = ()
+    augment: Augment = Augment()
+    net: str = "mlp"  # the network used when none is named
+    recipe: Recipe = field(default_factory=lambda: Recipe())
+    settings: dict[str, Any] = field(default_factory=dict)  # what it was loaded with
+    notes: tuple[str, ...] = ()  # what every result on this data must say, such as a stand-in for missing files
+
+    def __post_init__(self) -> None:
+        y, a = self.train.y, self.train.a
+        if not self.classes:
+            object.__setattr__(self, "classes", tuple(str(c) for c in range(int(y.max()) + 1)))
+        if a is None:
+            return
+        if not self.attributes:
+            object.__setattr__(self, "attributes", tuple(f"a{k}" for k in range(a.shape[1])))
+        if not self.values:
+            top = torch.stack([s.a.amax(0) for s in self.splits.values() if s.a is not None]).amax(0)
+            object.__setattr__(self, "values", tuple(tuple(str(v) for v in range(m + 1)) for m in top.tolist()))
+        if not self.aligned:
+            tables = [overrepresented(y, a[:, k], len(self.classes), len(v)) for k, v in enumerate(self.values)]
+            object.__setattr__(self, "aligned", tuple(tables))
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: split for name, split in named.items() if split is not None}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return tuple(self.train.x.shape[1:])
+
+    def is_aligned(self, split: Split) -> Tensor | None:
+        """(n, k): whether each attribute of each row agrees with its label; None without attributes."""
+        if split.a is None:
+            return None
+        return torch.stack([table[split.y, split.a[:, k]] for k, table in enumerate(self.aligned)], dim=1)
+
+    def blinded(self, labels: Labels) -> Bundle:
+        """What a method may see: never the test split, and no bias attribute beyond what it declares."""
+        see_val, see_train = labels in ("validation", "training"), labels == "training"
+        val = self.val if self.val is None or see_val else self.val.blinded()
+        train = self.train if see_train else self.train.blinded()
+        return replace(self, train=train, val=val, test=None)
+
+
+def overrepresented(y: Tensor, a: Tensor, classes: int, values: int) -> Tensor:
+    """(classes, values): which attribute values are commoner in a class than overall.
+
+    >>> overrepresented(torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 1, 1, 1, 0]), 2, 2).tolist()
+    [[True, False], [False, True]]
+    """
+    count = torch.bincount(y * values + a, minlength=classes * values).view(classes, values).double()
+    expected = count.sum(1, keepdim=True) * count.sum(0, keepdim=True) / count.sum()
+    return count > expected
+
+
+class Batch(NamedTuple):
+    """What a loss sees."""
+
+    x: Tensor  # augmented and standardised, on the device
+    y: Tensor
+    a: Tensor | None  # None unless the method declares that it uses training bias labels
+    idx: Tensor  # which training rows these are
+    t: Tensor  # progress through the stage, 0 to 1
+
+
+Loss = Callable[[Batch], Tensor]
+
+
+@dataclass
+class Stage:
+    """A stretch of training. What the optimiser holds is trained, all else is frozen.
+
+    Several losses with as many optimisers are applied in turn to each batch, each seeing the update before it.
+    """
+
+    name: str
+    loss: Loss | Sequence[Loss]
+    optimizer: Optimizer | Sequence[Optimizer]
+    model: nn.Module  # validated after each epoch
+    epochs: float | None = None  # how long; neither given: the recipe's length
+    iterations: int | None = None
+    weights: Tensor | None = None  # (n,) or (len(rows),): draw with these odds, with replacement. None: shuffle
+    rows: Tensor | None = None  # train on these rows of the training split, repeats allowed. None: on all
+    select: bool = False  # whether the recipe's selection rule picks this stage's weights; False: the last ones
+    span: tuple[float, float] = (0.0, 1.0)  # the part of the schedule that this stage is, when a method splits one up
+    frozen: Sequence[nn.Module] = ()  # networks that stay in evaluation mode in this stage
+
+    @property
+    def updates(self) -> list[tuple[Loss, Optimizer]]:
+        losses = [self.loss] if callable(self.loss) else list(self.loss)
+        optimizers = [self.optimizer] if isinstance(self.optimizer, Optimizer) else list(self.optimizer)
+        return list(zip(losses, optimizers, strict=True))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train: the same for every stage unless the method says otherwise."""
+
+    optimizer: Annotated[Literal["sgd", "adam", "adamw"], "the optimiser"] = "adam"
+    lr: Annotated[float, "learning rate at the start (after warm-up)", Range(0)] = 1e-3
+    momentum: Annotated[float, "momentum (SGD)", Range(0, 1)] = 0.9
+    nesterov: Annotated[bool, "Nesterov momentum (SGD)"] = False
+    weight_decay: Annotated[float, "weight decay", Range(0)] = 0.0
+    betas: Annotated[tuple[float, ...], "the two running-mean factors (Adam, AdamW)", Range(0, 1)] = (0.9, 0.999)
+    eps: Annotated[float, "added to the denominator (Adam, AdamW)", Range(0)] = 1e-8
+    schedule: Annotated[Literal["constant", "step", "cosine", "linear"], "how the learning rate falls"] = "constant"
+    step_every: Annotated[float, "epochs between two falls (schedule step)", Range(0)] = 40
+    gamma: Annotated[float, "factor of each fall (schedule step)", Range(0, 1)] = 0.1
+    warmup: Annotated[float, "epochs over which the learning rate rises to its start value", Range(0)] = 0
+    batch_size: Annotated[int, "samples a step", Range(1)] = 128
+    epochs: Annotated[float, "length of a stage, in passes over the training rows", Range(0)] = 10
+    iterations: Annotated[int, "length of a stage in steps; 0: as many epochs as given", Range(0)] = 0
+    until_accuracy: Annotated[
+        float, "end a stage when this training accuracy (percent) is reached; 0: never", Range(0, 100)
+    ] = 0
+    drop_last: Annotated[bool, "leave out the last, smaller batch of an epoch"] = False
+    augment: Annotated[str, "data: the data set's own augmentation; none; or a preset (see spurless.augment)"] = "data"
+    clip_norm: Annotated[float, "largest gradient norm; 0: no limit", Range(0)] = 0.0
+    selection: Annotated[
+        Literal["last", "val_accuracy", "val_loss", "val_worst_group"], "which weights of the last stage are kept"
+    ] = "last"
+    eval_every: Annotated[float, "epochs between two looks at the validation split; 0: only where needed", Range(0)] = 1
+    eval_batch_size: Annotated[int, "rows a forward pass when evaluating", Range(1)] = 1024
+    precision: Annotated[Literal["fp32", "tf32", "bf16"], "arithmetic of the forward pass"] = "fp32"
+    channels_last: Annotated[bool, "memory layout of images; faster for convolutions"] = True
+    compile: Annotated[bool, "compile the loss with torch.compile (pays on a GPU in long runs)"] = False
+    cuda_graph: Annotated[bool, "on a GPU, replay the whole step as one CUDA graph"] = True
+    deterministic: Annotated[bool, "on a GPU, only deterministic kernels (slower)"] = False
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A way to train a classifier. Its fields are its hyperparameters; the paper's values are the defaults."""
+
+    # What it may know of the bias attributes: nothing; nothing, but its published protocol picks the weights by
+    # validation groups; those of the validation split; those of the training split too.
+    bias_labels: ClassVar[Labels] = "none"
+
+    @abstractmethod
+    def stages(self, run: Run) -> Generator[Stage, None, nn.Module]:
+        """Yield each stretch of training, and return the classifier."""
+
+
+class Run(ABC):
+    """All that a method may ask for. The engine makes it; nothing in it leads to a hidden label."""
+
+    data: Bundle  # blinded: see Bundle.blinded
+    seed: int
+    recipe: Recipe
+    device: torch.device
+
+    @abstractmethod
+    def net(self, classes: int | None = None, head_in: int | None = None) -> Net:
+        """A fresh network of the run's kind, on the device, initialised from the run's seed."""
+
+    @abstractmethod
+    def optimizer(self, *held: nn.Module | Iterable[nn.Parameter], **changes: Any) -> Optimizer:
+        """The recipe's optimiser over these modules or parameters; `changes` override fields of the recipe."""
+
+    @abstractmethod
+    def outputs(self, net: nn.Module, split: Split | None = None, features: bool = False) -> Tensor:
+        """Logits (or features) of every row, in evaluation mode, without augmentation; default: the training rows."""
+
+    @abstractmethod
+    def keep(self, module: M) -> M:
+        """Make a module with state of the method's own part of every checkpoint, on the device."""
+
+    @abstractmethod
+    def generator(self, name: str) -> torch.Generator:
+        """Random numbers of the method's own, on the CPU: the same for the same seed and name."""
+
+    @abstractmethod
+    def mined(self, conflicting: Tensor, name: str = "mined") -> None:
+        """Tell which training rows (n,) were taken for bias-conflicting; the result scores it against the truth."""

@@ -1,0 +1,32 @@
+"""Mistakes that a user can mend: the command line prints the message, no traceback, and exits with 2."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """What is wrong, where, and what to do, in one or two sentences."""
+
+
+class Diverged(Exception):
+    """Training produced a loss or a weight that is not finite. Carries what was known at that moment."""
+
+    def __init__(self, stage: str, step: int, lr: float, last_loss: float | None, what: str):
+        self.stage, self.step, self.lr, self.last_loss, self.what = stage, step, lr, last_loss, what
+        before = "from the first step on" if last_loss is None else f"the last finite loss was {last_loss:.4g}"
+        super().__init__(
+            f"{what} is not finite in stage '{stage}', step {step}, at learning rate {lr:.3g}; {before}. "
+            "Try a smaller recipe.lr, or recipe.clip_norm=1."
+        )
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """The error for a wrong name, with the nearest right one.
+
+    >>> print(unknown("method", "pdg", ["erm", "pgd"]))
+    There is no method 'pdg'; did you mean 'pgd'? The methods are: erm, pgd.
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"; did you mean '{near[0]}'?" if near else "."
+    return UserError(f"There is no {kind} '{name}'{hint} The {kind}s are: {', '.join(names)}.")

@@ -1,0 +1,45 @@
+"""Where data lies, and how files are written so that a kill leaves the old file or the new one, never half of one."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """Where decoded images and built data sets are kept: SPURLESS_CACHE, else the user's cache folder."""
+    if given := os.environ.get("SPURLESS_CACHE"):
+        return Path(given).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spurless"
+
+
+def data_root(given: str | Path | None = None) -> Path:
+    """Where data sets are looked for: the given folder, else SPURLESS_DATA, else `data` in the cache folder."""
+    chosen = given or os.environ.get("SPURLESS_DATA")
+    return Path(chosen).expanduser() if chosen else cache_dir() / "data"
+
+
+@contextmanager
+def atomic(path: str | Path) -> Iterator[Path]:
+    """A temporary file beside `path` that takes its name when the block ends well, and vanishes otherwise.
+
+    >>> with atomic("/tmp/spurless-doctest.txt") as part:
+    ...     _ = part.write_text("whole")
+    >>> Path("/tmp/spurless-doctest.txt").read_text()
+    'whole'
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    part = Path(name)
+    try:
+        yield part
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())
+        part.chmod(0o644)
+        os.replace(part, path)
+    finally:
+        with suppress(FileNotFoundError):
+            part.unlink()
