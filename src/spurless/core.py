@@ -158,7 +158,9 @@ class Stage:
     rows: Tensor | None = None  # train on these rows of the training split, repeats allowed. None: on all
     select: bool = False  # whether the recipe's selection rule picks this stage's weights; False: the last ones
     span: tuple[float, float] = (0.0, 1.0)  # the part of the schedule that this stage is, when a method splits one up
-    frozen: Sequence[nn.Module] = ()  # networks that stay in evaluation mode in this stage
+    # A network is in training mode (dropout on, BatchNorm by the batch) when the optimiser holds any of its
+    # parameters; these are in training mode all the same.
+    in_training_mode: Sequence[nn.Module] = ()
 
     @property
     def updates(self) -> list[tuple[Loss, Optimizer]]:
@@ -212,8 +214,12 @@ class Method(ABC):
     bias_labels: ClassVar[Labels] = "none"
 
     @abstractmethod
-    def stages(self, run: Run) -> Generator[Stage, None, nn.Module]:
+    def stages(self, run: Run) -> Generator[Stage, None, Net]:
         """Yield each stretch of training, and return the classifier."""
+
+    def classifier(self, make: Callable[..., Net]) -> Net:
+        """The shape of what `stages` returns, from `make` = Run.net, so that saved weights find their place again."""
+        return make()
 
 
 class Run(ABC):
@@ -225,8 +231,8 @@ class Run(ABC):
     device: torch.device
 
     @abstractmethod
-    def net(self, classes: int | None = None, head_in: int | None = None) -> Net:
-        """A fresh network of the run's kind, on the device, initialised from the run's seed."""
+    def net(self) -> Net:
+        """A fresh network of the run's kind, on the device; each call is initialised anew from the run's seed."""
 
     @abstractmethod
     def optimizer(self, *held: nn.Module | Iterable[nn.Parameter], **changes: Any) -> Optimizer:

@@ -128,12 +128,12 @@ def _coerce(kind: Any, value: Any, span: Range) -> Any:
         if isinstance(value, str):
             return value
         raise ValueError
-    if isinstance(value, str):
-        value = from_text(value)
     if origin is Literal:
         if value in args:
             return value
         raise ValueError
+    if isinstance(value, str):
+        value = from_text(value)
     if origin in (Union, types.UnionType):
         for option in args:
             try:

@@ -11,4 +11,6 @@ class Entry(NamedTuple):
 
 METHODS: dict[str, Entry] = {
     "erm": Entry("erm:ERM", "plain training, the baseline", "none"),
+    "pgd": Entry("pgd:PGD", "resample by the gradient norm of a biased network", "none"),
+    "lff": Entry("lff:LfF", "weight samples by how a biased network fails beside a debiased one", "none"),
 }

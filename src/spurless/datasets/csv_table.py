@@ -1,0 +1,544 @@
+"""`csv:FILE`: a table of the user's own.
+
+Input     every column that is not the label, the split or ignored: numbers standardised, all else one-hot.
+Label     the column named by data.label.
+Bias      the columns named by data.attribute, any number of them; a numeric one with more than ten different values is
+          cut into bands of equal count.
+Splits    a column that says train, val or test (or 0, 1, 2), else a seeded split, stratified by class and attribute.
+Files     comma, semicolon, tab or pipe separated text with a header, plain or gzipped, or Parquet (needs pyarrow).
+Choices   What cannot be read without guessing is reported with its line and its remedy, all of it in one go. What is
+          left out or filled in is in the notes of the data set. The bias attribute stays among the inputs unless
+          data.drop_attribute=true.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import io
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+
+from spurless.core import Bundle
+from spurless.datasets import tables
+from spurless.errors import UserError
+from spurless.paths import data_root
+from spurless.settings import Range
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+LABEL_NAMES = ("y", "label", "target", "class")
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training", "0"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "1"), "val"),
+    **dict.fromkeys(("test", "testing", "2"), "test"),
+}
+MISSING_MARKS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+BANDED_ABOVE = 10  # different values of a numeric attribute
+
+
+def load(
+    path: str | Path,
+    root: Path | None = None,
+    *,
+    label: Annotated[str | None, "the column to predict; none: the one called y, label, target or class"] = None,
+    attribute: Annotated[tuple[str, ...], "the column or columns that hold a bias attribute"] = (),
+    split: Annotated[str | None, "the column that says train, val or test; none: `split`, else it is drawn"] = None,
+    fractions: Annotated[tuple[float, ...], "shares of train, val, test, where drawn", Range(0, 1)] = (0.6, 0.2, 0.2),
+    ignore: Annotated[tuple[str, ...], "columns that are not given to the model"] = (),
+    categorical: Annotated[tuple[str, ...], "columns of numbers that are codes, not quantities"] = (),
+    drop_attribute: Annotated[bool, "take the bias attributes out of the inputs"] = False,
+    bands: Annotated[int, "bands that a numeric attribute of many values is cut into", Range(2, 100)] = 4,
+    max_categories: Annotated[int, "values of a column that get an input of their own", Range(1)] = 100,
+    missing: Annotated[tuple[str, ...], "texts that stand for a missing value"] = MISSING_MARKS,
+    delimiter: Annotated[Literal["auto", "comma", "semicolon", "tab", "pipe"], "what separates columns"] = "auto",
+    decimal: Annotated[Literal["point", "comma"], "how numbers are written"] = "point",
+    encoding: Annotated[str, "character encoding of the file"] = "utf-8",
+    spellings: Annotated[
+        Literal["error", "merge", "keep"], "labels or attribute values that differ only by spaces or letter case"
+    ] = "error",
+    duplicates: Annotated[
+        Literal["error", "keep", "drop"], "equal rows in two splits; drop: keep only the one in test, or in val"
+    ] = "error",
+    skip_broken: Annotated[bool, "leave out rows that cannot be read or have no label"] = False,
+    seed: Annotated[int, "of the split, where it is drawn", Range(0)] = 0,
+) -> Bundle:
+    """The table in the file, or one error that lists everything that is wrong with it."""
+    settings = {k: v for k, v in locals().items() if k not in ("path", "root")}
+    import pandas as pd
+
+    tables.check_fractions(fractions)
+    file = locate(path, root)
+    found = Findings(file.name, skip_broken)
+    raw, lines = read(file, delimiter, encoding, found)
+    columns = list(raw.columns)
+    label = label or _usual("label", LABEL_NAMES, columns, found) or ""
+    split = split or _usual("split", ("split",), columns, found)
+    roles = {"label": [label], "attribute": attribute, "split": [split] if split else [], "ignore": ignore}
+    _check_names(columns, {**roles, "categorical": categorical}, found)
+    raw, lines = _labelled(raw, lines, label, missing, found)
+
+    cells = {c: raw[c].str.strip() for c in columns}
+    gaps = {c: cells[c].isin(missing).to_numpy() for c in columns}
+    named = {c: _named(raw[c], gaps[c], lines, spellings, found) for c in [label, *attribute]}
+    _check_classes(named[label], label, found)
+    typed = {
+        c: _typed(cells[c], gaps[c], lines, c in categorical, decimal, found)
+        for c in columns
+        if c not in (label, split) and (c not in ignore or c in attribute)
+    }
+    inputs = _inputs([c for c in typed if c not in ignore], typed, columns, lines, found)
+    for c in inputs:
+        if _gives_away(typed[c], named[label]):
+            found.say(f"column '{c}' alone gives the label of every row; if it is the label itself, data.ignore it")
+
+    fields = [tables.Field(label, named[label], (label,))]
+    fields += [_attribute(a, named[a], typed[a], bands, found) for a in attribute]
+    if split:
+        part = _given_split(raw[split], lines, named[label], found)
+    else:
+        part = tables.stratified(np.stack([tables.codes(f.values)[0] for f in fields], axis=1), fractions, seed)
+        found.say(f"split drawn with seed {seed}, stratified by class" + (" and attribute" if attribute else ""))
+    rows = pd.DataFrame({c: typed[c] for c in inputs}).assign(**{f"named {c}": v for c, v in named.items()})
+    keep = _apart(rows, part, lines, duplicates if split or duplicates == "drop" else "note", found)
+    found.report()
+
+    return tables.to_bundle(
+        pd.DataFrame({c: typed[c] for c in inputs})[keep],
+        fields[0].rows(keep),
+        [f.rows(keep) for f in fields[1:]],
+        part[keep],
+        name=f"csv:{file.name}",
+        drop_attribute=drop_attribute,
+        categorical=categorical,
+        max_categories=max_categories,
+        rows=[f"line {n}" for n in lines[keep].tolist()],
+        notes=found.notes,
+        settings=settings,
+    )
+
+
+class Findings:
+    """What is wrong with a file, gathered so that it is reported in one go, and what a result on it must say."""
+
+    def __init__(self, name: str, skip_broken: bool = False):
+        self.name, self.skip_broken = name, skip_broken
+        self.problems: list[tuple[int, str]] = []  # line, message
+        self.notes: list[str] = []
+
+    def say(self, note: str) -> None:
+        self.notes.append(note)
+
+    def wrong(self, what: str, remedy: str, lines: Iterable[int] = ()) -> None:
+        at = sorted(int(n) for n in lines)
+        self.problems.append((at[0] if at else 0, f"{in_words(at)}: {what}; {remedy}." if at else f"{what}; {remedy}."))
+
+    def broken(self, what: str, remedy: str, lines: Iterable[int]) -> None:
+        """Rows that cannot be used: left out when that was asked for, else a problem."""
+        lines = list(lines)
+        if not lines:
+            return
+        if self.skip_broken:
+            self.say(f"left out {len(lines):,} row{'s' * (len(lines) > 1)}, {what}: {in_words(lines)}")
+        else:
+            self.wrong(what, f"{remedy}, or leave such rows out with data.skip_broken=true", lines)
+
+    def report(self) -> None:
+        """Raise what was found, if anything was."""
+        if self.problems:
+            count = "1 thing" if len(self.problems) == 1 else f"{len(self.problems)} things"
+            listed = [f"  {message}" for _, message in sorted(self.problems, key=lambda p: p[0])]
+            raise UserError("\n".join([f"{self.name}: {count} to mend.", *listed]))
+
+
+def in_words(lines: Sequence[int], most: int = 10) -> str:
+    """Line numbers for a message.
+
+    >>> in_words([7]), in_words([3, 9]), in_words(list(range(2, 30)), most=3)
+    ('line 7', 'lines 3, 9', 'lines 2, 3, 4 and 25 more')
+    """
+    shown = ", ".join(str(int(n)) for n in lines[:most])
+    more = f" and {len(lines) - most} more" if len(lines) > most else ""
+    return f"line{'s' * (len(lines) > 1)} {shown}{more}"
+
+
+# Reading
+
+
+def locate(path: str | Path, root: Path | None) -> Path:
+    """The file as named, or under the data root."""
+    named = Path(path).expanduser()
+    for file in (named, data_root(root) / named):
+        if file.is_file():
+            return file
+    raise UserError(f"There is no file '{named}', neither here nor in the data root {data_root(root)}.")
+
+
+def read(file: Path, delimiter: str, encoding: str, found: Findings) -> tuple[DataFrame, np.ndarray]:
+    """All cells as text, and the line that each row starts on (1 is the header)."""
+    import pandas as pd
+
+    data = file.read_bytes()
+    if data[:4] == b"PAR1":
+        return _from_parquet(data, found)
+    header, rows, lines = _from_text(_decoded(data, encoding, found), delimiter, found)
+    if not rows:
+        found.wrong("there are no rows below the header", "add some")
+        found.report()
+    return pd.DataFrame(rows, columns=header, dtype=object), np.array(lines, dtype=np.int64)
+
+
+def _from_parquet(data: bytes, found: Findings) -> tuple[DataFrame, np.ndarray]:
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(io.BytesIO(data))
+    except ImportError:
+        raise UserError(
+            f"{found.name} is a Parquet file, which needs pyarrow: pip install pyarrow, or save it as CSV."
+        ) from None
+    except Exception as error:  # each engine has exceptions of its own
+        raise UserError(f"{found.name} is not a whole Parquet file ({error}); write it again.") from None
+    texts = frame.astype(object).where(frame.notna(), "").astype(str).astype(object)
+    texts.columns = [str(c) for c in frame.columns]
+    return texts.reset_index(drop=True), np.arange(len(frame)) + 2
+
+
+def _decoded(data: bytes, encoding: str, found: Findings) -> str:
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(f"{found.name} is not a whole gzip file ({error}); copy it again.") from None
+    try:
+        return data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+    except LookupError:
+        raise UserError(f"data.encoding = '{encoding}' is no known encoding; try utf-8, latin-1 or utf-16.") from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{found.name}, line {line}: the text is not {encoding}. Save the file as UTF-8, or name its encoding, "
+            "such as data.encoding=latin-1."
+        ) from None
+
+
+def _from_text(text: str, delimiter: str, found: Findings) -> tuple[list[str], list[list[str]], list[int]]:
+    if not text.strip():
+        raise UserError(f"{found.name} is empty; it needs a header with column names, and rows.")
+    mark = _delimiter(text) if delimiter == "auto" else DELIMITERS[delimiter]
+    first = next(line for line in text.splitlines() if line.strip())
+    # "a, b, c": the space belongs to the separator. Elsewhere a leading space is part of the cell, and may be a slip.
+    spaced = mark in first and first.count(mark) == first.count(f"{mark} ")
+    header: list[str] = []
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    uneven: dict[int, list[int]] = defaultdict(list)  # by number of fields
+    unreadable: list[int] = []
+    for line, row in _records(list(io.StringIO(text, newline="")), mark, spaced):
+        if row is None:
+            unreadable.append(line)
+        elif not header:
+            header = [cell.strip() for cell in row]
+        elif len(row) != len(header):
+            uneven[len(row)].append(line)
+        else:
+            rows.append(row)
+            lines.append(line)
+
+    for count, at in uneven.items():
+        fields = f"{count} field{'s' * (count > 1)} where the header has {len(header)}"
+        found.broken(fields, "mend the row, and put quotes round a cell that holds the separator", at)
+    found.broken("a quotation mark that does not close", "close it, or double it inside a cell", unreadable)
+    for name, times in Counter(header).items():
+        if times > 1:
+            found.wrong(f"{times} columns are called '{name}'", "give each a name of its own", [1])
+    if all(_number(cell) is not None for cell in header):
+        found.wrong("the first line holds numbers, not column names", "put a line with names above it", [1])
+    if any(times > 1 for times in Counter(header).values()):
+        found.report()
+    return header, rows, lines
+
+
+def _records(physical: list[str], mark: str, spaced: bool) -> Iterator[tuple[int, list[str] | None]]:
+    """Line number and cells of each record that is not blank; None for cells that cannot be read.
+
+    A quotation mark that does not close swallows the lines below it, so after a bad record reading goes on with the
+    very next line: one slip is then one report, and the rows below it are not lost.
+    """
+    at, width = 0, 0
+    while at < len(physical):
+        reader = csv.reader(
+            (physical[i] for i in range(at, len(physical))), delimiter=mark, skipinitialspace=spaced, strict=True
+        )
+        start = at
+        while True:
+            line = start + reader.line_num
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error:
+                row = None
+            if row is not None and not any(row):
+                continue
+            width = width or len(row or [])
+            swallowed = start + reader.line_num > line + 1
+            if row is not None and swallowed and len(row) != width:
+                row = None
+            yield line + 1, row
+            if row is None:
+                at = line + 1
+                break
+
+
+def _delimiter(text: str) -> str:
+    """The separator for which most of the first lines have as many fields as the header.
+
+    >>> _delimiter("a;b\\n1,5;2\\n3,1;4\\n"), _delimiter("a,b\\n1,2\\n")
+    (';', ',')
+    """
+    sample = [line for line in text[:100_000].splitlines() if line.strip()][:50]
+
+    def agreement(mark: str) -> tuple[int, int]:
+        widths = [len(row) for row in csv.reader(sample, delimiter=mark) if row]
+        return (sum(w == widths[0] for w in widths), widths[0]) if widths[0] > 1 else (0, 0)
+
+    return max(DELIMITERS.values(), key=agreement)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
+# What each column is
+
+
+def _usual(role: str, usual: Sequence[str], columns: Sequence[str], found: Findings) -> str | None:
+    """The column that has a usual name for this role; said in a note, because nobody asked for it."""
+    here = [c for c in columns if c.lower() in usual]
+    if len(here) == 1:
+        found.say(f"column '{here[0]}' taken as the {role}")
+        return here[0]
+    if role == "label":
+        remedy = f"say data.label=NAME with one of: {', '.join(columns)}"
+        found.wrong(f"the label is not known: no single column is called {', '.join(usual)}", remedy)
+    return None
+
+
+def _check_names(columns: list[str], roles: dict[str, Sequence[str]], found: Findings) -> None:
+    """Unknown and clashing names end the reading here: nothing beyond can be checked without them."""
+    for role, names in roles.items():
+        for name in names:
+            if name and name not in columns:
+                folded = {c.casefold(): c for c in columns}
+                near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+                hint = f"did you mean '{folded[near[0]]}'? " if near else ""
+                found.wrong(
+                    f"there is no column '{name}' (data.{role})", f"{hint}the columns are: {', '.join(columns)}"
+                )
+    special = [n for role in ("label", "split", "attribute") for n in roles[role] if n]
+    for name, times in Counter(special).items():
+        if times > 1:
+            found.wrong(f"column '{name}' has two roles", "name different ones for label, attribute and split")
+    if not roles["label"][0] or any(n not in columns for names in roles.values() for n in names if n):
+        found.report()
+    if len(set(special)) < len(special):
+        found.report()
+
+
+def _labelled(
+    raw: DataFrame, lines: np.ndarray, label: str, missing: Sequence[str], found: Findings
+) -> tuple[DataFrame, np.ndarray]:
+    cells = raw[label].str.strip()
+    without = cells.isin(missing).to_numpy()
+    for mark in sorted(set(cells[without])):
+        shown = f" ('{mark}')" if mark else ""
+        remedy = "fill it in, or take it out of data.missing if it is a class" if mark else "fill it in"
+        found.broken(f"no label{shown} in column '{label}'", remedy, lines[(cells == mark).to_numpy()])
+    if without.all():
+        found.wrong(f"column '{label}' is empty", "name another one with data.label")
+        found.report()
+    return raw[~without].reset_index(drop=True), lines[~without]
+
+
+def _named(column: Series, gap: np.ndarray, lines: np.ndarray, spellings: str, found: Findings) -> np.ndarray:
+    """(n,) of names, None where missing. Names that differ only by spaces or case are one mistake or one wish."""
+    texts = column.to_numpy(dtype=object, copy=True)
+    texts[gap] = None
+    if spellings == "keep":
+        return texts
+    counts = Counter(t for t in texts if t is not None)
+    alike: dict[str, list[str]] = defaultdict(list)
+    for text, _ in counts.most_common():
+        alike[" ".join(text.split()).casefold()].append(text)
+    mended: dict[str | None, str] = {}
+    for group in alike.values():
+        main = " ".join(group[0].split())
+        for text in group:
+            if text == main:
+                continue
+            mended[text] = main
+            if spellings == "error":
+                spaces = " ".join(text.split()) == main
+                how = f"has stray spaces, for '{main}'" if spaces else f"is '{main}' in another spelling"
+                found.wrong(
+                    f"'{text}' in column '{column.name}' {how}",
+                    "write it alike everywhere, or say data.spellings=merge (keep: they are different)",
+                    lines[texts == text],
+                )
+    if mended and spellings == "merge":
+        changed = sum(counts[t] for t in mended if t is not None)
+        found.say(f"{changed:,} values of '{column.name}' respelt: " + ", ".join(f"'{t}'" for t in mended))
+    return np.array([mended.get(t, t) for t in texts], dtype=object)
+
+
+def _check_classes(names: np.ndarray, label: str, found: Findings) -> None:
+    kinds = set(names)
+    if len(kinds) < 2:
+        found.wrong(f"column '{label}' holds only '{next(iter(kinds))}'", "a label needs two classes or more")
+    numbers = [_number(k) for k in kinds]
+    quantity = None not in numbers and any(v is not None and v != int(v) for v in numbers)
+    if len(kinds) > 20 and (quantity or len(kinds) > len(names) / 2):
+        found.wrong(
+            f"column '{label}' holds {len(kinds):,} different values in {len(names):,} rows: not a class",
+            "name another column with data.label, or put its values into bands first",
+        )
+
+
+def _typed(texts: Series, gap: np.ndarray, lines: np.ndarray, as_codes: bool, decimal: str, found: Findings) -> Series:
+    """Numbers as float64, all else as text, missing cells as NaN or None."""
+    import pandas as pd
+
+    known = texts.where(~gap, None)
+    if as_codes:
+        return known
+    pointed = known.str.replace(",", ".", regex=False)
+    numbers = pd.to_numeric(pointed if decimal == "comma" else known, errors="coerce").astype(np.float64)
+    fits = np.isfinite(numbers.to_numpy())
+    if fits.sum() == (~gap).sum():
+        return numbers
+    if fits.sum() < 0.9 * (~gap).sum():
+        if decimal == "point" and np.isfinite(pd.to_numeric(pointed[~gap], errors="coerce")).all():
+            found.wrong(
+                f"column '{texts.name}' holds numbers with a decimal comma",
+                f"say data.decimal=comma, or data.categorical=['{texts.name}'] if they are codes",
+            )
+        return known
+    odd = ~fits & ~gap
+    shown = ", ".join(f"'{t}'" for t in dict.fromkeys(texts[odd][:3]))
+    found.wrong(
+        f"{shown} in column '{texts.name}', whose other values are numbers",
+        f"mend it, add it to data.missing, or say data.categorical=['{texts.name}']",
+        lines[odd],
+    )
+    return known
+
+
+def _inputs(
+    names: list[str], typed: dict[str, Series], columns: list[str], lines: np.ndarray, found: Findings
+) -> list[str]:
+    """The columns that the model sees. A row number is not one: in a sorted file it gives the label away."""
+    kept = []
+    for name in names:
+        if _counts_rows(typed[name], lines, sure=name == ""):
+            found.say(f"left out, it only counts the rows: {name or 'the column without a name'}")
+        elif name == "":
+            found.wrong(f"column {columns.index('') + 1} has no name", "give it one in the header")
+        else:
+            kept.append(name)
+    if not kept:
+        found.wrong("no column is left to learn from", "check data.ignore")
+    return kept
+
+
+def _counts_rows(column: Series, lines: np.ndarray, sure: bool) -> bool:
+    if column.dtype.kind != "f" or len(column) < 2 or not (sure or len(column) >= 20):
+        return False
+    steps = np.diff(column.to_numpy())
+    return column[0] in (0, 1) and bool((steps == 1).all() or (steps == np.diff(lines)).all())
+
+
+def _gives_away(column: Series, labels: np.ndarray) -> bool:
+    """Whether each value of a column goes with one label only, and has rows enough for that to mean something."""
+    import pandas as pd
+
+    values = pd.Series(labels).groupby(column.to_numpy(), dropna=False)
+    return values.ngroups <= len(labels) / 5 and values.nunique().max() == 1
+
+
+def _attribute(name: str, names: np.ndarray, column: Series, bands: int, found: Findings) -> tables.Field:
+    if column.dtype.kind != "f" or column.nunique() <= BANDED_ABOVE:
+        return tables.Field(name, names, (name,))
+    edges = np.unique(np.nanquantile(column, np.linspace(0, 1, bands + 1)[1:-1]))
+    values, order = tables.bands(column, [float(e) for e in edges])
+    found.say(f"bias attribute '{name}' in bands: {', '.join(order)}")
+    return tables.Field(name, values, (name,), order)
+
+
+# Splits
+
+
+def _given_split(column: Series, lines: np.ndarray, labels: np.ndarray, found: Findings) -> np.ndarray:
+    """(n,) of train, val, test. A class that is never trained on cannot be scored."""
+    part = np.array([SPLIT_NAMES.get(t.strip().lower()) for t in column], dtype=object)
+    unknown = np.array([p is None for p in part])
+    if unknown.any():
+        shown = ", ".join(f"'{t}'" for t in dict.fromkeys(column[unknown][:5]))
+        found.wrong(f"{shown} in column '{column.name}' is no split", "write train, val or test", lines[unknown])
+    if not (part == "train").any():
+        found.wrong(f"column '{column.name}' gives no row to train", "mark rows with train")
+        return part
+    trained = set(labels[part == "train"])
+    for name in tables.codes(labels)[1]:
+        if name not in trained:
+            where = sorted({str(p) for p in part[labels == name] if p})
+            found.wrong(
+                f"class '{name}' stands in {' and '.join(where)} but not in train",
+                "move some of its rows to train, or take it out",
+                lines[labels == name],
+            )
+    return part
+
+
+def _apart(rows: DataFrame, part: np.ndarray, lines: np.ndarray, rule: str, found: Findings) -> np.ndarray:
+    """(n,) bool: the rows to keep. Rows alike in every column that is used must not stand in two splits unnoticed."""
+    import pandas as pd
+
+    keep = np.ones(len(rows), bool)
+    filled = pd.DataFrame({c: v if v.dtype.kind == "f" else v.fillna(tables.MISSING) for c, v in rows.items()})
+    same = pd.util.hash_pandas_object(filled, index=False).to_numpy()
+    rank = np.array([tables.SPLITS.index(p) if p else 0 for p in part])
+    places = pd.Series(rank).groupby(same)
+    last = places.transform("max").to_numpy()
+    repeated = rank < last  # a later split holds the same row
+    if not repeated.any() or rule == "keep":
+        return keep
+    if rule == "drop":
+        found.say(f"{repeated.sum():,} rows left out because a later split holds the same one")
+        return ~repeated
+    if rule == "note":
+        held = (rank > places.transform("min")).sum()
+        found.say(f"{held:,} val or test rows are equal to a row of an earlier split in all columns")
+        return keep
+    pairs = []
+    for i in np.flatnonzero(repeated)[:5]:
+        j = np.flatnonzero((same == same[i]) & (rank == last[i]))[0]
+        pairs.append(f"line {lines[i]} ({part[i]}) = line {lines[j]} ({part[j]})")
+    more = f" and {repeated.sum() - 5:,} more" if repeated.sum() > 5 else ""
+    found.wrong(
+        f"equal rows in two splits: {', '.join(pairs)}{more}",
+        "take them out of one, or say data.duplicates=drop, or keep if they are different cases",
+    )
+    return keep

@@ -1,0 +1,295 @@
+"""fit(): train a classifier by a method on a data set, and say how good it is."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import signal
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spurless.core import Bundle, Method, Recipe
+from spurless.errors import Diverged, UserError
+from spurless.feed import Inputs
+from spurless.folder import MODEL, RunFolder, load_tensors, save_tensors
+from spurless.loop import EngineRun, Loop
+from spurless.methods import METHODS
+from spurless.metrics.mining import mining_scores
+from spurless.nets import Net, build
+from spurless.progress import Bar, Watcher, complain
+from spurless.registry import load_data, make_method, make_recipe, name_of
+from spurless.result import Result, versions
+from spurless.scoring import fingerprint, outputs, score
+from spurless.seeds import derive
+
+NetSpec = str | Mapping[str, Any] | nn.Module | Callable[[], nn.Module]
+
+
+def fit(
+    method: Method | str | Mapping[str, Any],
+    data: Bundle | str | Mapping[str, Any],
+    net: NetSpec | None = None,
+    recipe: Recipe | str | Mapping[str, Any] | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    device: str | torch.device | None = None,
+    root: str | Path | None = None,
+    progress: bool | Watcher | None = None,
+    checkpoint_seconds: float = 60,
+) -> Result:
+    """Train, select, score, and save where `out` is given.
+
+    Names, {"name": ..., setting: value} tables and objects are all accepted. In a folder with an unfinished run the
+    run goes on; in a finished one its result is returned; in one made with other settings, it refuses.
+    A run that diverges comes back with the status "diverged", no scores, and the reason in `error`.
+    """
+    method = make_method(method)
+    data = load_data(data, root=root)
+    spec: NetSpec = data.net if net is None else net
+    recipe = make_recipe(recipe, data)
+    place = pick_device(device)
+    used = permit(method, data, recipe)
+    settings = describe_run(method, data, spec, recipe, seed)
+    folder = None if out is None else RunFolder(out)
+    if folder:
+        folder.claim(settings)
+        if folder.result():
+            return load_run(folder.path, net=spec, device=place)
+    make = network_maker(spec, data.shape, len(data.classes), seed, example_of(data))
+    run = EngineRun(data.blinded(method.bias_labels), recipe, seed, place, make)
+    loop = Loop(method, data, run, folder, checkpoint_seconds, complain)
+    result = Result(
+        method=name_of(method),
+        data=data.name,
+        net=settings["net"]["name"],
+        seed=seed,
+        status="done",
+        selection=recipe.selection,
+        labels_used=used,
+        settings=settings,
+        versions=versions(place),
+        folder=str(out) if out is not None else None,
+        notes=list(data.notes),
+    )
+    watch: Watcher = progress if callable(progress) else Bar(name_of(method), shown=progress)
+    with arithmetic(recipe, place), interruptible(loop), watch:
+        try:
+            for place_reached in loop:
+                watch(place_reached)
+            result.classifier = loop.net
+            add_scores(result, loop, data)
+        except Diverged as error:
+            result.status, result.error = "diverged", str(error)
+    result.seconds, result.history = round(loop.spent, 3), loop.history
+    if folder:
+        if result.classifier is not None:
+            save_tensors(folder.path / MODEL, result.classifier.state_dict(), model_facts(data, settings))
+        folder.write_result(result.row())
+    return result
+
+
+def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
+    """Score the classifier on the test split (the validation split where there is none), and mining against truth."""
+    assert loop.net is not None
+    name = "test" if data.test is not None else "val" if data.val is not None else "train"
+    split = data.splits[name]
+    result.scores = score(data, split, loop.run.outputs(loop.net, split))
+    result.scored_on, result.n = name, len(split)
+    truth = data.is_aligned(data.train)
+    if truth is not None:
+        conflicting = ~truth.all(1).numpy()
+        result.mining = {k: mining_scores(rows.numpy(), conflicting) for k, rows in loop.run.findings.items()}
+
+
+def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
+    """Which bias labels this run uses; refuse what the method may not see or the data does not have."""
+    need = method.bias_labels if method.bias_labels != "selection" else "none"
+    if recipe.selection == "val_worst_group":
+        if method.bias_labels == "none":
+            raise UserError(
+                f"recipe.selection = val_worst_group needs bias labels, which {name_of(method)} may not see; "
+                "use last, val_accuracy or val_loss."
+            )
+        need = "training" if need == "training" else "validation"
+    if recipe.selection != "last" and data.val is None:
+        raise UserError(f"recipe.selection = {recipe.selection} needs a validation split, which {data.name} lacks.")
+    split = {"training": data.train, "validation": data.val}.get(need)
+    if need != "none" and (split is None or split.a is None):
+        free = ", ".join(name for name, entry in METHODS.items() if entry.labels in ("none", "selection"))
+        raise UserError(f"{name_of(method)} needs bias labels and {data.name} has none; these do not: {free}.")
+    return need
+
+
+def describe_run(method: Method, data: Bundle, net: NetSpec, recipe: Recipe, seed: int) -> dict[str, Any]:
+    """All that decides the outcome, as it is saved and compared when a run is resumed."""
+    from spurless import __version__
+
+    return {
+        "seed": seed,
+        "spurless": __version__.rsplit(".", 1)[0],
+        "method": {"name": name_of(method)} | {f.name: getattr(method, f.name) for f in dataclasses.fields(method)},
+        "data": {"name": data.name} | data.settings | {"fingerprint": fingerprint(data)},
+        "net": describe_net(net),
+        "recipe": dataclasses.asdict(recipe),
+    }
+
+
+def describe_net(net: NetSpec) -> dict[str, Any]:
+    if isinstance(net, str):
+        return {"name": net}
+    if isinstance(net, Mapping):
+        return dict(net)
+    if not isinstance(net, nn.Module):
+        return {"name": getattr(net, "__name__", "custom"), "own": True}
+    digest = hashlib.sha256()
+    for name, tensor in net.state_dict().items():
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return {"name": type(net).__name__, "own": True, "weights": digest.hexdigest()[:16]}
+
+
+def model_facts(data: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What someone needs to know to use the weights: kept inside the file."""
+    known = {"shape": data.shape, "classes": data.classes, "mean": data.mean, "std": data.std}
+    return {"net": settings["net"], "method": settings["method"], "data": data.name} | known
+
+
+def load_run(path: str | Path, net: NetSpec | None = None, device: str | torch.device | None = None) -> Result:
+    """A finished run from its folder, with its classifier. A network of the user's own must be passed again."""
+    folder = RunFolder(path)
+    saved = folder.result()
+    if saved is None:
+        raise UserError(f"{path} holds no finished run (no result.json); train it first, or give a weights file.")
+    result = Result.from_row(saved | {"folder": str(path)})
+    if result.status == "done":
+        result.classifier = load_classifier(folder.path / MODEL, net, device)
+    return result
+
+
+def load_classifier(weights: str | Path, net: NetSpec | None = None, device: str | torch.device | None = None) -> Net:
+    """The classifier in a model.safetensors. The file says which network it is; pretrained weights are not fetched."""
+    tensors, facts = load_tensors(Path(weights))
+    if not facts:
+        raise UserError(
+            f"{weights} does not say which network it holds; load it into your module and call spurless.evaluate."
+        )
+    spec = facts["net"] if net is None else net
+    if isinstance(spec, Mapping):
+        if spec.get("own"):
+            raise UserError(f"{weights} holds a network of your own, {spec['name']}: pass it as net=... from Python.")
+        spec = {k: v for k, v in spec.items() if k not in ("pretrained", "weights")}
+    make = network_maker(spec, tuple(facts["shape"]), len(facts["classes"]), seed=0)
+    made = make_method(facts["method"]).classifier(lambda: make(0)) if facts["method"]["name"] in METHODS else make(0)
+    try:
+        made.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise UserError(f"{weights} does not fit the network {describe_net(spec)['name']}: {reason}") from None
+    return made.to(pick_device(device)).eval()
+
+
+def evaluate(
+    net: nn.Module,
+    data: Bundle | str | Mapping[str, Any],
+    split: str = "test",
+    device: str | torch.device | None = None,
+    root: str | Path | None = None,
+) -> dict[str, Any]:
+    """The scores of any network that takes the data's inputs, by group, in percent."""
+    data = load_data(data, root=root)
+    if split not in data.splits:
+        raise UserError(f"{data.name} has no split '{split}'; it has {', '.join(data.splits)}.")
+    place = pick_device(device)
+    recipe = Recipe(channels_last=False)
+    net = net.to(place)
+    rows = data.splits[split]
+    return score(data, rows, outputs(net, rows, Inputs(data, recipe, place), recipe, place))
+
+
+def network_maker(
+    spec: NetSpec, shape: tuple[int, ...], classes: int, seed: int, example: Tensor | None = None
+) -> Callable[[int], Net]:
+    """How a run makes its networks: from a name, from a factory, or as copies of the user's own module."""
+
+    def make(count: int) -> Net:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(seed, "net", count))
+            if isinstance(spec, Net):
+                return copy.deepcopy(spec)
+            if isinstance(spec, (str, Mapping)):
+                return build(spec, shape, classes)
+            module = spec if isinstance(spec, nn.Module) else spec()
+            return module if isinstance(module, Net) else Net.wrap(module, example=example)
+
+    return make
+
+
+def example_of(data: Bundle) -> Tensor:
+    """Two inputs as a network sees them, to try a user's module on."""
+    return Inputs(data, Recipe(channels_last=False), torch.device("cpu"))(data.train[torch.arange(2)])
+
+
+@contextmanager
+def interruptible(loop: Loop) -> Generator[None, None, None]:
+    """The first Ctrl-C ends the loop after its step, with a checkpoint; a second one ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def on_interrupt(*_: Any) -> None:
+        loop.stop = True
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def arithmetic(recipe: Recipe, device: torch.device) -> Generator[None, None, None]:
+    """The recipe's switches that torch holds globally, put back afterwards; and random numbers of the run's own."""
+    was = (
+        torch.backends.cudnn.benchmark,
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+    )
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        try:
+            torch.backends.cudnn.benchmark = on_gpu and not recipe.deterministic
+            if on_gpu and recipe.deterministic:
+                torch.use_deterministic_algorithms(True)
+            if recipe.precision == "tf32":
+                torch.set_float32_matmul_precision("high")
+            if on_gpu:
+                with torch.cuda.stream(torch.cuda.Stream(device)):  # a graph cannot be captured on the default one
+                    yield
+                torch.cuda.synchronize(device)
+            else:
+                yield
+        finally:
+            torch.backends.cudnn.benchmark = was[0]
+            torch.use_deterministic_algorithms(was[1])
+            torch.set_float32_matmul_precision(was[2])
+
+
+def pick_device(given: str | torch.device | None) -> torch.device:
+    """The given device, else a GPU if there is one."""
+    if given is None:
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(given)
+    except RuntimeError:
+        raise UserError(f"There is no device '{given}'; use cpu, cuda or cuda:1.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"--device {given}: no CUDA device is available here; use --device cpu.")
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device

@@ -1,0 +1,142 @@
+"""From rows to batches: where the rows lie, how they become network inputs, and in which order they come."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+from spurless.augment import Augment, augment, preset
+from spurless.core import Bundle, Recipe, Split
+
+RESIDENT_SHARE = 0.5  # of the free device memory that inputs may take before they are sent batch by batch
+
+
+class Inputs:
+    """How rows become network inputs: scaled to 0..1, augmented when training, standardised."""
+
+    def __init__(self, data: Bundle, recipe: Recipe, device: torch.device):
+        self.how: Augment = data.augment if recipe.augment == "data" else preset(recipe.augment)
+        self.is_image = len(data.shape) == 3
+        self.channels_last = recipe.channels_last and self.is_image
+        view = (1, -1, 1, 1) if self.is_image else (1, -1)
+        self.mean = torch.tensor(data.mean, device=device).view(view) if data.mean else None
+        self.std = torch.tensor(data.std, device=device).view(view) if data.std else None
+
+    def __call__(self, rows: Tensor, training: bool = False) -> Tensor:
+        x = rows.float()
+        if rows.dtype == torch.uint8:
+            x = x.mul_(1 / 255)
+        if self.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        if training and self.is_image:
+            x = augment(x, self.how)
+        if self.mean is not None and self.std is not None:
+            x = (x - self.mean) / self.std
+        return x
+
+
+class Resident:
+    """Rows that lie on the device: a batch is a gather, which a CUDA graph can hold."""
+
+    def __init__(self, x: Tensor, channels_last: bool, device: torch.device):
+        # Stored as (n, h, w, c), a gathered batch is channels_last without another copy.
+        self.swap = channels_last and x.dim() == 4 and device.type == "cuda"
+        self.x = (x.permute(0, 2, 3, 1).contiguous() if self.swap else x).to(device)
+
+    def rows(self, idx: Tensor) -> Tensor:
+        rows = self.x[idx]
+        return rows.permute(0, 3, 1, 2) if self.swap else rows
+
+    def start(self, order: Tensor, size: int) -> None:
+        """Nothing to fetch."""
+
+    def advance(self, size: int) -> None:
+        """Nothing to fetch."""
+
+
+class Streamed:
+    """Rows that are decoded on demand or do not fit on the device: a thread fetches a few batches ahead."""
+
+    AHEAD = 4
+
+    def __init__(self, split: Split, device: torch.device):
+        self.split, self.device = split, device
+        self.buffers: dict[int, Tensor] = {}  # one fixed address for each batch size, for the CUDA graph
+        self.batches: Iterator[Tensor] = iter(())
+
+    def rows(self, idx: Tensor) -> Tensor:
+        return self.buffers[len(idx)]
+
+    def start(self, order: Tensor, size: int) -> None:
+        """Begin fetching the batches of this order."""
+        self.batches = fetch_ahead(self.split, order, size, self.AHEAD, pin=self.device.type == "cuda")
+
+    def advance(self, size: int) -> None:
+        """Put the next batch where `rows` finds it."""
+        rows = next(self.batches)
+        if size not in self.buffers:
+            self.buffers[size] = torch.empty_like(rows, device=self.device)
+        self.buffers[size].copy_(rows, non_blocking=True)
+
+
+def place(split: Split, recipe: Recipe, device: torch.device) -> Resident | Streamed:
+    """The rows on the device if they fit there, else streamed to it."""
+    if isinstance(split.x, Tensor):
+        if device.type != "cuda":
+            return Resident(split.x, recipe.channels_last, device)
+        free, _ = torch.cuda.mem_get_info(device)
+        if split.x.nbytes < RESIDENT_SHARE * free:
+            return Resident(split.x, recipe.channels_last, device)
+    return Streamed(split, device)
+
+
+def fetch_ahead(split: Split, order: Tensor, size: int, ahead: int, pin: bool = False) -> Iterator[Tensor]:
+    """The rows of each batch of `order`, in turn, fetched by a thread that keeps `ahead` batches ready."""
+    ready: queue.Queue[Tensor | BaseException | None] = queue.Queue(maxsize=ahead)
+    wanted = threading.Event()
+    wanted.set()
+
+    def put(item: Tensor | BaseException | None) -> None:
+        while wanted.is_set():
+            with suppress(queue.Full):
+                ready.put(item, timeout=0.1)
+                return
+
+    def work() -> None:
+        try:
+            for idx in order.split(size):
+                if not wanted.is_set():
+                    return
+                rows = split[idx]
+                put(rows.pin_memory() if pin else rows)
+            put(None)
+        except BaseException as error:  # handed over: the training thread must see it, not a silent end
+            put(error)
+
+    threading.Thread(target=work, daemon=True, name="spurless-fetch").start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        wanted.clear()
+
+
+def epoch_order(n: int, weights: Tensor | None, rows: Tensor | None, generator: torch.Generator) -> Tensor:
+    """The rows of one epoch in order: shuffled, or drawn with replacement by weight (inverse of the distribution).
+
+    >>> epoch_order(3, torch.tensor([0.0, 1.0, 0.0]), None, torch.Generator()).tolist()
+    [1, 1, 1]
+    """
+    n = n if rows is None else len(rows)
+    if weights is None:
+        order = torch.randperm(n, generator=generator)
+    else:
+        cumulative = weights.double().cpu().cumsum(0)
+        draws = torch.rand(n, generator=generator, dtype=torch.float64) * cumulative[-1]
+        order = torch.searchsorted(cumulative, draws, right=True).clamp_(max=n - 1)
+    return order if rows is None else rows.cpu()[order]

@@ -1,0 +1,208 @@
+"""A run as a folder: settings.toml, history.jsonl, checkpoints, model.safetensors, result.json.
+
+Every file is written beside its name and renamed; a line of the history that a kill tore apart is dropped when the
+run goes on. Nothing here is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from spurless.errors import UserError
+from spurless.paths import atomic
+
+SETTINGS, HISTORY, MODEL, RESULT = "settings.toml", "history.jsonl", "model.safetensors", "result.json"
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    def claim(self, settings: Mapping[str, Any]) -> None:
+        """Take the folder for a run with these settings; refuse if it holds something else."""
+        held = self.path / SETTINGS
+        if held.exists():
+            saved = read_toml(held)
+            differences = difference(saved, from_toml(to_toml(settings)))
+            if differences:
+                shown = "; ".join(differences[:4]) + ("; ..." if len(differences) > 4 else "")
+                raise UserError(
+                    f"{self.path} holds a run with other settings ({shown}). "
+                    "Name another --out folder, or remove this one."
+                )
+            return
+        if self.path.exists() and any(self.path.iterdir()):
+            raise UserError(f"{self.path} is not empty and holds no run. Name another --out folder.")
+        with atomic(held) as part:
+            part.write_text(to_toml(settings))
+
+    def result(self) -> dict[str, Any] | None:
+        """What a finished run says, or None."""
+        path = self.path / RESULT
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        with atomic(self.path / RESULT) as part:
+            part.write_text(json.dumps(finite(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+    # History
+
+    def history(self) -> list[dict[str, Any]]:
+        """The epochs recorded so far; a torn last line is left out."""
+        path = self.path / HISTORY
+        rows = []
+        for line in path.read_text().splitlines() if path.exists() else []:
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return rows
+
+    def rewrite_history(self, rows: list[dict[str, Any]]) -> None:
+        with atomic(self.path / HISTORY) as part:
+            part.write_text("".join(_line(row) for row in rows))
+
+    def append_history(self, row: dict[str, Any]) -> None:
+        with open(self.path / HISTORY, "a") as file:
+            file.write(_line(row))
+
+    # Checkpoints: a finished stage, or the place reached inside one.
+
+    def stage_file(self, index: int, done: bool) -> Path:
+        return self.path / f"stage-{index:03d}{'' if done else '-part'}.safetensors"
+
+    def save(self, index: int, done: bool, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        save_tensors(self.stage_file(index, done), tensors, facts)
+        if done:
+            self.stage_file(index, done=False).unlink(missing_ok=True)
+
+    def load(self, index: int) -> tuple[dict[str, Tensor], dict[str, Any], bool] | None:
+        """The checkpoint of a stage: its tensors, its facts, and whether the stage was finished."""
+        for done in (True, False):
+            path = self.stage_file(index, done)
+            if path.exists():
+                tensors, facts = load_tensors(path)
+                return tensors, facts, done
+        return None
+
+    def drop_checkpoints(self) -> None:
+        """Remove what only a resume would need, once the result is written."""
+        for path in self.path.glob("stage-*-part.safetensors"):
+            path.unlink()
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write tensors and JSON-able facts as one safetensors file."""
+    from safetensors.torch import save_file
+
+    with atomic(path) as part:
+        # Its own memory for each: safetensors refuses shared, strided and channels_last tensors.
+        whole = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+        save_file(whole, part, metadata={"spurless": json.dumps(facts)})
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote, or any safetensors file (then without facts)."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {}).get("spurless", "{}"))
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} cannot be read as safetensors ({error}).") from None
+
+
+# TOML: Python reads it but does not write it; what settings hold is simple enough for a few lines.
+
+
+def to_toml(settings: Mapping[str, Any]) -> str:
+    """Nested settings as TOML; None is left out, which is how TOML says it.
+
+    >>> print(to_toml({"seed": 1, "recipe": {"lr": 0.1, "note": None, "betas": (0.9, 0.99)}}), end="")
+    seed = 1
+    <BLANKLINE>
+    [recipe]
+    lr = 0.1
+    betas = [0.9, 0.99]
+    """
+    plain = [f"{_key(k)} = {_value(v)}" for k, v in settings.items() if v is not None and not isinstance(v, Mapping)]
+    lines = plain
+    for name, table in settings.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{_key(name)}]"]
+            lines += [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None]
+    return "\n".join(lines) + "\n"
+
+
+def from_toml(text: str) -> dict[str, Any]:
+    return tomllib.loads(text)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A TOML file, or a UserError that says where it is wrong."""
+    try:
+        return from_toml(Path(path).read_text())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}.") from None
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """What differs between two settings, as 'name: old, now new'.
+
+    >>> difference({"recipe": {"lr": 0.1}}, {"recipe": {"lr": 0.2}})
+    ['recipe.lr: 0.1 there, 0.2 now']
+    """
+    found = []
+    for key in dict.fromkeys([*old, *new]):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) or isinstance(b, Mapping):
+            found += difference(a or {}, b or {}, f"{prefix}{key}.")
+        elif a != b:
+            found.append(f"{prefix}{key}: {a!r} there, {b!r} now")
+    return found
+
+
+def finite(value: Any) -> Any:
+    """The same structure with numbers that are not finite as None, because JSON has none."""
+    if isinstance(value, Mapping):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return os.fspath(value) if isinstance(value, Path) else value
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(finite(row), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _key(key: str) -> str:
+    return (
+        key
+        if key.replace("_", "").replace("-", "").isalnum() and key.isascii()
+        else json.dumps(key, ensure_ascii=False)
+    )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_value(v) for v in value) + "]"
+    return json.dumps(value, ensure_ascii=False)

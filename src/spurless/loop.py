@@ -1,0 +1,343 @@
+"""The only training loop of the project. It drives a method's generator, stage by stage."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from spurless.core import Bundle, M, Method, Recipe, Run, Split, Stage
+from spurless.errors import Diverged, UserError
+from spurless.feed import Inputs, epoch_order, place
+from spurless.folder import RunFolder
+from spurless.nets import Net
+from spurless.optim import make_optimizer
+from spurless.scoring import Judged, outputs, score
+from spurless.seeds import derive
+from spurless.state import restore, snapshot
+from spurless.step import Steps, schedule
+
+POLL = 200  # steps between two looks at whether the loss is still finite: each look waits for the device
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with one line that says how to go on."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is: what the loop yields after every step, and with a row after every epoch."""
+
+    stage: str
+    step: int
+    total: int
+    row: dict[str, Any] | None = None  # the finished epoch, as it stands in the history
+
+
+class EngineRun(Run):
+    """What a method holds. It knows the blinded data only."""
+
+    def __init__(self, data: Bundle, recipe: Recipe, seed: int, device: torch.device, make: Callable[[int], Net]):
+        self.data, self.recipe, self.seed, self.device = data, recipe, seed, device
+        self.modules: list[nn.Module] = []  # everything a checkpoint must hold
+        self.findings: dict[str, Tensor] = {}
+        self.inputs = Inputs(data, recipe, device)
+        self._make = make
+        self._nets = 0
+
+    def net(self) -> Net:
+        net = self._make(self._nets)
+        self._nets += 1
+        return self.keep(net)
+
+    def keep(self, module: M) -> M:
+        if self.recipe.channels_last and len(self.data.shape) == 3:
+            module.to(self.device).to(memory_format=torch.channels_last)
+        else:
+            module.to(self.device)
+        self.modules.append(module)
+        return module
+
+    def optimizer(self, *held: nn.Module | Iterable[nn.Parameter], **changes: Any) -> Optimizer:
+        params: list[nn.Parameter] = []
+        for item in held:
+            params += item.parameters() if isinstance(item, nn.Module) else item
+        return make_optimizer([p for p in params if p.requires_grad], self.recipe, self.device, **changes)
+
+    def outputs(self, net: nn.Module, split: Split | None = None, features: bool = False) -> Tensor:
+        return outputs(net, split or self.data.train, self.inputs, self.recipe, self.device, features)
+
+    def generator(self, name: str) -> torch.Generator:
+        return torch.Generator().manual_seed(derive(self.seed, "method", name))
+
+    def mined(self, conflicting: Tensor, name: str = "mined") -> None:
+        self.findings[name] = conflicting.detach().bool().cpu()
+
+
+class Loop:
+    """One run: the method's generator, and the stages it yields."""
+
+    def __init__(
+        self,
+        method: Method,
+        data: Bundle,
+        run: EngineRun,
+        folder: RunFolder | None,
+        checkpoint_seconds: float,
+        say: Callable[[str], None],
+    ):
+        self.method, self.data, self.run, self.folder, self.say = method, data, run, folder, say
+        self.recipe, self.device = run.recipe, run.device
+        self.checkpoint_seconds = checkpoint_seconds
+        self.rows = place(data.train, self.recipe, self.device)
+        self.history: list[dict[str, Any]] = folder.history() if folder else []
+        self.stop = False  # set from outside to end at the next step, with a checkpoint
+        self.spent = 0.0  # seconds of training, over all sessions
+        self.net: Net | None = None
+
+    def __iter__(self) -> Iterator[Progress]:
+        """Drive the generator. A finished stage is loaded instead of trained; an unfinished one goes on."""
+        generator = self.method.stages(self.run)
+        index = 0
+        try:
+            stage = next(generator)
+            while True:
+                yield from self._stage(index, stage)
+                index += 1
+                stage = next(generator)
+        except StopIteration as end:
+            self.net = end.value
+        if not isinstance(self.net, Net):
+            raise UserError(f"{type(self.method).__name__}.stages must return a Net; it returned {type(self.net)}.")
+
+    def _stage(self, index: int, stage: Stage) -> Iterator[Progress]:
+        self._check(stage)
+        optimizers = [opt for _, opt in stage.updates]
+        saved = self.folder.load(index) if self.folder else None
+        if saved and saved[2]:
+            tensors, facts, _ = saved
+            restore(tensors, self.run.modules, optimizers)
+            self.spent = facts["seconds"]
+            return
+        trainer = StageLoop(self, index, stage)
+        if saved:
+            tensors, facts, _ = saved
+            trainer.resume(tensors, facts)
+        self._forget_after(index, trainer.epoch)
+        yield from trainer
+        if self.folder:
+            self.folder.save(index, True, snapshot(self.run.modules, optimizers), {"seconds": self.spent})
+
+    def _forget_after(self, index: int, epoch: int) -> None:
+        """Drop history that lies after the place from which the run goes on: it will be made again."""
+        kept = [r for r in self.history if (r["stage_index"], r["epoch"]) <= (index, epoch)]
+        if self.folder and (len(kept) != len(self.history) or not kept):
+            self.folder.rewrite_history(kept)
+        self.history = kept
+
+    def _check(self, stage: Stage) -> None:
+        known = {id(p) for module in self.run.modules for p in module.parameters()}
+        for _, opt in stage.updates:
+            if any(id(p) not in known for group in opt.param_groups for p in group["params"]):
+                raise UserError(
+                    f"Stage '{stage.name}' trains parameters that no checkpoint would hold: "
+                    "pass their module through run.keep(...) in the method."
+                )
+        n = len(self.data.train) if stage.rows is None else len(stage.rows)
+        if n == 0:
+            raise UserError(f"Stage '{stage.name}' has no rows to train on.")
+        w = stage.weights
+        if w is not None and (
+            w.shape != (n,) or not bool(torch.isfinite(w).all()) or bool((w < 0).any()) or w.sum() <= 0
+        ):
+            raise UserError(
+                f"The sampling weights of stage '{stage.name}' must be {n} finite numbers, none negative, not all zero."
+            )
+
+    def train_accuracy(self, net: nn.Module) -> float:
+        train = self.run.data.train
+        logits = self.run.outputs(net)
+        return Judged(logits, train.y.to(self.device)).accuracy
+
+
+class StageLoop:
+    """The epochs and steps of one stage."""
+
+    def __init__(self, loop: Loop, index: int, stage: Stage):
+        self.loop, self.index, self.stage, self.run, self.recipe = loop, index, stage, loop.run, loop.recipe
+        self.n = len(loop.data.train) if stage.rows is None else len(stage.rows)
+        self.sizes = batch_sizes(self.n, self.recipe)
+        self.total = stage_length(stage, self.recipe, len(self.sizes))
+        self.step = 0  # done in this stage
+        self.epoch = 0  # finished in this stage
+        self.best: tuple[float, dict[str, Tensor]] | None = None
+        self.ended_early = False
+        self.started = self.saved_at = time.monotonic()
+        self.spent_before = loop.spent
+        show = loop.method.bias_labels == "training"
+        self.steps = Steps(stage, loop.data, loop.rows, self.run.inputs, self.recipe, loop.device, show, loop.say)
+        factor = schedule(self.recipe, len(self.sizes), self.total, stage.span)
+        self.steps.plan(factor, stage.span, sum(self.sizes))
+        torch.manual_seed(derive(self.run.seed, "stage", index))
+
+    def __iter__(self) -> Iterator[Progress]:
+        self._set_modes()
+        while self.step < self.total and not self.ended_early:
+            at = self.step % len(self.sizes)  # above 0 when the run goes on inside an epoch
+            self.steps.start_epoch(self._order(), sum(self.sizes[:at]), self.sizes[0])
+            for size in self.sizes[at : at + self.total - self.step]:
+                self.steps.run(size)
+                self.step += 1
+                if self.step % POLL == 0:
+                    self._stop_if_diverged()
+                if self.loop.stop:
+                    self._save_part()
+                    raise Interrupted(self._how_to_go_on())
+                if self._checkpoint_due():
+                    self._save_part()
+                yield Progress(self.stage.name, self.step, self.total)
+            row = self._end_epoch()
+            yield Progress(self.stage.name, self.step, self.total, row)
+        self._take_best()
+
+    def _order(self) -> Tensor:
+        """The epoch's rows: a function of seed, stage and epoch alone, so that a resumed epoch has the same ones."""
+        epoch = self.step // len(self.sizes)
+        generator = torch.Generator().manual_seed(derive(self.run.seed, "order", self.index, epoch))
+        order = epoch_order(len(self.loop.data.train), self.stage.weights, self.stage.rows, generator)
+        return order[: sum(self.sizes)]
+
+    def _set_modes(self) -> None:
+        held = {id(p) for _, opt in self.stage.updates for group in opt.param_groups for p in group["params"]}
+        for module in self.run.modules:
+            module.train(any(id(p) in held for p in module.parameters()))
+        for module in self.stage.in_training_mode:
+            module.train()
+
+    def _end_epoch(self) -> dict[str, Any]:
+        done = self.step % len(self.sizes) or len(self.sizes)
+        self.epoch = math.ceil(self.step / len(self.sizes))
+        self._stop_if_diverged(weights=True)
+        row: dict[str, Any] = {
+            "stage": self.stage.name,
+            "stage_index": self.index,
+            "epoch": self.epoch,
+            "step": self.step,
+            "loss": float(self.steps.loss_sum) / done,
+            "lr": self.steps.lr(self.step - 1),
+        }
+        self.steps.loss_sum.zero_()
+        row |= self._look_at_validation()
+        if self.recipe.until_accuracy:
+            row["train_accuracy"] = self.loop.train_accuracy(self.stage.model)
+            self.ended_early = row["train_accuracy"] >= self.recipe.until_accuracy
+        self.loop.spent = self.spent_before + time.monotonic() - self.started
+        row["seconds"] = round(self.loop.spent, 3)
+        self.loop.history.append(row)
+        if self.loop.folder:
+            self.loop.folder.append_history(row)
+        return row
+
+    def _look_at_validation(self) -> dict[str, Any]:
+        """Validation accuracy and loss, and the best weights so far by the selection rule."""
+        data, rule = self.loop.data, self.recipe.selection
+        wanted = self.stage.select and rule != "last"
+        last = self.step >= self.total
+        due = self.recipe.eval_every and (self.epoch % max(1, round(self.recipe.eval_every)) == 0 or last)
+        if data.val is None or not (due or wanted):
+            return {}
+        logits = self.run.outputs(self.stage.model, data.val)
+        judged = Judged(logits, data.val.y.to(logits.device))
+        row = {"val_accuracy": judged.accuracy, "val_loss": judged.loss}
+        if wanted:
+            goodness = row["val_accuracy"] if rule == "val_accuracy" else -row["val_loss"]
+            if rule == "val_worst_group":
+                row["val_worst_group"] = goodness = score(data, data.val, logits)["worst_group"]
+            if self.best is None or goodness > self.best[0]:
+                weights = {k: v.detach().clone() for k, v in self.stage.model.state_dict().items()}
+                self.best = (goodness, weights)
+        return row
+
+    def _take_best(self) -> None:
+        if self.best is not None:
+            self.stage.model.load_state_dict(self.best[1])
+
+    def _stop_if_diverged(self, weights: bool = False) -> None:
+        bad = int(self.steps.first_bad)
+        what = "The loss" if bad >= 0 else "A weight" if weights and not self.steps.weights_finite() else None
+        if what:
+            last = float(self.steps.last_good)
+            step = bad if bad >= 0 else self.step - 1
+            raise Diverged(self.stage.name, step, self.steps.lr(step), None if math.isnan(last) else last, what)
+
+    # Checkpoints inside the stage
+
+    def _checkpoint_due(self) -> bool:
+        return self.loop.folder is not None and time.monotonic() - self.saved_at >= self.loop.checkpoint_seconds
+
+    def _counters(self) -> dict[str, Tensor]:
+        s = self.steps
+        return {"counter": s.counter, "loss_sum": s.loss_sum, "first_bad": s.first_bad, "last_good": s.last_good}
+
+    def _save_part(self) -> None:
+        if self.loop.folder is None:
+            return
+        self._stop_if_diverged(weights=True)  # never keep a place from which there is no way on
+        tensors = snapshot(self.run.modules, [opt for _, opt in self.stage.updates])
+        tensors |= {f"steps.{name}": t for name, t in self._counters().items()}
+        tensors["rng.cpu"] = torch.get_rng_state()
+        if self.loop.device.type == "cuda":
+            tensors["rng.cuda"] = torch.cuda.get_rng_state(self.loop.device)
+        facts = {"step": self.step, "epoch": self.epoch, "seconds": self.spent_before + time.monotonic() - self.started}
+        if self.best is not None:
+            facts["best"] = self.best[0]
+            tensors |= {f"best.{k}": v for k, v in self.best[1].items()}
+        self.loop.folder.save(self.index, False, tensors, facts)
+        self.saved_at = time.monotonic()
+
+    def _how_to_go_on(self) -> str:
+        if self.loop.folder is None:
+            return "Nothing was saved, because no folder was named (out=...)."
+        return f"The place is saved in {self.loop.folder.path}: the same command goes on from there."
+
+    def resume(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Go back to where `_save_part` was."""
+        restore(tensors, self.run.modules, [opt for _, opt in self.stage.updates])
+        for name, t in self._counters().items():
+            t.copy_(tensors[f"steps.{name}"])
+        self.step, self.epoch = facts["step"], facts["epoch"]
+        self.spent_before = self.loop.spent = facts["seconds"]
+        if "best" in facts:
+            device = self.loop.device
+            weights = {k.removeprefix("best."): v.to(device) for k, v in tensors.items() if k.startswith("best.")}
+            self.best = (facts["best"], weights)
+        torch.set_rng_state(tensors["rng.cpu"])
+        if self.loop.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["rng.cuda"], self.loop.device)
+
+
+def batch_sizes(n: int, recipe: Recipe) -> list[int]:
+    """The sizes of an epoch's batches. A last batch of one row is left out: BatchNorm cannot be trained on it.
+
+    >>> batch_sizes(10, Recipe(batch_size=4)), batch_sizes(10, Recipe(batch_size=4, drop_last=True))
+    ([4, 4, 2], [4, 4])
+    """
+    full, rest = divmod(n, recipe.batch_size)
+    keep_rest = rest > 1 and not recipe.drop_last
+    return [recipe.batch_size] * full + [rest] * (keep_rest or not full)
+
+
+def stage_length(stage: Stage, recipe: Recipe, steps_per_epoch: int) -> int:
+    """Steps of a stage: its own length, else the recipe's."""
+    if stage.iterations is not None:
+        return stage.iterations
+    if stage.epochs is None and recipe.iterations:
+        return recipe.iterations
+    epochs = recipe.epochs if stage.epochs is None else stage.epochs
+    return round(epochs * steps_per_epoch)

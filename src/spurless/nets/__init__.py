@@ -1,0 +1,70 @@
+"""The registry of networks, and `build`. This file imports nothing heavy; torch comes with the first network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from spurless.errors import UserError, unknown
+from spurless.settings import resolve
+
+if TYPE_CHECKING:
+    from spurless.nets.dropout import Dropout as Dropout
+    from spurless.nets.net import Net as Net
+
+NETS: dict[str, str] = {
+    "linear": "one linear layer on the flattened input",
+    "mlp": "fully connected, 100-100-100 with ReLU (LfF's); widths, activation and bias are settings",
+    "simconv1": "three 4x4 convolutions with dropout (PGD's SimConv-1, for 28 px)",
+    "simconv2": "four convolutions with dropout (PGD's SimConv-2, for 56 px)",
+    "conv3": "three strided 4x4 convolutions, 64-128-256 (DCWP's, for 28 px)",
+    "fcn": "fully connected without bias, two hidden layers of 1024 (large-learning-rate study)",
+    "vgg11_lin": "VGG11's convolutions and one linear layer, without bias (large-learning-rate study)",
+    "resnet18": "torchvision's ResNet-18, ImageNet or 32-px stem",
+    "resnet50": "torchvision's ResNet-50, ImageNet or 32-px stem",
+    "wide_resnet101_2": "torchvision's Wide ResNet-101-2, ImageNet or 32-px stem",
+    "swin_t": "torchvision's Swin Transformer (tiny), ImageNet or 32-px stem",
+    "efficientnet_lite0": "EfficientNet-Lite0; its package carries the ImageNet weights, so they need no download",
+    "timm:NAME": "any network of the timm package by its name there, such as timm:convnext_tiny",
+}
+
+# The module of this package that holds each public name.
+_WHERE = {"Net": "net", "Dropout": "dropout"}
+_WHERE |= dict.fromkeys(("linear", "mlp", "simconv1", "simconv2", "conv3", "fcn", "vgg11_lin"), "small")
+_WHERE |= dict.fromkeys(("resnet18", "resnet50", "wide_resnet101_2", "swin_t", "efficientnet_lite0"), "zoo")
+__all__ = ["NETS", "build", "builder", *_WHERE]
+
+
+def build(spec: str | Mapping[str, Any], shape: Sequence[int], classes: int) -> Net:
+    """A fresh network for inputs of this shape, from its name or from {"name": ..., setting: value}.
+
+    >>> build({"name": "mlp", "widths": [16, 8]}, (3, 28, 28), 10).feature_dim
+    8
+    """
+    given = {"name": spec} if isinstance(spec, str) else dict(spec)
+    name = given.pop("name", None)
+    if not isinstance(name, str):
+        raise UserError('A network is given by its name, or as {"name": NAME, setting: value}; the name is missing.')
+    make = builder(name)
+    return make(tuple(shape), classes, **resolve(make, given, where="net"))
+
+
+def builder(name: str) -> Callable[..., Net]:
+    """The function (shape, classes, **settings) -> Net of this name; its Annotated parameters are the settings."""
+    kind, _, model = name.partition(":")
+    if kind == "timm" and model:
+        return import_module("spurless.nets.zoo").timm_builder(model)
+    if name not in NETS:
+        raise unknown("net", name, NETS)
+    return getattr(import_module(f"spurless.nets.{_WHERE[name]}"), name)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(f"spurless.nets.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'spurless.nets' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

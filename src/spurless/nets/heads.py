@@ -1,0 +1,151 @@
+"""Which linear layer of a module is its head. A guess would train the wrong function in silence, so nothing is guessed:
+the head's output must be the module's output, in its graph or in a run of it."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, fx, nn
+
+from spurless.errors import UserError, unknown
+
+
+def find_head(module: nn.Module, head: str | None, example: Tensor | None) -> str:
+    """The name of the linear layer whose output is the module's output; a UserError where there is no such layer."""
+    kind = type(module).__name__
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
+    if not layers:
+        raise UserError(f"{kind} has no linear layer (nn.Linear) that could be its head; end it with one.")
+    if head is not None and head not in layers:
+        raise unknown("linear layer", head, layers)
+    if "" in layers:
+        return ""
+    try:
+        found = _traced_head(module)
+    except _CannotTrace as reason:
+        if example is None:
+            pass_name = "" if head or len(layers) == 1 else "head=NAME and "
+            raise UserError(
+                f"{kind} cannot be traced ({reason}), so its head cannot be told from its code. Pass {pass_name}"
+                f"example=a small batch of inputs; its linear layers are: {_listed(layers)}."
+            ) from None
+        found = _seen_head(module, layers, example)
+    if found is None:
+        raise UserError(
+            f"{kind} does not return the output of one of its linear layers ({_listed(layers)}): something comes "
+            "after it, such as a softmax. Return the logits, or pass the part of the module that does."
+        )
+    if head is not None and found != head:
+        raise UserError(f"{kind} returns the output of '{found}', not of '{head}'; pass head='{found}'.")
+    return found
+
+
+def take_off(module: nn.Module, head: nn.Linear) -> nn.Module:
+    """The module without its head: an Identity takes its place, under every name that it has."""
+    if module is head:
+        return nn.Identity()
+    for parent in list(module.modules()):
+        for name, child in list(parent._modules.items()):  # named_children() leaves out second names
+            if child is head:
+                setattr(parent, name, nn.Identity())
+    return module
+
+
+def logits(module: nn.Module, example: Tensor) -> Tensor:
+    """What the module gives for the example, in evaluation mode."""
+    with evaluating(module), torch.no_grad():
+        return module(example)
+
+
+def check_same(net: nn.Module, example: Tensor, expected: Tensor, kind: str) -> None:
+    """Raise a UserError unless the net gives these logits (n, classes) for the example."""
+    if expected.dim() != 2:
+        raise UserError(f"{kind} returns a tensor of shape {tuple(expected.shape)}; logits have (n, classes).")
+    if not torch.allclose(logits(net, example), expected, rtol=1e-5, atol=1e-6, equal_nan=True):
+        raise UserError(
+            f"{kind} gives other outputs once it is split into encoder and head. Let it return the logits of its "
+            "last linear layer, and use that layer nowhere else."
+        )
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """In evaluation mode for a while; each part gets its own mode back."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+class _CannotTrace(Exception):
+    pass
+
+
+class _Tracer(fx.Tracer):
+    """Looks only into modules that hold a linear layer, so that the inside of the others need not be traceable."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if isinstance(m, nn.Linear) or super().is_leaf_module(m, module_qualified_name):
+            return True
+        return not any(isinstance(part, nn.Linear) for part in m.modules())
+
+
+def _traced_head(module: nn.Module) -> str | None:
+    """The layer that the graph ends in, in training and in evaluation mode; None if it ends in something else."""
+    module = copy.deepcopy(module)  # one that keeps its activations would keep the tracer's stand-ins for them
+    found = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for mode in (True, False):
+            try:
+                graph = _Tracer().trace(module.train(mode))
+            except Exception as error:
+                raise _CannotTrace(str(error).split("\n")[0] or type(error).__name__) from None
+            found.add(_last_layer(graph, module))
+    return found.pop() if len(found) == 1 else None
+
+
+def _last_layer(graph: fx.Graph, module: nn.Module) -> str | None:
+    last = next(node for node in graph.nodes if node.op == "output").args[0]
+    # A second user of an output would be an operation in place on it, or a second result made of it.
+    while isinstance(last, fx.Node) and last.op == "call_module" and len(last.users) == 1:
+        part = module.get_submodule(str(last.target))
+        if isinstance(part, nn.Linear):
+            calls = sum(node.op == "call_module" and node.target == last.target for node in graph.nodes)
+            return str(last.target) if calls == 1 else None
+        if type(part) is not nn.Identity:
+            return None
+        last = last.args[0]
+    return None
+
+
+def _seen_head(module: nn.Module, layers: dict[str, nn.Linear], example: Tensor) -> str | None:
+    """The layer that returned, in its only call, the very tensor that the module returns, unchanged since."""
+    calls: dict[str, list[tuple[Tensor, int]]] = {name: [] for name in layers}
+
+    def watch(name: str, layer: nn.Linear) -> torch.utils.hooks.RemovableHandle:
+        # The version of a tensor counts the operations in place on it.
+        return layer.register_forward_hook(lambda _, args, out: calls[name].append((out, out._version)))
+
+    hooks = [watch(name, layer) for name, layer in layers.items()]
+    try:
+        result = logits(module, example)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for name, outputs in calls.items():
+        if len(outputs) == 1 and outputs[0][0] is result and outputs[0][1] == result._version:
+            return name
+    return None
+
+
+def _listed(layers: dict[str, nn.Linear]) -> str:
+    names = list(layers)
+    return ", ".join(names if len(names) <= 8 else [*names[:2], "...", *names[-5:]])

@@ -1,0 +1,100 @@
+"""Weights from elsewhere: read from a file or fetched by torchvision, and put into a Net by name and shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from spurless.errors import UserError
+from spurless.nets.net import Net
+
+State = dict[str, Tensor]
+
+
+def read_weights(file: str | Path) -> State:
+    """The tensors of a .safetensors file, or of a file written by torch.save (only tensors are read from it)."""
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise UserError(f"There is no weights file {path} (net.weights).")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{path} (net.weights) is neither a .safetensors file nor a plain torch state dict: {reason}"
+        ) from None
+    for key in ("state_dict", "model"):  # how training scripts often pack it
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise UserError(f"{path} (net.weights) holds no state dict, a table of names and tensors.")
+    return {name.removeprefix("module."): value for name, value in state.items()}  # "module.": DataParallel's
+
+
+def fetch_torchvision(name: str) -> State:
+    """torchvision's first ImageNet weights of this network: those that the papers used."""
+    from torchvision.models import get_model_weights
+
+    url = get_model_weights(name)["IMAGENET1K_V1"].url
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    try:
+        return torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
+    except Exception as error:
+        raise UserError(
+            f"The ImageNet weights of {name} cannot be had ({str(error).splitlines()[0] if str(error) else error!r}). "
+            f"Put {Path(url).name} (from {url}) into {folder}, or anywhere and set net.weights=FILE."
+        ) from None
+
+
+def load_weights(net: Net, state: State, head: str, stem: str, source: str, new_stem: bool = False) -> None:
+    """Put the weights into the net. `head` and `stem` are the names of those layers in the module it was made from.
+
+    The names are the module's or the Net's own. A head for another number of classes is left out, and so is, where
+    the net has a new stem, one with other kernels; a stem for another number of channels is adapted. All else must fit.
+    """
+    if not ("head.weight" in state and any(name.startswith("encoder.") for name in state)):
+        state = {_own_name(name, head): value for name, value in state.items()}
+    current = net.state_dict()
+    left_out: tuple[str, ...] = ()
+    if "head.weight" in state and state["head.weight"].shape != current["head.weight"].shape:
+        left_out += ("head.",)
+    first = f"encoder.{stem}.weight"
+    if first in state and first in current:
+        if new_stem and state[first].shape[2:] != current[first].shape[2:]:
+            left_out += (f"encoder.{stem}.",)
+        else:
+            state = state | {first: adapt_channels(state[first], current[first].shape[1])}
+    state = {name: value for name, value in state.items() if not name.startswith(left_out)}
+    wrong = [name for name, value in state.items() if name not in current or current[name].shape != value.shape]
+    # Old files lack BatchNorm's batch counter, which nothing here reads.
+    wrong += [n for n in current if n not in state and not n.startswith(left_out) and "num_batches_tracked" not in n]
+    if wrong:
+        raise UserError(f"The weights of {source} do not fit the network: {wrong[0]} differs ({len(wrong)} in all).")
+    net.load_state_dict(state, strict=False)
+
+
+def adapt_channels(weight: Tensor, channels: int) -> Tensor:
+    """First-layer filters (out, in, h, w) for other input channels: repeated in turn, and scaled by in/channels.
+
+    One channel gets the sum, which is the same as feeding a grey image as three equal channels.
+
+    >>> colour = torch.tensor([1.0, 2.0, 3.0]).view(1, 3, 1, 1)
+    >>> adapt_channels(colour, 1).flatten(), adapt_channels(colour, 6).flatten()
+    (tensor([6.]), tensor([0.5000, 1.0000, 1.5000, 0.5000, 1.0000, 1.5000]))
+    """
+    before = weight.shape[1]
+    if channels == before:
+        return weight
+    if channels == 1:
+        return weight.sum(1, keepdim=True)
+    return weight[:, torch.arange(channels) % before] * (before / channels)
+
+
+def _own_name(name: str, head: str) -> str:
+    return f"head.{name.removeprefix(f'{head}.')}" if name.startswith(f"{head}.") else f"encoder.{name}"

@@ -1,0 +1,88 @@
+"""From names and tables of settings to methods, data sets and recipes. Imports what a name needs, when it needs it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spurless.datasets import DATASETS
+from spurless.errors import UserError, unknown
+from spurless.methods import METHODS
+from spurless.settings import resolve
+
+if TYPE_CHECKING:
+    from spurless.core import Bundle, Method, Recipe
+
+# Data sets that take a place instead of a name: folder:PATH, csv:FILE.
+PLACES = {"folder": "spurless.datasets.folder", "csv": "spurless.datasets.csv_table"}
+
+
+def method_class(name: str) -> type[Method]:
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    module, kind = METHODS[name].where.split(":")
+    return getattr(import_module(f"spurless.methods.{module}"), kind)
+
+
+def make_method(spec: Method | str | Mapping[str, Any]) -> Method:
+    """A method from its name, from {"name": ..., setting: value}, or as it is."""
+    if not isinstance(spec, (str, Mapping)):
+        return spec
+    name, given = _split(spec, "method")
+    kind = method_class(name)
+    return kind(**resolve(kind, given, "method"))
+
+
+def name_of(method: Method) -> str:
+    """The registered name of a method, or its class's name."""
+    own = f"{type(method).__module__.removeprefix('spurless.methods.')}:{type(method).__name__}"
+    return next((name for name, entry in METHODS.items() if entry.where == own), type(method).__name__.lower())
+
+
+def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = None) -> Bundle:
+    """A data set from its name, from {"name": ..., setting: value}, from folder:PATH or csv:FILE, or as it is."""
+    from spurless.paths import data_root
+
+    if not isinstance(spec, (str, Mapping)):
+        return spec
+    name, given = _split(spec, "data")
+    kind, _, place = name.partition(":")
+    if kind in PLACES and place:
+        load = import_module(PLACES[kind]).load
+        chosen = resolve(load, given, "data")
+        bundle = load(place, root=data_root(root), **chosen)
+    elif name in DATASETS:
+        load = import_module(f"spurless.datasets.{name}").load
+        chosen = resolve(load, given, "data")
+        bundle = load(root=data_root(root), **chosen)
+    else:
+        raise unknown("data set", name, [*DATASETS, "folder:PATH", "csv:FILE"])
+    return dataclasses.replace(bundle, settings=chosen | {"source": name})
+
+
+def make_recipe(spec: Recipe | str | Mapping[str, Any] | None, data: Bundle) -> Recipe:
+    """A recipe from its name, from {"name": ..., field: value} (without a name: the data set's own), or as it is."""
+    from spurless.core import Recipe
+    from spurless.recipes import RECIPES
+
+    if isinstance(spec, Recipe):
+        return spec
+    given = {"name": spec} if isinstance(spec, str) else dict(spec or {})
+    name = given.pop("name", None)
+    if name is not None and name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    base = data.recipe if name is None else RECIPES[name]
+    checked = resolve(Recipe, given, "recipe")
+    return dataclasses.replace(base, **{key: checked[key] for key in given})
+
+
+def _split(spec: str | Mapping[str, Any], what: str) -> tuple[str, dict[str, Any]]:
+    if isinstance(spec, str):
+        return spec, {}
+    given = dict(spec)
+    if "name" not in given:
+        raise UserError(f"The {what} has no name: give {{'name': ..., setting: value}}.")
+    return given.pop("name"), given

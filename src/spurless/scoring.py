@@ -1,0 +1,113 @@
+"""What a network says about rows, and how good that is."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from spurless.core import Bundle, Recipe, Split
+from spurless.feed import Inputs, fetch_ahead
+from spurless.metrics.groups import group_scores
+
+
+@torch.no_grad()
+def outputs(
+    net: nn.Module,
+    split: Split,
+    inputs: Inputs,
+    recipe: Recipe,
+    device: torch.device,
+    features: bool = False,
+    resident: Tensor | None = None,
+) -> Tensor:
+    """Logits (n, classes), or features (n, d), of every row, in order and in evaluation mode; modes are put back."""
+    modes = [(module, module.training) for module in net.modules()]
+    net.eval()
+    ask = net.features if features else net
+    found = []
+    try:
+        order = torch.arange(len(split))
+        if resident is not None:
+            batches = iter(resident.split(recipe.eval_batch_size))
+        elif isinstance(split.x, Tensor):
+            batches = iter(split.x.split(recipe.eval_batch_size))
+        else:
+            batches = fetch_ahead(split, order, recipe.eval_batch_size, ahead=2)
+        for rows in batches:
+            x = inputs(rows.to(device, non_blocking=True))
+            with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
+                found.append(ask(x).float())  # type: ignore[operator]
+    finally:
+        for module, training in modes:
+            module.training = training
+    return torch.cat(found)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The predictions of a network on a split."""
+
+    logits: Tensor
+    y: Tensor
+
+    @property
+    def correct(self) -> Tensor:
+        return self.logits.argmax(1) == self.y
+
+    @property
+    def accuracy(self) -> float:
+        """In percent."""
+        return 100 * float(self.correct.float().mean())
+
+    @property
+    def loss(self) -> float:
+        return float(nn.functional.cross_entropy(self.logits, self.y))
+
+
+def score(data: Bundle, split: Split, logits: Tensor) -> dict[str, Any]:
+    """The scores of a split by group, in percent, each with its 95 % interval."""
+    correct = (logits.argmax(1).cpu() == split.y).numpy()
+    aligned = data.is_aligned(split)
+    return group_scores(
+        correct,
+        split.y.numpy(),
+        None if split.a is None else split.a.numpy(),
+        None if aligned is None else aligned.numpy(),
+        classes=data.classes,
+        attributes=data.attributes,
+        values=data.values,
+        train_counts=group_counts(data),
+    )
+
+
+def group_counts(data: Bundle) -> list[np.ndarray] | None:
+    """For each attribute, how many training rows each (class, value) pair has."""
+    y, a = data.train.y, data.train.a
+    if a is None:
+        return None
+    sizes = [len(values) for values in data.values]
+    pairs = [torch.bincount(y * m + a[:, k], minlength=len(data.classes) * m) for k, m in enumerate(sizes)]
+    return [count.view(len(data.classes), m).numpy() for count, m in zip(pairs, sizes, strict=True)]
+
+
+def fingerprint(data: Bundle) -> str:
+    """A short hash of a data set's labels and of a sample of its inputs, to notice that it is not the same as before.
+
+    >>> toy = Bundle("toy", Split(torch.zeros(2, 3), torch.tensor([0, 1])))
+    >>> fingerprint(toy) == fingerprint(Bundle("toy", Split(torch.ones(2, 3), torch.tensor([0, 1]))))
+    False
+    """
+    digest = hashlib.sha256()
+    for name, split in data.splits.items():
+        digest.update(f"{name} {tuple(split.x.shape)}".encode())
+        digest.update(split.y.numpy().tobytes())
+        if split.a is not None:
+            digest.update(split.a.contiguous().numpy().tobytes())
+        sample = torch.linspace(0, len(split) - 1, min(len(split), 64)).long()
+        digest.update(split[sample].contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,36 @@
+"""What every test shares: what it needs and is not here is said by name in the summary; nothing is skipped silently."""
+
+import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
+
+import pytest
+import torch
+
+from spurless.paths import data_root
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="run the slow tests too")
+
+
+def pytest_collection_modifyitems(config, items):
+    root = data_root()
+    for item in items:
+        if item.get_closest_marker("slow") and not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: run by make test-all"))
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+        for marker in item.iter_markers("data"):
+            missing = [name for name in marker.args if not (root / name).exists()]
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=f"needs {', '.join(missing)} under SPURLESS_DATA"))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch):
+    """Tests write their caches to a folder of the test session, not to the user's."""
+    monkeypatch.setenv("SPURLESS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)

@@ -1,0 +1,503 @@
+"""The engine: one loop, exact to the bit, that can be killed at any moment."""
+
+import json
+import math
+import multiprocessing
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import nn
+
+import spurless
+from spurless.core import Method, Recipe, Split, Stage
+from spurless.engine import fit, load_run
+from spurless.errors import UserError
+from spurless.feed import Streamed, epoch_order, fetch_ahead
+from spurless.loop import Interrupted, batch_sizes, stage_length
+from spurless.losses import ce
+from spurless.nets import build
+from spurless.optim import make_optimizer
+from spurless.seeds import derive
+from spurless.step import schedule
+from tests.reference import train_by_hand, weighted_draws
+from tests.worlds import FAST, OwnModule, Peek, PeekWithLabels, pictures, tiny
+
+CPU = {"device": "cpu", "progress": False}
+
+
+def same_weights(a, b):
+    a, b = a.state_dict(), b.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+# The loop is the plain loop
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_fit_equals_a_loop_written_by_hand(optimizer):
+    data = tiny(n=70)
+    recipe = Recipe(optimizer, 0.01, batch_size=32, epochs=3, schedule="cosine", weight_decay=0.01)
+    result = fit("erm", data, "mlp", recipe, seed=3, **CPU)
+    torch.manual_seed(derive(3, "net", 0))
+    net = build("mlp", data.shape, 2)
+    orders = [
+        epoch_order(70, None, None, torch.Generator().manual_seed(derive(3, "order", 0, epoch))) for epoch in range(3)
+    ]
+    lrs = [0.01 * (1 + math.cos(math.pi * i / 9)) / 2 for i in range(9)]
+    maker = lambda params: make_optimizer(params, recipe, torch.device("cpu"))  # noqa: E731
+    train_by_hand(net, data.train.x, data.train.y, orders, 32, maker, lrs)
+    for mine, theirs in zip(net.parameters(), result.classifier.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-6)
+
+
+def test_an_epoch_visits_every_row_once_and_the_last_batch_is_smaller():
+    seen = []
+
+    @dataclass(frozen=True)
+    class Note(Method):
+        def stages(self, run):
+            net = run.net()
+
+            def loss(b):
+                seen.append(b.idx.tolist())
+                return ce(net(b.x), b.y)
+
+            yield Stage("note", loss, run.optimizer(net), model=net, epochs=1)
+            return net
+
+    fit(Note(), tiny(n=70), recipe=FAST, **CPU)
+    assert [len(rows) for rows in seen] == [32, 32, 6]
+    assert sorted(sum(seen, [])) == list(range(70))
+
+
+def test_weights_are_drawn_with_replacement_and_match_the_walk():
+    weights = torch.tensor([0.0, 1.0, 3.0, 0.0, 6.0, 0.0])
+    uniforms = torch.rand(6, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    drawn = epoch_order(6, weights, None, torch.Generator().manual_seed(5))
+    assert drawn.tolist() == weighted_draws(weights.tolist(), uniforms.tolist())
+
+
+def test_weighted_draws_have_the_right_frequencies():
+    n, weights = 50_000, torch.tensor([1.0, 2.0, 7.0, 0.0]).repeat(12_500)
+    drawn = epoch_order(n, weights, None, torch.Generator().manual_seed(0)) % 4
+    for kind, p in enumerate((0.1, 0.2, 0.7, 0.0)):
+        error = 4 * math.sqrt(p * (1 - p) / n)
+        assert abs(float((drawn == kind).float().mean()) - p) <= error
+
+
+def test_rows_may_repeat_and_are_visited_as_often_as_they_are_listed():
+    rows = torch.tensor([4, 4, 4, 9])
+    assert sorted(epoch_order(100, None, rows, torch.Generator()).tolist()) == [4, 4, 4, 9]
+
+
+def test_lengths():
+    stage = Stage("s", ce, torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1), nn.Identity())
+    assert stage_length(stage, Recipe(epochs=2), 10) == 20
+    assert stage_length(stage, Recipe(epochs=2, iterations=7), 10) == 7
+    assert stage_length(replace(stage, epochs=0.5), Recipe(iterations=7), 10) == 5
+    assert stage_length(replace(stage, iterations=3), Recipe(epochs=2), 10) == 3
+    assert batch_sizes(33, Recipe(batch_size=32)) == [32]  # a batch of one row cannot train BatchNorm
+    assert batch_sizes(1, Recipe(batch_size=32)) == [1]
+
+
+def test_schedules_by_hand():
+    step = schedule(Recipe(schedule="step", step_every=2, gamma=0.5), 3, 15)
+    assert step.tolist() == [1.0] * 6 + [0.5] * 6 + [0.25] * 3
+    cosine = schedule(Recipe(schedule="cosine"), 1, 4)
+    assert cosine == pytest.approx([1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2])
+    warm = schedule(Recipe(warmup=2), 2, 6)
+    assert warm.tolist() == [0.25, 0.5, 0.75, 1, 1, 1]
+    whole = schedule(Recipe(schedule="linear"), 5, 10)
+    parts = [*schedule(Recipe(schedule="linear"), 5, 5, (0, 0.5)), *schedule(Recipe(schedule="linear"), 5, 5, (0.5, 1))]
+    assert parts == pytest.approx(whole.tolist())
+
+
+def test_several_updates_of_a_batch_see_one_another():
+    """The second loss must be computed after the first update, not beside it."""
+
+    @dataclass(frozen=True)
+    class Two(Method):
+        def stages(self, run):
+            net = run.net()
+            first, second = run.keep(nn.Linear(1, 1, bias=False)), run.keep(nn.Linear(1, 1, bias=False))
+            nn.init.zeros_(first.weight), nn.init.zeros_(second.weight)
+            opts = [torch.optim.SGD(m.parameters(), 1.0) for m in (first, second)]
+            losses = [lambda b: -first.weight.sum(), lambda b: -(first.weight.detach() * second.weight).sum()]
+            yield Stage("two", losses, opts, model=net, iterations=1)
+            Two.values = first.weight.item(), second.weight.item()
+            return net
+
+    fit(Two(), tiny(), recipe=replace(FAST, schedule="constant"), **CPU)
+    assert Two.values == (1.0, 1.0)  # the second gradient is the updated first weight, 1, not 0
+
+
+def test_what_the_optimizer_does_not_hold_is_frozen_and_in_evaluation_mode():
+    @dataclass(frozen=True)
+    class Half(Method):
+        def stages(self, run):
+            frozen, trained = run.net(), run.net()
+            before = {k: v.clone() for k, v in frozen.state_dict().items()}
+            modes = []
+
+            def loss(b):
+                modes.append((frozen.training, trained.training))
+                return ce(trained(b.x) + frozen(b.x), b.y)
+
+            yield Stage("half", loss, run.optimizer(trained), model=trained)
+            Half.untouched = all(torch.equal(before[k], v) for k, v in frozen.state_dict().items())
+            Half.grads = [p.grad for p in frozen.parameters()]
+            Half.modes = set(modes)
+            return trained
+
+    fit(Half(), pictures(), "simconv1", **CPU)
+    assert Half.untouched
+    assert Half.grads == [None] * len(Half.grads)
+    assert Half.modes == {(False, True)}
+
+
+def test_an_unkept_parameter_is_an_error_because_no_checkpoint_would_hold_it():
+    @dataclass(frozen=True)
+    class Forgets(Method):
+        def stages(self, run):
+            net, extra = run.net(), nn.Linear(1, 1)
+            yield Stage("forgets", lambda b: extra.weight.sum(), torch.optim.SGD(extra.parameters(), 0.1), model=net)
+            return net
+
+    with pytest.raises(UserError, match="run.keep"):
+        fit(Forgets(), tiny(), **CPU)
+
+
+def test_until_training_accuracy():
+    result = fit("erm", tiny(), "mlp", Recipe("adam", 0.01, epochs=200, until_accuracy=100, batch_size=32), **CPU)
+    accuracies = [row["train_accuracy"] for row in result.history]
+    assert accuracies[-1] == 100 and len(accuracies) < 200
+    assert all(a < 100 for a in accuracies[:-1])
+
+
+# Bias labels
+
+
+def test_a_method_that_does_not_ask_cannot_reach_bias_labels():
+    data = replace(tiny(), train=replace(tiny().train, names=[f"water-{i}" for i in range(200)]))
+    fit(Peek(), data, **CPU)
+    assert Peek.seen and all(a is None for a in Peek.seen)
+    run = Peek.run
+    assert run.data.train.a is None and run.data.train.names is None and run.data.val.a is None
+    assert run.data.test is None
+    secret = [data.train.a, data.val.a, data.test.a]
+    reached = list(reachable(run))
+    assert not any(thing is s for thing in reached for s in secret)
+    fit(PeekWithLabels(), data, **CPU)
+    assert all(a is not None and a.shape[1] == 1 for a in Peek.seen)
+    assert Peek.run.data.test is None
+
+
+def reachable(root):
+    """Every object that attribute access and containers lead to from the run."""
+    stack, seen = [root], set()
+    while stack:
+        thing = stack.pop()
+        if id(thing) in seen or isinstance(thing, type):
+            continue
+        seen.add(id(thing))
+        yield thing
+        if isinstance(thing, dict):
+            stack += thing.values()
+        elif isinstance(thing, (list, tuple)):
+            stack += thing
+        elif hasattr(thing, "__dict__"):
+            stack += vars(thing).values()
+        if callable(thing) and getattr(thing, "__closure__", None):
+            stack += [cell.cell_contents for cell in thing.__closure__]
+
+
+def test_selection_by_groups_is_refused_to_a_blind_method():
+    with pytest.raises(UserError, match="may not see"):
+        fit("erm", tiny(), recipe=replace(FAST, selection="val_worst_group"), **CPU)
+
+
+def test_a_method_that_needs_labels_says_which_do_not():
+    data = tiny()
+    blind = replace(data, train=data.train.blinded(), val=data.val.blinded(), test=data.test.blinded(), attributes=())
+    with pytest.raises(UserError, match="these do not: erm"):
+        fit(PeekWithLabels(), blind, **CPU)
+
+
+def test_data_without_attributes_trains_and_has_an_average():
+    data = tiny()
+    blind = replace(data, train=data.train.blinded(), val=data.val.blinded(), test=data.test.blinded())
+    scores = fit("erm", blind, **CPU).scores
+    assert 0 < scores["average"] <= 100
+    assert scores["worst_group"] is None
+
+
+# Selection
+
+
+@pytest.mark.parametrize("rule", ["val_accuracy", "val_loss"])
+def test_selection_keeps_the_best_epoch_and_never_looks_at_the_test_split(rule):
+    data = tiny(n=60)
+    # Labels of the validation split are random, so that the best epoch is not the last.
+    val = replace(data.val, y=torch.randint(2, data.val.y.shape))
+    recipe = replace(FAST, selection=rule, epochs=12, lr=0.03)
+    result = fit("erm", replace(data, val=val), "mlp", recipe, **CPU)
+    worse_test = replace(data, val=val, test=replace(data.test, y=1 - data.test.y))
+    again = fit("erm", worse_test, "mlp", recipe, **CPU)
+    assert same_weights(result.classifier, again.classifier)
+    sign = 1 if rule == "val_accuracy" else -1
+    best = max(result.history, key=lambda row: sign * row[rule])
+    assert best["epoch"] < 12, "the best epoch is the last: the test shows nothing"
+    stopped = fit("erm", replace(data, val=val), "mlp", replace(recipe, selection="last", epochs=best["epoch"]), **CPU)
+    assert same_weights(result.classifier, stopped.classifier)
+    assert result.selection == rule
+
+
+# The same bits
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not():
+    runs = [fit("erm", pictures(), "simconv1", seed=seed, **CPU).classifier for seed in (1, 1, 2)]
+    assert same_weights(runs[0], runs[1])
+    assert not same_weights(runs[0], runs[2])
+
+
+def test_fit_leaves_the_callers_random_numbers_alone():
+    torch.manual_seed(9)
+    want = torch.rand(3)
+    torch.manual_seed(9)
+    fit("erm", tiny(), **CPU)
+    assert torch.equal(torch.rand(3), want)
+
+
+def test_rows_decoded_on_demand_train_to_the_same_bits():
+    data = pictures()
+
+    class OnDemand:
+        def __init__(self, x):
+            self.x, self.shape, self.dtype = x, tuple(x.shape), x.dtype
+
+        def __len__(self):
+            return len(self.x)
+
+        def __getitem__(self, idx):
+            return self.x[idx]
+
+    lazy = replace(data, **{k: replace(s, x=OnDemand(s.x)) for k, s in data.splits.items()})
+    a, b = fit("erm", data, "simconv1", **CPU), fit("erm", lazy, "simconv1", **CPU)
+    assert same_weights(a.classifier, b.classifier)
+    assert a.scores == b.scores
+
+
+def test_an_error_while_fetching_reaches_the_training_thread():
+    class Broken:
+        shape, dtype = (4, 1), torch.uint8
+
+        def __getitem__(self, idx):
+            raise UserError("row 3 is broken")
+
+    split = Split(Broken(), torch.zeros(4, dtype=torch.long))
+    with pytest.raises(UserError, match="row 3"):
+        list(fetch_ahead(split, torch.arange(4), 2, ahead=2))
+
+
+def test_a_streamed_batch_is_the_batch_of_the_order():
+    split = Split(torch.arange(10)[:, None], torch.zeros(10, dtype=torch.long))
+    streamed = Streamed(split, torch.device("cpu"))
+    order = torch.tensor([3, 1, 4, 0, 5])
+    streamed.start(order, 2)
+    for part in order.split(2):
+        streamed.advance(len(part))
+        assert streamed.rows(part)[:, 0].tolist() == part.tolist()
+
+
+# Folders
+
+
+def test_a_finished_folder_returns_its_result_and_other_settings_are_refused(tmp_path):
+    first = fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU)
+    again = fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU)
+    assert again.scores == first.scores and again.seconds == first.seconds
+    assert same_weights(first.classifier, again.classifier)
+    with pytest.raises(UserError, match=r"recipe\.epochs: 3.* there, 4.* now"):
+        fit("erm", tiny(), "mlp", replace(FAST, epochs=4), out=tmp_path / "run", **CPU)
+    with pytest.raises(UserError, match="fingerprint"):
+        fit("erm", tiny(seed=1), "mlp", out=tmp_path / "run", **CPU)
+    with pytest.raises(UserError, match="seed: 0 there, 1 now"):
+        fit("erm", tiny(), "mlp", seed=1, out=tmp_path / "run", **CPU)
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UserError, match="not empty"):
+        fit("erm", tiny(), out=tmp_path, **CPU)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_what_a_run_folder_holds(tmp_path):
+    result = fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU)
+    names = {p.name for p in (tmp_path / "run").iterdir()}
+    assert names == {"settings.toml", "history.jsonl", "stage-000.safetensors", "model.safetensors", "result.json"}
+    row = json.loads((tmp_path / "run" / "result.json").read_text())
+    wanted = "method data net seed status scores n selection labels_used seconds settings versions folder".split()
+    assert all(key in row for key in wanted)
+    assert [json.loads(line)["epoch"] for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()] == [
+        1,
+        2,
+        3,
+    ]
+    loaded = load_run(tmp_path / "run", device="cpu")
+    assert same_weights(loaded.classifier, result.classifier)
+
+
+def test_a_users_own_module_is_found_again(tmp_path):
+    module = OwnModule()
+    result = fit("erm", tiny(), module, out=tmp_path / "run", **CPU)
+    assert same_weights(load_run(tmp_path / "run", net=OwnModule(), device="cpu").classifier, result.classifier)
+    with pytest.raises(UserError, match="of your own"):
+        load_run(tmp_path / "run", device="cpu")
+    changed = OwnModule()
+    with pytest.raises(UserError, match=r"net\.weights"):
+        fit("erm", tiny(), changed, out=tmp_path / "run", **CPU)
+
+
+# Killed at any moment
+
+
+def long_run(path):
+    """A run with two networks, BatchNorm, dropout, momentum, selection and two stages, and many checkpoints."""
+    torch.set_num_threads(1)
+    recipe = replace(pictures().recipe, epochs=20, selection="val_loss", schedule="cosine")
+    return fit("pgd", pictures(), "simconv1", recipe, out=path, checkpoint_seconds=0.2, **CPU)
+
+
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
+    # A server that has imported everything forks the runs: a kill then costs no new start of Python.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.test_engine"])
+    for name in ("warm", "whole"):  # the first one starts the server, so only the second tells how long a run takes
+        run = context.Process(target=long_run, args=(tmp_path / name,))
+        began = time.monotonic()
+        run.start()
+        run.join(120)
+        length = time.monotonic() - began
+    dice, kills = random.Random(0), 0
+    for _ in range(40):
+        run = context.Process(target=long_run, args=(tmp_path / "killed",))
+        run.start()
+        run.join(length * dice.uniform(0.05, 0.5) if kills < 8 else 120)
+        if run.exitcode is None:
+            os.kill(run.pid, signal.SIGKILL)
+            kills += 1
+        run.join()
+        if (tmp_path / "killed" / "result.json").exists():
+            break
+    assert kills >= 3, f"only {kills} kills hit: the run is too short to show anything"
+    whole_run, killed_run = (load_run(tmp_path / name, device="cpu") for name in ("whole", "killed"))
+    assert same_weights(whole_run.classifier, killed_run.classifier)
+    assert whole_run.scores == killed_run.scores
+    timeless = [
+        [{k: v for k, v in row.items() if k != "seconds"} for row in r.history] for r in (whole_run, killed_run)
+    ]
+    assert timeless[0] == timeless[1]
+
+
+def test_a_torn_history_line_is_mended(tmp_path):
+    recipe = replace(FAST, epochs=4)
+    whole = fit("erm", tiny(), "mlp", recipe, out=tmp_path / "whole", **CPU)
+    with pytest.raises(Interrupted):
+        fit("erm", tiny(), "mlp", recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(12))
+    with (tmp_path / "torn" / "history.jsonl").open("a") as file:
+        file.write('{"stage": "erm", "stage_in')
+    torn = fit("erm", tiny(), "mlp", recipe, out=tmp_path / "torn", **CPU)
+    assert same_weights(whole.classifier, torn.classifier)
+    assert [row["epoch"] for row in torn.history] == [1, 2, 3, 4]
+    assert len((tmp_path / "torn" / "history.jsonl").read_text().splitlines()) == 4
+
+
+class StopAt:
+    """Presses Ctrl-C at a step."""
+
+    def __init__(self, step):
+        self.left = step
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def __call__(self, where):
+        if where.row is None:
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("step", [1, 7, 8, 20])
+def test_ctrl_c_saves_the_place_and_the_run_goes_on_to_the_same_bits(tmp_path, step):
+    whole = fit("lff", tiny(), "mlp", out=tmp_path / "whole", **CPU)
+    with pytest.raises(KeyboardInterrupt, match="same command"):
+        fit("lff", tiny(), "mlp", out=tmp_path / "run", device="cpu", progress=StopAt(step))
+    assert (tmp_path / "run" / "stage-000-part.safetensors").exists()
+    resumed = fit("lff", tiny(), "mlp", out=tmp_path / "run", **CPU)
+    assert same_weights(whole.classifier, resumed.classifier)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# Divergence
+
+
+@pytest.mark.parametrize(("lr", "what"), [(1e30, "loss"), (1e38, "weight|loss")])
+def test_divergence_is_a_status_with_its_place(tmp_path, lr, what):
+    recipe = Recipe("sgd", lr, batch_size=32, epochs=3)
+    result = fit("erm", tiny(), "mlp", recipe, out=tmp_path / "run", **CPU)
+    assert result.status == "diverged" and result.scores is None and result.classifier is None
+    assert "stage 'erm'" in result.error and "step" in result.error and "learning rate" in result.error
+    assert any(word in result.error.lower() for word in what.split("|"))
+    assert fit("erm", tiny(), "mlp", recipe, out=tmp_path / "run", **CPU).status == "diverged"
+
+
+def test_the_step_where_it_diverged_is_the_first_bad_one():
+    @dataclass(frozen=True)
+    class Breaks(Method):
+        def stages(self, run):
+            net = run.net()
+            count = run.keep(nn.BatchNorm1d(1))  # any buffer that counts
+
+            def loss(b):
+                count.running_mean += 1
+                return ce(net(b.x), b.y) / (count.running_mean != 5).float()[0]
+
+            yield Stage("breaks", loss, run.optimizer(net), model=net)
+            return net
+
+    result = fit(Breaks(), tiny(), **CPU)
+    assert "step 4," in result.error  # the fifth step, counted from 0
+
+
+def test_a_loss_that_is_not_one_number_is_explained():
+    @dataclass(frozen=True)
+    class Rows(Method):
+        def stages(self, run):
+            net = run.net()
+            yield Stage("rows", lambda b: net(b.x).sum(1), run.optimizer(net), model=net)
+            return net
+
+    with pytest.raises(UserError, match="take the mean"):
+        fit(Rows(), tiny(), **CPU)
+
+
+# Public names
+
+
+def test_the_public_names_are_there():
+    assert sorted(spurless.__all__) == dir(spurless)
+    for name in spurless.__all__:
+        assert getattr(spurless, name) is not None
+    with pytest.raises(AttributeError):
+        spurless.nothing  # noqa: B018

@@ -1,0 +1,119 @@
+"""What only a CUDA device can show: the graph does what the eager step does."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from spurless.core import Method, Recipe, Stage
+from spurless.engine import fit
+from spurless.loop import Interrupted
+from spurless.losses import ce
+from spurless.methods import METHODS
+from tests.test_engine import StopAt, same_weights
+from tests.worlds import pictures, tiny
+
+pytestmark = pytest.mark.gpu
+GPU = {"device": "cuda", "progress": False}
+PLAIN = Recipe("sgd", 0.05, batch_size=16, epochs=6, schedule="cosine", deterministic=True)
+
+
+def close(a, b, atol):
+    a, b = a.state_dict(), b.state_dict()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=atol)
+    return True
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_graph_and_eager_give_the_same_weights(optimizer):
+    recipe = replace(PLAIN, optimizer=optimizer, lr=0.01)
+    data = pictures(n=70)  # 70 = 4 x 16 + 6: two batch sizes, so two graphs
+    graph = fit("erm", data, "conv3", recipe, **GPU)
+    eager = fit("erm", data, "conv3", replace(recipe, cuda_graph=False), **GPU)
+    assert close(graph.classifier, eager.classifier, 2e-4)
+    assert graph.history[-1]["lr"] == pytest.approx(eager.history[-1]["lr"])
+
+
+def test_gpu_and_cpu_agree():
+    recipe = replace(PLAIN, epochs=2, momentum=0.0)
+    a = fit("erm", pictures(), "conv3", recipe, device="cuda", progress=False).classifier.cpu()
+    b = fit("erm", pictures(), "conv3", recipe, device="cpu", progress=False).classifier
+    assert close(a, b, 5e-3)
+
+
+def test_the_same_seed_gives_the_same_bits_with_deterministic_kernels():
+    recipe = replace(PLAIN, augment="pgd_digits")
+    a, b = (fit("erm", pictures(), "simconv1", recipe, **GPU).classifier for _ in range(2))
+    assert same_weights(a, b)
+
+
+@pytest.mark.parametrize("step", [2, 9, 21])
+def test_a_run_on_a_gpu_goes_on_where_it_was_stopped(tmp_path, step):
+    recipe = replace(PLAIN, augment="pgd_digits")
+    whole = fit("erm", pictures(n=70), "simconv1", recipe, **GPU)
+    with pytest.raises(Interrupted):
+        fit("erm", pictures(n=70), "simconv1", recipe, out=tmp_path, device="cuda", progress=StopAt(step))
+    resumed = fit("erm", pictures(n=70), "simconv1", recipe, out=tmp_path, **GPU)
+    assert close(whole.classifier, resumed.classifier, 1e-5)
+
+
+def test_dropout_and_augmentation_differ_from_replay_to_replay():
+    seen = []
+
+    @dataclass(frozen=True)
+    class Looks(Method):
+        def stages(self, run):
+            net = run.net()
+            view = run.keep(torch.nn.BatchNorm1d(1))
+            view.register_buffer("views", torch.zeros(40, device=run.device))
+            view.register_buffer("at", torch.zeros(1, dtype=torch.long, device=run.device))
+
+            def loss(b):
+                view.views.index_copy_(0, view.at, b.x[:1].mean().reshape(1))
+                view.at += 1
+                return ce(net(b.x), b.y)
+
+            rows = torch.zeros(16, dtype=torch.long)  # always the same row: only the augmentation can differ
+            yield Stage("looks", loss, run.optimizer(net), model=net, iterations=40, rows=rows)
+            seen.extend(view.views.tolist())
+            return net
+
+    fit(Looks(), pictures(), "simconv1", replace(PLAIN, augment="pgd_digits"), **GPU)
+    assert len({round(v, 7) for v in seen}) > 35
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_captured(name, capsys):
+    result = fit(name, pictures(n=80), "simconv1", Recipe("adam", 1e-3, batch_size=16, epochs=4), **GPU)
+    assert result.status == "done"
+    assert "without a CUDA graph" not in capsys.readouterr().err
+
+
+def test_a_loss_that_cannot_be_captured_trains_eagerly_and_says_so_once(capsys):
+    @dataclass(frozen=True)
+    class Asks(Method):
+        def stages(self, run):
+            net = run.net()
+
+            def loss(b):
+                value = ce(net(b.x), b.y)
+                return value * (2 if value.item() > 100 else 1)  # .item() waits for the device
+
+            yield Stage("asks", loss, run.optimizer(net), model=net)
+            return net
+
+    result = fit(Asks(), tiny(), "mlp", replace(PLAIN, deterministic=False), **GPU)
+    assert result.status == "done"
+    assert capsys.readouterr().err.count("without a CUDA graph") == 1
+
+
+@pytest.mark.parametrize("switch", [{"precision": "bf16"}, {"precision": "tf32"}, {"compile": True}])
+def test_switches_train(switch):
+    result = fit("erm", pictures(n=128), "conv3", replace(PLAIN, deterministic=False, epochs=20, **switch), **GPU)
+    assert result.scores["average"] > 60  # four classes, an easy corner: chance is 25
+
+
+def test_divergence_is_seen_inside_the_graph():
+    result = fit("erm", pictures(), "conv3", replace(PLAIN, lr=1e20, deterministic=False), **GPU)
+    assert result.status == "diverged" and "not finite" in result.error
