@@ -252,6 +252,7 @@ def test_half_of_the_images_are_flipped():
     [
         (preset("pgd_digits"), (28, 28)),  # half of the tries do not fit
         (preset("resized_crop_flip"), (32, 32)),
+        (preset("mild_resized_crop_flip"), (40, 40)),  # wide crops only
         (Augment(scale=(0.5, 1.0), ratio=(0.75, 4 / 3)), (16, 40)),
         (Augment(scale=(0.9, 1.0)), (12, 30)),  # nothing fits: always the central square
         (Augment(scale=(0.9, 1.0)), (30, 13)),

@@ -23,7 +23,7 @@ from spurless.losses import ce
 from spurless.nets import build
 from spurless.optim import make_optimizer
 from spurless.seeds import derive
-from spurless.step import schedule
+from spurless.step import Steps, schedule
 from tests.reference import train_by_hand, weighted_draws
 from tests.worlds import FAST, OwnModule, Peek, PeekWithLabels, pictures, tiny
 
@@ -291,6 +291,15 @@ def test_rows_decoded_on_demand_train_to_the_same_bits():
     a, b = fit("erm", data, "simconv1", **CPU), fit("erm", lazy, "simconv1", **CPU)
     assert same_weights(a.classifier, b.classifier)
     assert a.scores == b.scores
+
+
+@pytest.mark.parametrize("network", ["simconv1", "mlp"])
+def test_inputs_prepared_many_batches_ahead_are_the_same(network, monkeypatch):
+    data, recipe = pictures(n=70), replace(pictures().recipe, augment="pgd_digits", epochs=3)
+    now = fit("erm", data, network, recipe, **CPU)
+    monkeypatch.setattr(Steps, "_ahead", lambda self, size: 3)  # 5 steps an epoch: the last stretch is not full
+    ahead = fit("erm", data, network, recipe, **CPU)
+    assert same_weights(now.classifier, ahead.classifier)
 
 
 def test_an_error_while_fetching_reaches_the_training_thread():

@@ -150,6 +150,8 @@ def test_hugging_face_tables_in_split_folders(base):
     assert got["train/0.png"] == ("train", "a")
     assert got["validation/1.png"] == ("val", "b")
     assert len(got) == 7
+    table(base, "file_name,label,place", "0.png,a,sea", "1.png,b,land", name="test/metadata.csv")
+    assert "other attribute columns" in wrong(base)
 
 
 def test_a_table_without_labels_or_splits_takes_them_from_the_folders(base):
@@ -407,6 +409,23 @@ def test_plain_refusals(base, tmp_path):
     assert "column names" in wrong(base)
 
 
+def test_settings_from_the_command_line():
+    given = {"attribute": "place", "size": "64", "skip_broken": "true", "label": "none", "val": "0.2"}
+    got = resolve(load, given, "data")
+    assert got["attribute"] == ("place",)
+    assert (got["size"], got["skip_broken"], got["label"], got["val"], got["file"]) == (64, True, None, 0.2, None)
+    assert resolve(load, {"attribute": "none"}, "data")["attribute"] is None
+    assert resolve(load, {"attribute": "[]"}, "data")["attribute"] == ()
+
+
+def test_names_that_would_write_to_the_terminal_are_spelt_out(base):
+    three_splits(base)
+    (base / "train/cat/\x1b[2J\nall is well.png").write_text("broken")
+    said = wrong(base)
+    assert "train/cat/\\x1b[2J\\nall is well.png: not an image" in said
+    assert "\x1b" not in said
+
+
 def test_no_train_folder(base):
     write(base, "val/cat/1.png", "test/cat/2.png")
     assert "no train folder" in wrong(base)
@@ -423,6 +442,13 @@ def test_drawn_shares_leave_something_to_train_on():
         drawn = folder.share_out([str(i) for i in range(n)], [("c",)] * n, val=0.45, test=0.45, seed=0)
         assert drawn.count("train") >= 1
         assert drawn.count("test") == min(int(0.45 * n + 0.5), n - 1)
+
+
+def test_many_small_strata_still_give_their_share():
+    strata = [(str(i // 2),) for i in range(200)]
+    drawn = folder.share_out([str(i) for i in range(200)], strata, val=0.1, test=0.2, seed=0)
+    assert (drawn.count("test"), drawn.count("val")) == (40, 20)
+    assert all("train" in drawn[i : i + 2] for i in range(0, 200, 2))
 
 
 @pytest.mark.data("waterbird_complete95_forest2water2")

@@ -27,19 +27,22 @@ def close(a, b, atol):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_graph_and_eager_give_the_same_weights(optimizer):
-    recipe = replace(PLAIN, optimizer=optimizer, lr=0.01)
+    # A small step and a smooth network: otherwise rounding alone drives two runs apart.
+    recipe = replace(PLAIN, optimizer=optimizer, lr=1e-3)
     data = pictures(n=70)  # 70 = 4 x 16 + 6: two batch sizes, so two graphs
-    graph = fit("erm", data, "conv3", recipe, **GPU)
-    eager = fit("erm", data, "conv3", replace(recipe, cuda_graph=False), **GPU)
-    assert close(graph.classifier, eager.classifier, 2e-4)
+    smooth = {"name": "mlp", "activation": "tanh"}
+    graph = fit("erm", data, smooth, recipe, **GPU)
+    eager = fit("erm", data, smooth, replace(recipe, cuda_graph=False), **GPU)
+    assert close(graph.classifier, eager.classifier, 1e-5)
     assert graph.history[-1]["lr"] == pytest.approx(eager.history[-1]["lr"])
 
 
 def test_gpu_and_cpu_agree():
-    recipe = replace(PLAIN, epochs=2, momentum=0.0)
-    a = fit("erm", pictures(), "conv3", recipe, device="cuda", progress=False).classifier.cpu()
-    b = fit("erm", pictures(), "conv3", recipe, device="cpu", progress=False).classifier
-    assert close(a, b, 5e-3)
+    recipe = replace(PLAIN, lr=1e-3)
+    smooth = {"name": "mlp", "activation": "tanh"}
+    a = fit("erm", pictures(), smooth, recipe, device="cuda", progress=False).classifier.cpu()
+    b = fit("erm", pictures(), smooth, recipe, device="cpu", progress=False).classifier
+    assert close(a, b, 1e-4)
 
 
 def test_the_same_seed_gives_the_same_bits_with_deterministic_kernels():

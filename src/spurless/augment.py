@@ -47,7 +47,7 @@ PRESETS: dict[str, Augment] = {
     "none": Augment(),
     # DCWP on BFFHQ.
     "flip": Augment(flip=True),
-    # LfF, DisEnt and DCWP on Corrupted CIFAR-10; DisEnt on BFFHQ at 224 px; BiasAdv throughout, by its section 5.
+    # LfF, DisEnt and DCWP on Corrupted CIFAR-10; DisEnt on BFFHQ at 224 px; BiasAdv (supplement D.2) throughout.
     "crop_flip": Augment(pad=4, flip=True),
     # PGD's released code, Colored MNIST. Area factors above 1 mostly do not fit and are drawn again, as they are there.
     "pgd_digits": Augment(
@@ -130,6 +130,30 @@ def draw(how: Augment, n: int, h: int, w: int, device: torch.device | str = "cpu
         saturation=factor(how.saturation),
         hue=_uniform(-how.hue, how.hue, (n,), device) if how.hue else None,
     )
+
+
+def pack(draws: Draws) -> Tensor:
+    """All random numbers as one table (k, n), so that a batch's share is one gather; `unpack` is the way back.
+
+    >>> draws = draw(Augment(pad=2, flip=True), 3, 28, 28)
+    >>> bool((unpack(pack(draws), Augment(pad=2, flip=True)).shift == draws.shift).all())
+    True
+    """
+    return torch.cat([d.reshape(-1, d.shape[-1]).float() for d in draws if d is not None])
+
+
+def unpack(table: Tensor, how: Augment) -> Draws:
+    """The random numbers of the steps that `how` has on, from the rows of a table (k, n)."""
+    on = (how.resizes, how.pad, how.flip, how.rotate, how.brightness, how.contrast, how.saturation, how.hue)
+    rows = iter(table)
+    found: list[Tensor | None] = []
+    for step, is_on in zip(Draws._fields, on, strict=True):
+        count = {"crop": 4, "shift": 2}.get(step)
+        if not is_on:
+            found.append(None)
+        else:
+            found.append(next(rows) if count is None else torch.stack([next(rows) for _ in range(count)]))
+    return Draws(*found)
 
 
 def resample(x: Tensor, draws: Draws, rotate_mode: Mode = "bilinear") -> Tensor:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from spurless.augment import Augment, augment, preset
+from spurless.augment import Augment, apply, draw, pack, preset, unpack
 from spurless.core import Bundle, Recipe, Split
 
 RESIDENT_SHARE = 0.5  # of the free device memory that inputs may take before they are sent batch by batch
@@ -25,17 +25,40 @@ class Inputs:
         self.mean = torch.tensor(data.mean, device=device).view(view) if data.mean else None
         self.std = torch.tensor(data.std, device=device).view(view) if data.std else None
 
-    def __call__(self, rows: Tensor, training: bool = False) -> Tensor:
+        self.device = device
+        self.augments = self.is_image and not self.how.off
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """As they are, for evaluation."""
+        return self.training(rows, None)
+
+    def draw(self, n: int, shape: tuple[int, ...]) -> Tensor:
+        """(k, n): the random numbers that augmenting `n` rows takes."""
+        return pack(draw(self.how, n, shape[1], shape[2], self.device))
+
+    def training(self, rows: Tensor, draws: Tensor | None) -> Tensor:
+        """Augmented by these random numbers (k, n), where there are any."""
         x = rows.float()
         if rows.dtype == torch.uint8:
             x = x.mul_(1 / 255)
         if self.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
-        if training and self.is_image:
-            x = augment(x, self.how)
+        if draws is not None:
+            x = apply(x, unpack(draws, self.how), self.how.rotate_mode)
         if self.mean is not None and self.std is not None:
             x = (x - self.mean) / self.std
         return x
+
+    # Prepared inputs are stored with the channels last where the network wants them so: a view takes no copy.
+
+    def stored(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[1:], shape[0]) if self.channels_last else shape
+
+    def as_stored(self, x: Tensor) -> Tensor:
+        return x.permute(0, 2, 3, 1) if self.channels_last else x
+
+    def from_stored(self, x: Tensor) -> Tensor:
+        return x.permute(0, 3, 1, 2) if self.channels_last else x
 
 
 class Resident:
@@ -47,7 +70,7 @@ class Resident:
         self.x = (x.permute(0, 2, 3, 1).contiguous() if self.swap else x).to(device)
 
     def rows(self, idx: Tensor) -> Tensor:
-        rows = self.x[idx]
+        rows = self.x.index_select(0, idx)  # not x[idx]: slow for images on a CPU
         return rows.permute(0, 3, 1, 2) if self.swap else rows
 
     def start(self, order: Tensor, size: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -23,6 +24,7 @@ from spurless.seeds import derive
 from spurless.state import restore, snapshot
 from spurless.step import Steps, schedule
 
+KEEP = 2**30  # bytes of a split that may stay on a GPU between two evaluations
 POLL = 200  # steps between two looks at whether the loss is still finite: each look waits for the device
 
 
@@ -48,6 +50,7 @@ class EngineRun(Run):
         self.modules: list[nn.Module] = []  # everything a checkpoint must hold
         self.findings: dict[str, Tensor] = {}
         self.inputs = Inputs(data, recipe, device)
+        self.placed: dict[int, Tensor] = {}  # splits that are looked at again and again, on the device
         self._make = make
         self._nets = 0
 
@@ -70,8 +73,19 @@ class EngineRun(Run):
             params += item.parameters() if isinstance(item, nn.Module) else item
         return make_optimizer([p for p in params if p.requires_grad], self.recipe, self.device, **changes)
 
-    def outputs(self, net: nn.Module, split: Split | None = None, features: bool = False) -> Tensor:
-        return outputs(net, split or self.data.train, self.inputs, self.recipe, self.device, features)
+    def outputs(
+        self, net: nn.Module, split: Split | None = None, features: bool = False, augment: bool = False
+    ) -> Tensor:
+        split = split or self.data.train
+        if self.device.type == "cuda" and isinstance(split.x, Tensor) and split.x.nbytes < KEEP:
+            self.placed.setdefault(id(split), split.x.to(self.device))
+        draws = None
+        if augment and self.inputs.augments:
+            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+                torch.manual_seed(derive(self.seed, "views"))
+                draws = self.inputs.draw(len(split), self.data.shape)
+        place = self.placed.get(id(split))
+        return outputs(net, split, self.inputs, self.recipe, self.device, features, place, draws)
 
     def generator(self, name: str) -> torch.Generator:
         return torch.Generator().manual_seed(derive(self.seed, "method", name))
@@ -182,17 +196,18 @@ class StageLoop:
         self.spent_before = loop.spent
         show = loop.method.bias_labels == "training"
         self.steps = Steps(stage, loop.data, loop.rows, self.run.inputs, self.recipe, loop.device, show, loop.say)
-        factor = schedule(self.recipe, len(self.sizes), self.total, stage.span)
-        self.steps.plan(factor, stage.span, sum(self.sizes))
-        torch.manual_seed(derive(self.run.seed, "stage", index))
+        self.factor = schedule(self.recipe, len(self.sizes), self.total, stage.span)
+        progress = np.linspace(*stage.span, self.total, endpoint=False)
+        self.steps.plan(self.factor, progress, self.sizes)
+        self.random: dict[str, Tensor] = {}  # where the random numbers were when the run was stopped inside an epoch
+        self.last_loss: float | None = None  # of the epoch before
 
     def __iter__(self) -> Iterator[Progress]:
         self._set_modes()
         while self.step < self.total and not self.ended_early:
-            at = self.step % len(self.sizes)  # above 0 when the run goes on inside an epoch
-            self.steps.start_epoch(self._order(), sum(self.sizes[:at]), self.sizes[0])
-            for size in self.sizes[at : at + self.total - self.step]:
-                self.steps.run(size)
+            at = self._start_epoch()
+            for _ in self.sizes[at : at + self.total - self.step]:
+                self.steps.run()
                 self.step += 1
                 if self.step % POLL == 0:
                     self._stop_if_diverged()
@@ -206,12 +221,21 @@ class StageLoop:
             yield Progress(self.stage.name, self.step, self.total, row)
         self._take_best()
 
-    def _order(self) -> Tensor:
-        """The epoch's rows: a function of seed, stage and epoch alone, so that a resumed epoch has the same ones."""
-        epoch = self.step // len(self.sizes)
+    def _start_epoch(self) -> int:
+        """Lay out the epoch and say how many of its steps are done: more than 0 when the run goes on inside it.
+
+        Its order and its random numbers are functions of seed, stage and epoch alone, so it is the same epoch again.
+        """
+        epoch, at = divmod(self.step, len(self.sizes))
         generator = torch.Generator().manual_seed(derive(self.run.seed, "order", self.index, epoch))
         order = epoch_order(len(self.loop.data.train), self.stage.weights, self.stage.rows, generator)
-        return order[: sum(self.sizes)]
+        order = order[: sum(self.sizes)]
+        self.steps.start_epoch(order, self.step - at, at, derive(self.run.seed, "epoch", self.index, epoch))
+        if "rng.cpu" in self.random:
+            torch.set_rng_state(self.random.pop("rng.cpu"))
+        if "rng.cuda" in self.random:
+            torch.cuda.set_rng_state(self.random.pop("rng.cuda"), self.loop.device)
+        return at
 
     def _set_modes(self) -> None:
         held = {id(p) for _, opt in self.stage.updates for group in opt.param_groups for p in group["params"]}
@@ -229,10 +253,10 @@ class StageLoop:
             "stage_index": self.index,
             "epoch": self.epoch,
             "step": self.step,
-            "loss": float(self.steps.loss_sum) / done,
-            "lr": self.steps.lr(self.step - 1),
+            "loss": float(self.steps.losses[:done].double().mean()),
+            "lr": self._lr(self.step - 1),
         }
-        self.steps.loss_sum.zero_()
+        self.last_loss = row["loss"]
         row |= self._look_at_validation()
         if self.recipe.until_accuracy:
             row["train_accuracy"] = self.loop.train_accuracy(self.stage.model)
@@ -268,33 +292,36 @@ class StageLoop:
         if self.best is not None:
             self.stage.model.load_state_dict(self.best[1])
 
+    def _lr(self, step: int) -> float:
+        """The learning rate of the first optimiser at a step."""
+        return self.factor[step] * self.stage.updates[0][1].param_groups[0]["initial_lr"]
+
     def _stop_if_diverged(self, weights: bool = False) -> None:
-        bad = int(self.steps.first_bad)
-        what = "The loss" if bad >= 0 else "A weight" if weights and not self.steps.weights_finite() else None
-        if what:
-            last = float(self.steps.last_good)
-            step = bad if bad >= 0 else self.step - 1
-            raise Diverged(self.stage.name, step, self.steps.lr(step), None if math.isnan(last) else last, what)
+        bad = self.steps.first_bad()
+        if bad is None and (not weights or self.steps.weights_finite()):
+            return
+        step = self.step - 1 if bad is None else self.step - self.steps.next + bad
+        seen = self.steps.losses[: self.steps.next if bad is None else bad]
+        last = float(seen[-1]) if len(seen) else self.last_loss
+        what = "A weight" if bad is None else "The loss"
+        raise Diverged(self.stage.name, step, self._lr(step), last, what)
 
     # Checkpoints inside the stage
 
     def _checkpoint_due(self) -> bool:
         return self.loop.folder is not None and time.monotonic() - self.saved_at >= self.loop.checkpoint_seconds
 
-    def _counters(self) -> dict[str, Tensor]:
-        s = self.steps
-        return {"counter": s.counter, "loss_sum": s.loss_sum, "first_bad": s.first_bad, "last_good": s.last_good}
-
     def _save_part(self) -> None:
         if self.loop.folder is None:
             return
         self._stop_if_diverged(weights=True)  # never keep a place from which there is no way on
         tensors = snapshot(self.run.modules, [opt for _, opt in self.stage.updates])
-        tensors |= {f"steps.{name}": t for name, t in self._counters().items()}
+        tensors["losses"] = self.steps.losses
         tensors["rng.cpu"] = torch.get_rng_state()
         if self.loop.device.type == "cuda":
             tensors["rng.cuda"] = torch.cuda.get_rng_state(self.loop.device)
-        facts = {"step": self.step, "epoch": self.epoch, "seconds": self.spent_before + time.monotonic() - self.started}
+        seconds = self.spent_before + time.monotonic() - self.started
+        facts = {"step": self.step, "epoch": self.epoch, "last_loss": self.last_loss, "seconds": seconds}
         if self.best is not None:
             facts["best"] = self.best[0]
             tensors |= {f"best.{k}": v for k, v in self.best[1].items()}
@@ -309,17 +336,15 @@ class StageLoop:
     def resume(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Go back to where `_save_part` was."""
         restore(tensors, self.run.modules, [opt for _, opt in self.stage.updates])
-        for name, t in self._counters().items():
-            t.copy_(tensors[f"steps.{name}"])
-        self.step, self.epoch = facts["step"], facts["epoch"]
+        self.steps.losses.copy_(tensors["losses"])
+        self.step, self.epoch, self.last_loss = facts["step"], facts["epoch"], facts["last_loss"]
         self.spent_before = self.loop.spent = facts["seconds"]
         if "best" in facts:
             device = self.loop.device
             weights = {k.removeprefix("best."): v.to(device) for k, v in tensors.items() if k.startswith("best.")}
             self.best = (facts["best"], weights)
-        torch.set_rng_state(tensors["rng.cpu"])
-        if self.loop.device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["rng.cuda"], self.loop.device)
+        if self.step % len(self.sizes):
+            self.random = {name: t for name, t in tensors.items() if name.startswith("rng.")}
 
 
 def batch_sizes(n: int, recipe: Recipe) -> list[int]:

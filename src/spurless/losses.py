@@ -70,7 +70,7 @@ class LossMemory(nn.Module):
         """Fold the current losses of these rows in."""
         old = self.alpha * self.visited[idx]
         self.value[idx] = old * self.value[idx] + (1 - old) * loss.detach().float()
-        self.visited[idx] = 1.0
+        self.visited.index_fill_(0, idx, 1.0)  # an assignment would copy the 1 from the host: not in a CUDA graph
 
     @torch.no_grad()
     def relative(self, idx: Tensor) -> Tensor:

@@ -24,22 +24,26 @@ def outputs(
     device: torch.device,
     features: bool = False,
     resident: Tensor | None = None,
+    draws: Tensor | None = None,
 ) -> Tensor:
-    """Logits (n, classes), or features (n, d), of every row, in order and in evaluation mode; modes are put back."""
+    """Logits (n, classes), or features (n, d), of every row, in order and in evaluation mode; modes are put back.
+
+    `resident`: the rows, where they lie on the device already; `draws` (k, n): random numbers to augment them by.
+    """
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
     ask = net.features if features else net
     found = []
     try:
-        order = torch.arange(len(split))
-        if resident is not None:
-            batches = iter(resident.split(recipe.eval_batch_size))
-        elif isinstance(split.x, Tensor):
-            batches = iter(split.x.split(recipe.eval_batch_size))
+        size = recipe.eval_batch_size
+        here = split.x if resident is None else resident
+        if isinstance(here, Tensor):
+            batches = iter(here.split(size))
         else:
-            batches = fetch_ahead(split, order, recipe.eval_batch_size, ahead=2)
-        for rows in batches:
-            x = inputs(rows.to(device, non_blocking=True))
+            batches = fetch_ahead(split, torch.arange(len(split)), size, ahead=2)
+        for i, rows in enumerate(batches):
+            part = None if draws is None else draws[:, i * size : (i + 1) * size]
+            x = inputs.training(rows.to(device, non_blocking=True), part)
             with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
                 found.append(ask(x).float())  # type: ignore[operator]
     finally:

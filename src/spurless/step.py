@@ -1,8 +1,12 @@
 """One training step, and how it is replayed.
 
-The step reads its rows, its learning rate and its progress from tensors on the device, by counters that lie there
+At the start of an epoch its tables are laid out on the device: which rows each step takes, its learning rate, its
+progress, the random numbers of its augmentation, and room for its loss. A step reads them by a counter that lies there
 too. So the host only has to say "again", and on a GPU the whole step is captured once as a CUDA graph and replayed.
 The steps before the capture are real training steps: nothing has to be undone.
+
+Small images are augmented many batches at a time on a GPU: a hundred small kernels for 128 images take as long as for
+thousands.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from spurless.core import Batch, Bundle, Recipe, Stage
 from spurless.errors import UserError
 from spurless.feed import Inputs, Resident, Streamed
 
+AHEAD_BYTES = 2**27  # of prepared inputs on a GPU, at most AHEAD batches of them
+AHEAD = 64
 WARMUP = 3  # eager steps of a batch size before it is captured, so that libraries have chosen their kernels
 
 
@@ -42,7 +48,7 @@ def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float
 
 
 class Steps:
-    """The steps of a stage: `run(size)` does the next one."""
+    """The steps of a stage: `start_epoch` lays out its tables, `run` does the next step."""
 
     def __init__(
         self,
@@ -55,65 +61,99 @@ class Steps:
         show_attributes: bool,
         say: Callable[[str], None],
     ):
-        self.stage, self.rows, self.inputs, self.recipe, self.device, self.say = (
-            stage,
-            rows,
-            inputs,
-            recipe,
-            device,
-            say,
-        )
+        self.stage, self.rows, self.inputs, self.recipe = stage, rows, inputs, recipe
+        self.device, self.say, self.shape = device, say, data.shape
         self.y = data.train.y.to(device)
         self.a = data.train.a.to(device) if show_attributes and data.train.a is not None else None
-        self.updates = [(self._compiled(loss), opt, _held(opt)) for loss, opt in stage.updates]
+        self.updates = [(loss, opt, _held(opt)) for loss, opt in stage.updates]
+        # Compiled for full batches only: the smaller last batch of an epoch would have everything compiled again.
+        compiled = torch.compile if recipe.compile else lambda function, dynamic: function
+        self.quick = {id(loss): compiled(loss, dynamic=False) for loss, _, _ in self.updates}
+        self.quick_inputs = compiled(inputs.training, dynamic=False)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self.seen: dict[int, int] = {}
         self.may_capture = recipe.cuda_graph and device.type == "cuda"
-        self.counter = torch.zeros((), dtype=torch.long, device=device)  # steps done in this stage
-        self.position = torch.zeros((), dtype=torch.long, device=device)  # rows of the epoch already used
-        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # over the epoch
-        self.first_bad = torch.full((), -1, dtype=torch.long, device=device)  # step of the first loss not finite
-        self.last_good = torch.full((), math.nan, dtype=torch.float64, device=device)  # last loss before it
 
-    def _compiled(self, loss: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
-        return torch.compile(loss, dynamic=False) if self.recipe.compile else loss
+    def plan(self, factor: np.ndarray, progress: np.ndarray, sizes: list[int]) -> None:
+        """Make room for the tables of an epoch. `factor` and `progress` are those of every step of the stage."""
+        self.all_factors, self.all_progress, self.sizes = factor, progress, sizes
+        steps, size = len(sizes), sizes[0]
 
-    def plan(self, factor: np.ndarray, span: tuple[float, float], epoch_rows: int) -> None:
-        """Lay out what the counters index: the learning-rate factors, the progress and room for an epoch's order."""
-        total = len(factor)
-        t = np.linspace(span[0], span[1], total + 1)[:-1]
-        self.factor = torch.tensor(factor, dtype=torch.float32, device=self.device)
-        self.progress = torch.tensor(t, dtype=torch.float32, device=self.device)
-        self.order = torch.zeros(epoch_rows, dtype=torch.long, device=self.device)
-        self.offsets = torch.arange(epoch_rows, device=self.device)
-        self.groups: list[tuple[dict, float]] = []
+        def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=self.device)
+
+        self.ahead, self.prepared = self._ahead(size), -1
+        whole = -(-steps // self.ahead) * self.ahead  # rounded up, so that every stretch prepared ahead is full
+        self.order = room(whole, size, dtype=torch.long)
+        self.progress, self.losses = room(steps), room(steps)
+        self.draws = room(whole, self.inputs.draw(2, self.shape).shape[0], size) if self.inputs.augments else None
+        self.x = room(self.ahead, size, *self.inputs.stored(self.shape)) if self.ahead > 1 else None
+        # Of shape (1,), not (): indexing by a tensor without dimensions would fetch its value from the device.
+        self.at = room(1, dtype=torch.long)
+        self.groups: list[tuple[dict, float, Tensor]] = []  # each with its start value and its table on the device
         for _, opt, _ in self.updates:
             for group in opt.param_groups:
                 start = group.setdefault("initial_lr", float(group["lr"]))
                 if self.may_capture and not isinstance(group["lr"], Tensor):
                     group["lr"] = torch.tensor(start, device=self.device)
-                self.groups.append((group, start))
+                self.groups.append((group, start, room(steps)))
 
-    def start_epoch(self, order: Tensor, at: int, size: int) -> None:
-        """Begin an epoch with this order of rows, `at` of which have been used already."""
-        self.order.copy_(order, non_blocking=True)
-        self.position.fill_(at)
-        self.rows.start(order[at:], size)
+    def _ahead(self, size: int) -> int:
+        """How many batches are prepared at a time."""
+        if self.device.type != "cuda" or not self.inputs.augments or not isinstance(self.rows, Resident):
+            return 1
+        return max(1, min(AHEAD, AHEAD_BYTES // (4 * size * math.prod(self.shape))))
 
-    def run(self, size: int) -> None:
-        """The next step, on `size` rows: replayed if it was captured, eager otherwise."""
+    def start_epoch(self, order: Tensor, first_step: int, at: int, seed: int) -> None:
+        """Lay out the epoch that begins at `first_step` of the stage, `at` of whose steps are done already."""
+        torch.manual_seed(seed)
+        steps, size = self.order.shape
+        padded = nn.functional.pad(order, (0, steps * size - len(order))).view(steps, size)
+        self.order.copy_(padded)
+        here = slice(first_step, first_step + len(self.sizes))
+        _fill(self.progress, self.all_progress[here])
+        for _, start, table in self.groups:
+            _fill(table, start * self.all_factors[here])
+        self.factors = self.all_factors[here].tolist()
+        if self.draws is not None:
+            n = len(self.sizes)
+            self.draws[:n] = self.inputs.draw(n * size, self.shape).view(-1, n, size).transpose(0, 1)  # (n, k, size)
+        self.at.fill_(at)
+        self.next, self.prepared = at, -1
+        self.rows.start(order[sum(self.sizes[:at]) :], size)
+
+    def run(self) -> None:
+        """The next step: replayed if its batch size was captured, eager otherwise."""
+        size = self.sizes[self.next]
         self.rows.advance(size)
-        if size in self.graphs:
+        if self.x is not None and self.prepared != self.next // self.ahead:
+            self._prepare(self.next // self.ahead)
+        if size in self.graphs or (self.may_capture and self.seen.get(size, 0) >= WARMUP and self._capture(size)):
             self.graphs[size].replay()
-            return
-        if self.may_capture and self.seen.get(size, 0) >= WARMUP and self._capture(size):
-            self.graphs[size].replay()
-            return
-        self._step(size)
-        self.seen[size] = self.seen.get(size, 0) + 1
+        else:
+            self._step(size)
+            self.seen[size] = self.seen.get(size, 0) + 1
+        self.next += 1
+
+    def _prepare(self, stretch: int) -> None:
+        """The inputs of the next `ahead` steps, all at once."""
+        assert self.x is not None and self.draws is not None
+        here = slice(stretch * self.ahead, (stretch + 1) * self.ahead)
+        draws = self.draws[here].transpose(0, 1).flatten(1)  # (k, ahead * size)
+        x = self.quick_inputs(self.rows.rows(self.order[here].flatten()), draws)
+        self.x.copy_(self.inputs.as_stored(x).view(self.x.shape))
+        self.prepared = stretch
+
+    def _inputs(self, idx: Tensor) -> Tensor:
+        """The inputs of this step: taken from what was prepared, or made now."""
+        if self.x is not None:
+            return self.inputs.from_stored(self.x[self.at % self.ahead][0, : len(idx)])
+        draws = None if self.draws is None else self.draws[self.at][0, :, : len(idx)]
+        make = self.quick_inputs if len(idx) == self.sizes[0] else self.inputs.training
+        return make(self.rows.rows(idx), draws)
 
     def _capture(self, size: int) -> bool:
-        graph = torch.cuda.CUDAGraph()
+        graph, random = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state(self.device)
         for _, opt, _ in self.updates:
             opt.zero_grad(set_to_none=True)
         pool = next(iter(self.graphs.values())).pool() if self.graphs else None
@@ -127,24 +167,29 @@ class Steps:
             torch.cuda.synchronize()
             self.may_capture = False
             self.graphs.clear()
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            # The failed capture left the device's generator believing that it is being captured: give it a new state.
+            fresh = torch.Generator(self.device)
+            fresh.set_state(random)
+            torch.cuda.default_generators[self.device.index].graphsafe_set_state(fresh)
+            cause = error.__context__ or error  # what ended the capture, not what its end then said
+            reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
             self.say(f"Stage '{self.stage.name}' runs without a CUDA graph, which is slower: {reason}")
             return False
         self.graphs[size] = graph
         return True
 
     def _step(self, size: int) -> None:
-        idx = self.order[self.position + self.offsets[:size]]
-        x = self.inputs(self.rows.rows(idx), training=True)
+        idx = self.order[self.at][0, :size]
+        full = size == self.sizes[0]
         a = None if self.a is None else self.a[idx]
-        batch = Batch(x, self.y[idx], a, idx, self.progress[self.counter])
+        batch = Batch(self._inputs(idx), self.y[idx], a, idx, self.progress[self.at][0])
         self._set_lr()
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        losses = []
         for loss_of, opt, held in self.updates:
             with torch.autocast(
                 self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bf16", cache_enabled=False
             ):
-                loss = loss_of(batch)
+                loss = (self.quick[id(loss_of)] if full else loss_of)(batch)
             if loss.dim() != 0:
                 raise UserError(
                     f"The loss of stage '{self.stage.name}' has shape {tuple(loss.shape)}; it must be one number: "
@@ -155,32 +200,29 @@ class Steps:
             if self.recipe.clip_norm:
                 nn.utils.clip_grad_norm_(held, self.recipe.clip_norm)
             opt.step()
-            total += loss.detach()
-        self._book(total)
-        self.position += size
-        self.counter += 1
+            losses.append(loss.detach().float())
+        total = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        self.losses.index_copy_(0, self.at, total.reshape(1))
+        self.at += 1
 
     def _set_lr(self) -> None:
-        factor = self.factor[self.counter]
-        for group, start in self.groups:
+        for group, start, table in self.groups:
             if isinstance(group["lr"], Tensor):
-                group["lr"].copy_(factor * start)
+                torch.index_select(table, 0, self.at, out=group["lr"].view(1))
             else:
-                group["lr"] = float(factor) * start
+                group["lr"] = start * self.factors[self.next]
 
-    def _book(self, loss: Tensor) -> None:
-        """Add up the loss, and remember the first step where it was not finite: without asking the device."""
-        self.loss_sum += loss
-        good = torch.isfinite(loss) & (self.first_bad < 0)
-        self.last_good.copy_(torch.where(good, loss, self.last_good))
-        self.first_bad.copy_(torch.where(good | (self.first_bad >= 0), self.first_bad, self.counter))
-
-    def lr(self, step: int) -> float:
-        """The learning rate of the first group at a step."""
-        return float(self.factor[min(step, len(self.factor) - 1)]) * self.groups[0][1]
+    def first_bad(self) -> int | None:
+        """The step of this epoch where the loss was first not finite, or None. Waits for the device."""
+        bad = torch.nonzero(~torch.isfinite(self.losses[: self.next]))
+        return int(bad[0]) if len(bad) else None
 
     def weights_finite(self) -> bool:
         return all(bool(torch.isfinite(p).all()) for _, _, held in self.updates for p in held)
+
+
+def _fill(table: Tensor, values: np.ndarray) -> None:
+    table[: len(values)] = torch.from_numpy(values.astype(np.float32)).to(table.device)
 
 
 def _held(opt: Optimizer) -> list[Tensor]:

@@ -7,6 +7,7 @@ wherever its centre keeps r from the border.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from spurless.settings import resolve
 LARGE_LR = Recipe(optimizer="sgd", lr=0.1, momentum=0.0, batch_size=100, epochs=500, until_accuracy=100)
 
 Shape = Callable[[Tensor, Tensor], Tensor]
-CHUNK = 2**15 - 1  # pixels drawn at once: they stay in the cache, and torch does not wake a second thread for them
+CHUNK = 2**18  # pixels drawn at once: they stay in a core's cache
 
 
 def stream(seed: int, *purpose: str) -> np.random.Generator:
@@ -70,6 +71,17 @@ def exact_share(rng: np.random.Generator, y: NDArray[np.int64], share: float) ->
     return rank_in_class(rng, y) < np.floor(share * np.bincount(y) + 0.5)[y]
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Draw on one thread: on arrays this small a second one gains little, and costs much where its core is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def chunks(rows: Tensor, pixels: int) -> Iterator[Tensor]:
     """The rows in pieces of about CHUNK pixels, `pixels` being those of one row."""
     return iter(rows.split(max(1, CHUNK // pixels)))
@@ -85,7 +97,9 @@ def coverage(shape: Shape, x: Tensor, y: Tensor, radius: Tensor, turn: Tensor, s
     up = (y[:, None] - pixel)[:, :, None] / radius[:, None, None]  # (n, size, 1)
     cos, sin = turn.cos()[:, None, None], turn.sin()[:, None, None]
     u, v = right * cos + up * sin, up * cos - right * sin  # (n, size, size)
-    return shape(u, v).mul_(radius[:, None, None] * -size).add_(0.5).clamp_(0, 1)
+    # Beyond a sharp tip the distance to its two edges stays small for a while; the unit circle ends it there.
+    distance = torch.maximum(shape(u, v), _circle(u, v, 1))
+    return distance.mul_(radius[:, None, None] * -size).add_(0.5).clamp_(0, 1)
 
 
 def _box(u: Tensor, v: Tensor, width: float, height: float) -> Tensor:
@@ -132,7 +146,7 @@ def star(u: Tensor, v: Tensor) -> Tensor:
 
 
 def moon(u: Tensor, v: Tensor) -> Tensor:
-    return torch.maximum(_circle(u - 0.12, v, 0.86), 0.66 - torch.hypot(u - 0.62, v))
+    return torch.maximum(_circle(u - 0.2, v, 0.8), 0.58 - torch.hypot(u - 0.7, v))
 
 
 def heart(u: Tensor, v: Tensor) -> Tensor:
@@ -147,7 +161,7 @@ def bow(u: Tensor, v: Tensor) -> Tensor:
 
 
 def tee(u: Tensor, v: Tensor) -> Tensor:
-    return torch.minimum(_box(u, v - 0.38, 0.76, 0.25), _box(u, v + 0.35, 0.25, 0.55))
+    return torch.minimum(_box(u, v - 0.38, 0.76, 0.25), _box(u, v + 0.26, 0.25, 0.64))
 
 
 def dots(u: Tensor, v: Tensor) -> Tensor:
@@ -158,13 +172,12 @@ def dots(u: Tensor, v: Tensor) -> Tensor:
 
 def arrow(u: Tensor, v: Tensor) -> Tensor:
     head = torch.maximum((u.abs() + v - 0.95) * math.sqrt(0.5), 0.1 - v)
-    return torch.minimum(head, _box(u, v + 0.4, 0.22, 0.55))
+    return torch.minimum(head, _box(u, v + 0.28, 0.22, 0.67))
 
 
 def horseshoe(u: Tensor, v: Tensor) -> Tensor:
-    legs = torch.maximum((u.abs() - 0.58).abs() - 0.2, (v - 0.28).abs() - 0.33)
-    arch = torch.maximum((torch.hypot(u, v + 0.05) - 0.58).abs() - 0.2, v + 0.05)
-    return torch.minimum(legs, arch)
+    from_spine = torch.hypot(u, (v - 0.06).clamp(max=0))  # a half circle below, straight legs above
+    return torch.maximum((from_spine - 0.58).abs() - 0.2, v - 0.61)
 
 
 def half(u: Tensor, v: Tensor) -> Tensor:
@@ -173,4 +186,4 @@ def half(u: Tensor, v: Tensor) -> Tensor:
 
 
 def ell(u: Tensor, v: Tensor) -> Tensor:
-    return torch.minimum(_box(u + 0.35, v - 0.05, 0.25, 0.72), _box(u - 0.05, v + 0.42, 0.65, 0.25))
+    return torch.minimum(_box(u + 0.29, v - 0.11, 0.25, 0.72), _box(u - 0.11, v + 0.36, 0.65, 0.25))

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spurless.augment import Augment
+from spurless.augment import Augment, preset
 from spurless.core import Bundle, Recipe, Split
 from spurless.datasets import sources
 from spurless.errors import UserError
@@ -72,7 +72,7 @@ NOISE = (0.05, 0.02, 0.01, 0.005, 0.002)  # LfF's standard deviations by severit
 DISENT_CONFLICTING = {0.005: 249, 0.01: 491, 0.02: 986, 0.05: 2449}  # of 55,000
 VAL = {"lff": 0, "disent": 5000, "pgd": 6000, "rebias": 0}
 NETS = {"lff": "mlp", "disent": "mlp", "pgd": "simconv1", "rebias": "simconv1"}
-PGD_AUGMENT = Augment(scale=(0.9, 1.0), rotate=10, saturation=0.05, hue=0.05)
+PGD_AUGMENT = preset("pgd_digits")
 RECIPES = {
     "lff": Recipe("adam", lr=1e-3, batch_size=256, epochs=100),
     "disent": Recipe("adam", lr=1e-2, batch_size=256, iterations=50_000, drop_last=True),

@@ -139,7 +139,10 @@ def load(
     if val + test >= 1:
         raise UserError(f"data.val = {val} and data.test = {test} leave nothing to train on; keep their sum below 1.")
     folder, problems, notes = find(path, root), Problems(), []
-    listing = list_files(folder, metadata, Columns(file, label, attribute, split, splits), variant, problems)
+    try:
+        listing = list_files(folder, metadata, Columns(file, label, attribute, split, splits), variant, problems)
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read: {error.strerror}.") from None
     where = f"folder:{path} ({listing.how})"
     if not listing.names:
         problems.stop(where)
@@ -201,6 +204,10 @@ def from_tables(folder: Path, tables: dict[str, str], metadata: str, ask: Column
         place = os.path.join(below, metadata)
         header, rows = read_table(folder / place, place, problems)
         table = Table(place, header, ask, part)
+        if listing.names and table.attributes != listing.attributes:
+            raise UserError(
+                f"{place} has other attribute columns than the tables beside it; give all of them the same."
+            )
         listing.attributes, listing.how = table.attributes, table.in_words
         listing.unused = [f"columns {', '.join(table.spare)}"] if table.spare else []
         for line, cells in rows:
@@ -351,7 +358,7 @@ def draw_splits(listing: Listing, val: float, test: float, seed: int) -> str:
 
 
 def share_out(names: Sequence[str], strata: Sequence[tuple], val: float, test: float, seed: int) -> list[str]:
-    """train, val or test for each name: the rounded share of every stratum, and something left in train.
+    """train, val or test for each name: its share of every stratum to within a row, and something left in train.
 
     >>> names = [f"{i}.png" for i in range(20)]
     >>> drawn = share_out(names, [("cat",)] * 15 + [("dog",)] * 5, val=0.2, test=0.2, seed=0)
@@ -362,9 +369,13 @@ def share_out(names: Sequence[str], strata: Sequence[tuple], val: float, test: f
     for row, stratum in enumerate(strata):
         rows_of[stratum].append(row)
     out = ["train"] * len(names)
-    for rows in rows_of.values():
-        n_test = min(int(test * len(rows) + 0.5), len(rows) - 1)
-        n_val = min(int(val * len(rows) + 0.5), len(rows) - 1 - n_test)
+    seen = tested = validated = 0
+    for _, rows in sorted(rows_of.items(), key=lambda item: repr(item[0])):
+        # Rounded over all strata so far, so that many small ones, each too small for a share, still give theirs.
+        seen += len(rows)
+        n_test = min(max(int(test * seen + 0.5) - tested, 0), len(rows) - 1)
+        n_val = min(max(int(val * seen + 0.5) - validated, 0), len(rows) - 1 - n_test)
+        tested, validated = tested + n_test, validated + n_val
         order = [rows[at] for at in images.shuffled([names[row] for row in rows], seed)]
         for row in order[:n_test]:
             out[row] = "test"
@@ -461,7 +472,7 @@ def understood(path: str | Path, listing: Listing, bundle: Bundle) -> str:
         lines.append(f"  bias attribute {name}: {listed(values)}")
     lines += [f"  {note}" for note in bundle.notes]
     lines += [f"  not used: {text}" for text in listing.unused]
-    return "\n".join(lines)
+    return "\n".join(map(images.printable, lines))
 
 
 def read_table(file: Path, place: str, problems: Problems) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:

@@ -56,7 +56,8 @@ def load(
     skip_broken: images.SkipBroken = False,
 ) -> Bundle:
     """MetaShift's cats and dogs, in the authors' layout or in SubpopBench's."""
-    official = has(root, MIXED) if layout == "auto" else layout == "official"
+    found = "pool" if has(root, UNMIXED) and not has(root, MIXED) else "official"
+    official = (found if layout == "auto" else layout) == "official"
     needed = ["train", "val_out_of_domain"] if official else ["train", "test"]
     folder = images.find_collection(root, below(MIXED if official else UNMIXED), needed, SOURCE)
     rows = official_rows(folder, val, seed) if official else pooled_rows(folder, val, seed)

@@ -52,6 +52,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "size": tuple(RADII),
     "watermark": tuple(f"{corner} {glyph}" for glyph in GLYPHS for corner in CORNERS),
 }
+COUNTS = {"train": "n", "val": "n_val", "test": "n_test"}  # the setting that holds each split's rows
 REGION = {"texture": "background", "colour": "object", "watermark": "watermark"}  # size and position have none
 
 # The outermost centre is 0.5 - STEP - DRIFT = 0.34 from the border, the largest radius 0.3 (1 + WOBBLE) = 0.312: no
@@ -85,6 +86,7 @@ def load(
     Strength with probability s an attribute is the class's own value, otherwise it is uniform over its V values:
              P(own value) = 1/V + s (1 - 1/V), which is a share of conflicting rows rho = (1 - s)(1 - 1/V).
              s = 1: always; s = 0: independent of the label. Several biases are independent given the label.
+             A network that averages over the whole image can hardly see the position; the others it sees at once.
     Splits   train 10,000, val 1,000 with the training bias, test 2,000 in which every attribute has each of its
              values equally often (to within one row) in each class.
     Clean    all else (attributes not named in `biases`, over all their values; place, turn and size within an
@@ -112,17 +114,18 @@ def load(
         aligned=tuple(_own(classes, len(v)) for v in values),
         mean=(0.36, 0.36, 0.36),
         std=(0.15, 0.15, 0.15),
-        net="simconv1",
+        net="conv3",
         recipe=Recipe(optimizer="adam", lr=1e-3, batch_size=128, epochs=20),
         settings=settings,
     )
 
 
+@_draw.one_thread()
 def masks(data: Bundle, split: str, idx: Tensor) -> dict[str, Tensor]:
     """Which pixels (m, size, size) of rows `idx` show the object, the background and the watermark: each pixel is one.
 
-    They are computed anew from the bundle's settings, so `idx` counts rows of the split as `load` made it. REGION
-    says where an attribute shows; `object` is the core region.
+    `object` is the core region; REGION says where an attribute shows. They are drawn anew from the bundle's settings,
+    so the bundle has to be as `load` made it.
 
     >>> data = load(n=4, n_val=0, n_test=0)
     >>> found = masks(data, "train", torch.tensor([2, 3]))
@@ -130,7 +133,9 @@ def masks(data: Bundle, split: str, idx: Tensor) -> dict[str, Tensor]:
     (True, (2, 32, 32))
     """
     size = data.settings["size"]
-    scene = _scene(data.settings, split, len(data.splits[split]))
+    scene = _scene(data.settings, split, data.settings[COUNTS[split]])
+    if not torch.equal(scene.y, data.splits[split].y):
+        raise UserError(f"The {split} rows are not those that shapes.load made; take the masks of the whole data set.")
     thing = torch.zeros(len(idx), size, size, dtype=torch.bool)
     for shape, rows in _groups(scene.y[idx], list(SHAPES.values())):
         for part in _draw.chunks(rows, size**2):
@@ -287,6 +292,7 @@ def _pattern(name: str, u: Tensor, size: int, rng: np.random.Generator) -> Tenso
             return torch.zeros(len(u), 1, 1)
 
 
+@_draw.one_thread()
 def _split(settings: Mapping[str, Any], name: str, n: int) -> Split:
     """Draw the background of each texture in turn, then each shape in turn: every row meets only its own code."""
     size, noise = settings["size"], settings["noise"]

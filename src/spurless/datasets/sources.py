@@ -526,11 +526,19 @@ SOURCES: dict[str, Source] = {
         "under the data root (no plain address and no checksum are published).",
     ),
     "metashift": Source(
-        "MetaShift cats and dogs, indoors and outdoors (Liang, Zou 2022; pictures from Visual Genome, CC BY 4.0)",
-        ("metashift",),
-        by_hand="make the folders with subpopulation_shift_cat_dog_indoor_outdoor.py of "
-        "github.com/Weixin-Liang/MetaShift and put them into the folder metashift under the data root; "
-        "it needs the 20 GB of nlp.stanford.edu/data/gqa/images.zip (no checksum is published).",
+        "MetaShift cats and dogs, indoors and outdoors (Liang, Zou 2022; pictures from Visual Genome, CC BY 4.0), as "
+        "packed for SubpopBench; no checksum is published",
+        ("metashift/MetaShift-Cat-Dog-indoor-outdoor",),
+        (
+            File(
+                "metashift.tar.gz",
+                ("https://www.dropbox.com/s/a7k65rlj4ownyr2/metashift.tar.gz?dl=1",),
+                into="metashift",
+            ),
+        ),
+        by_hand="make MetaShift-subpopulation-shift or MetaShift-Cat-Dog-indoor-outdoor with "
+        "subpopulation_shift_cat_dog_indoor_outdoor.py of github.com/Weixin-Liang/MetaShift (it needs the 20 GB of "
+        "nlp.stanford.edu/data/gqa/images.zip) and put it into the folder metashift under the data root.",
     ),
     "adult": Source(
         "Adult, 48,842 census records (Becker, Kohavi 1996; UCI, CC BY 4.0)",

@@ -1,13 +1,14 @@
 """Learning from failure."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from spurless.core import Batch, Method, Run, Stage
+from spurless.grads import head_grad_norms
 from spurless.losses import Form, LossMemory, ce_rows, gce
 from spurless.nets import Net
 from spurless.settings import Range
@@ -19,23 +20,37 @@ class LfF(Method):
 
     q: Annotated[float, "how strongly the biased network prefers easy samples (GCE)", Range(0, 1)] = 0.7
     alpha: Annotated[float, "how much of the remembered loss is kept at each visit", Range(0, 1)] = 0.7
+    memory: Annotated[
+        bool, "compare running means of losses, each a share of its class's largest; off: the batch's own losses"
+    ] = True
+    score: Annotated[Literal["loss", "gradient"], "what difficulty is: the loss, or the head's gradient norm"] = "loss"
     form: Annotated[Form, "GCE as in the paper or as in the released code"] = "paper"
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         biased, debiased = run.net(), run.net()
-        y, classes = run.data.train.y, len(run.data.classes)
-        memory_b = run.keep(LossMemory(y, classes, self.alpha))
-        memory_d = run.keep(LossMemory(y, classes, self.alpha))
+        weigh = self._weigher(run)
 
         def loss(b: Batch) -> Tensor:
-            logits = biased(b.x)
-            easy, hard = ce_rows(logits, b.y), ce_rows(debiased(b.x), b.y)  # (n,), (n,)
-            w = failure_weights(memory_b, memory_d, b.idx, easy, hard)
-            return gce(logits, b.y, self.q, self.form) + (w * hard).mean()
+            phi_b, phi_d = biased.features(b.x), debiased.features(b.x)  # (n, d)
+            out_b, out_d = biased.head(phi_b), debiased.head(phi_d)  # (n, classes)
+            hard = ce_rows(out_d, b.y)  # (n,)
+            if self.score == "gradient":
+                w = weigh(b.idx, _norms(out_b, phi_b, b.y), _norms(out_d, phi_d, b.y))
+            else:
+                w = weigh(b.idx, ce_rows(out_b, b.y), hard)
+            return gce(out_b, b.y, self.q, self.form) + (w * hard).mean()
 
         # One optimiser over both networks is two independent ones: every update is elementwise.
         yield Stage("lff", loss, run.optimizer(biased, debiased), model=debiased, select=True)
         return debiased
+
+    def _weigher(self, run: Run) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        """The weights of a batch from its row numbers and what both networks find difficult about it."""
+        if not self.memory:
+            return lambda idx, easy, hard: relative_difficulty(easy, hard)
+        y, classes = run.data.train.y, len(run.data.classes)
+        memory_b, memory_d = (run.keep(LossMemory(y, classes, self.alpha)) for _ in range(2))
+        return lambda idx, easy, hard: failure_weights(memory_b, memory_d, idx, easy, hard)
 
 
 @torch.no_grad()
@@ -43,5 +58,18 @@ def failure_weights(memory_b: LossMemory, memory_d: LossMemory, idx: Tensor, eas
     """(n,) How much more the biased network fails on each row than the debiased one, from 0 to 1."""
     memory_b.update(idx, easy)
     memory_d.update(idx, hard)
-    e_b, e_d = memory_b.relative(idx), memory_d.relative(idx)
-    return e_b / (e_b + e_d + 1e-8)
+    return relative_difficulty(memory_b.relative(idx), memory_d.relative(idx))
+
+
+@torch.no_grad()
+def relative_difficulty(biased: Tensor, debiased: Tensor) -> Tensor:
+    """(n,) The biased network's share of the difficulty of each row, from 0 to 1.
+
+    >>> relative_difficulty(torch.tensor([3.0, 0.0]), torch.tensor([1.0, 2.0])).tolist()
+    [0.75, 0.0]
+    """
+    return biased / (biased + debiased + 1e-8)
+
+
+def _norms(logits: Tensor, features: Tensor, y: Tensor) -> Tensor:
+    return head_grad_norms(logits.detach(), features.detach(), y).float()

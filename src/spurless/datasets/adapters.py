@@ -1,0 +1,416 @@
+"""Bundles from what a user has in Python: arrays, a PyTorch dataset, a Hugging Face dataset.
+
+Images are uint8 in 0..255 or floats in 0..1, (n, c, h, w), (n, h, w, c) or (n, h, w); they are kept as uint8. Vectors
+are (n, d). What could be read in two ways is refused, with what to do. Everything is held in memory; for a folder that
+does not fit there, see `folder:PATH`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spurless.core import Bundle, Split
+from spurless.datasets import images
+from spurless.datasets.folder import SPLIT_NAMES, SPLITS, ordered, share_out
+from spurless.errors import UserError
+from spurless.progress import track
+
+IMAGE = ("image", "img", "picture", "pixel_values")
+LABEL = ("label", "labels", "y", "target", "class", "fine_label")
+
+
+@dataclass
+class Part:
+    """One split as given: any inputs, labels and attributes, in numbers or words."""
+
+    x: Tensor
+    y: np.ndarray  # (n,) whole numbers or words
+    a: dict[str, np.ndarray]  # by attribute, (n,) whole numbers or words
+
+    def keep(self, rows: list[int]) -> Part:
+        idx = torch.tensor(rows, dtype=torch.long)
+        return Part(self.x[idx], self.y[rows], {name: column[rows] for name, column in self.a.items()})
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    a: Any = None,
+    *,
+    val: float | tuple = 0.1,
+    test: float | tuple = 0.2,
+    classes: Sequence[str] = (),
+    attributes: Sequence[str] = (),
+    name: str = "arrays",
+    seed: int = 0,
+    **fields: Any,
+) -> Bundle:
+    """A data set from arrays or tensors.
+
+    `y` is (n,) and `a` (n,), (n, k) or {name: (n,)}, in whole numbers or words. `val` and `test` are (x, y) or
+    (x, y, a), or the share of the rows that is drawn for them, by class and attribute. `fields` go to the Bundle: net,
+    recipe, augment, mean, std and so on.
+
+    >>> bundle = from_arrays(np.zeros((10, 4)), ["cat"] * 5 + ["dog"] * 5, a=[0, 1] * 5, val=0)
+    >>> bundle.classes, len(bundle.train), len(bundle.test)
+    (('cat', 'dog'), 8, 2)
+    """
+    given = {"train": _part((x, y, a), "train", attributes)}
+    shares = {}
+    for part, value in (("val", val), ("test", test)):
+        if isinstance(value, (int, float)):
+            shares[part] = float(value)
+        elif isinstance(value, tuple) and len(value) in (2, 3):
+            given[part] = _part(value, part, attributes)
+        else:
+            raise UserError(f"`{part}` takes a share of the rows, such as 0.1, or (x, y) or (x, y, a).")
+    return _bundle(given, shares, tuple(classes), name, seed, fields)
+
+
+def from_dataset(
+    dataset: Any,
+    *,
+    val: Any = 0.1,
+    test: Any = 0.2,
+    size: int | None = None,
+    resize: images.Resize = "crop",
+    classes: Sequence[str] = (),
+    attributes: Sequence[str] = (),
+    name: str = "dataset",
+    seed: int = 0,
+    **fields: Any,
+) -> Bundle:
+    """A data set from a map-style PyTorch dataset that returns (x, y) or (x, y, a).
+
+    `x` is a PIL image, a tensor or an array; images of several sizes need `size`. Each item is asked for once, so
+    a transform that draws random numbers draws once: leave augmentation to the recipe. `val` and `test` are datasets or
+    shares; the rest is as in `from_arrays`.
+    """
+    frame = None if size is None else images.Frame(size, resize)
+    parts = {"train": dataset, "val": val, "test": test}
+    shares = {part: float(of) for part, of in parts.items() if isinstance(of, (int, float))}
+    given = {p: _read(of, p, frame, lambda d, i: d[i], attributes) for p, of in parts.items() if p not in shares}
+    if not classes and np.issubdtype(given["train"].y.dtype, np.integer):
+        classes = getattr(dataset, "classes", ())  # torchvision's datasets know theirs
+    return _bundle(given, shares, tuple(classes), name, seed, fields)
+
+
+def from_hf(
+    data: Any,
+    *,
+    image: str | None = None,
+    label: str | None = None,
+    attributes: Sequence[str] = (),
+    val: Any = 0.1,
+    test: Any = 0.2,
+    size: int | None = None,
+    resize: images.Resize = "crop",
+    name: str = "hf",
+    seed: int = 0,
+    **fields: Any,
+) -> Bundle:
+    """A data set from a Hugging Face `datasets.Dataset`, or a `DatasetDict` with train, validation and test.
+
+    The image and label columns are found by their names unless they are given; `attributes` are columns. Names of
+    classes and values come from `ClassLabel` features. `val` and `test` are datasets or shares; the rest is as in
+    `from_dataset`.
+    """
+    parts = {"train": data, "val": val, "test": test}
+    if isinstance(data, Mapping):
+        parts |= {SPLIT_NAMES[key]: data[key] for key in data if key in SPLIT_NAMES}
+        if "train" not in data:
+            raise UserError(f"The dataset has the splits {', '.join(data)} but no train; pass data['...'] itself.")
+    train = parts["train"]
+    columns = list(getattr(train, "column_names", ()))
+    at_image, at_label = _column(columns, image, IMAGE, "image"), _column(columns, label, LABEL, "label")
+    for column in attributes:
+        _column(columns, column, (), "attributes")
+
+    def item(dataset: Any, row: int) -> tuple:
+        cells = dataset[row]
+        return _picture(cells[at_image]), cells[at_label], *([[cells[c] for c in attributes]] if attributes else [])
+
+    frame = None if size is None else images.Frame(size, resize)
+    shares = {part: float(of) for part, of in parts.items() if isinstance(of, (int, float))}
+    given = {p: _read(of, p, frame, item, attributes) for p, of in parts.items() if p not in shares}
+    names = [tuple(getattr(train.features[column], "names", None) or ()) for column in (at_label, *attributes)]
+    known = dict(zip(attributes, names[1:], strict=True))
+    return _bundle(given, shares, names[0], name, seed, fields, known)
+
+
+def _bundle(
+    given: dict[str, Part],
+    shares: dict[str, float],
+    classes: tuple[str, ...],
+    name: str,
+    seed: int,
+    fields: dict[str, Any],
+    known: Mapping[str, tuple[str, ...]] | None = None,
+) -> Bundle:
+    """The splits with labels and attributes as numbers, the missing ones drawn from the training rows."""
+    train = given["train"]
+    if sum(shares.values()) >= 1 or min(shares.values(), default=0) < 0:
+        raise UserError("The shares `val` and `test` must not be negative, and leave something to train on.")
+    if any(shares.values()):
+        strata = list(zip(train.y.tolist(), *(column.tolist() for column in train.a.values()), strict=True))
+        ids = [str(row) for row in range(len(train.y))]
+        drawn = share_out(ids, strata, shares.get("val", 0), shares.get("test", 0), seed)
+        for part in SPLITS:
+            if rows := [row for row, of in enumerate(drawn) if of == part]:
+                given[part] = train.keep(rows)
+    for part, of in given.items():
+        if list(of.a) != list(train.a):
+            raise UserError(f"{part} has the attributes {list(of.a)}, but train has {list(train.a)}; give the same.")
+        if of.x.shape[1:] != train.x.shape[1:]:
+            raise UserError(
+                f"An input of {part} is of shape {tuple(of.x.shape[1:])}, one of train of {tuple(train.x.shape[1:])}."
+            )
+    labels = _Code("label", [given["train"].y], classes)
+    codes = [_Code(k, [of.a[k] for of in given.values()], (known or {}).get(k, ())) for k in train.a]
+    splits = {}
+    for part in SPLITS:
+        if part in given:
+            of = given[part]
+            a = [code(column, part) for code, column in zip(codes, of.a.values(), strict=True)]
+            splits[part] = Split(of.x, labels(of.y, part), torch.stack(a, dim=1) if a else None)
+    colour = {"mean": images.IMAGENET_MEAN, "std": images.IMAGENET_STD} if train.x.shape[1:2] == (3,) else {}
+    is_image = train.x.dim() == 4
+    defaults: dict[str, Any] = {"net": "resnet18" if is_image else "mlp"} | (colour if is_image else {})
+    return Bundle(
+        name,
+        splits["train"],
+        splits.get("val"),
+        splits.get("test"),
+        classes=labels.names,
+        attributes=tuple(train.a),
+        values=tuple(code.names for code in codes),
+        **(defaults | fields),
+    )
+
+
+class _Code:
+    """Numbers for labels or values that are given in numbers or words."""
+
+    def __init__(self, what: str, columns: list[np.ndarray], names: tuple[str, ...]):
+        found = np.unique(np.concatenate(columns))
+        self.what, self.numbers = what, np.issubdtype(found.dtype, np.integer)
+        if self.numbers:
+            if found[0] < 0:
+                raise UserError(f"The {what} {found[0]} is negative; numbers begin at 0 (rows without one: leave out).")
+            if names and found[-1] >= len(names):
+                raise UserError(f"The {what} {found[-1]} has no name; there are {len(names)} names, for 0 and up.")
+            self.names = tuple(map(str, names)) or tuple(str(i) for i in range(int(found[-1]) + 1))
+            self.known: dict[Any, int] = {int(v): int(v) for v in found}
+        else:
+            order = ordered(found.tolist())
+            if names and set(order) - set(names):
+                raise UserError(f"The {what} '{(set(order) - set(names)).pop()}' is not among {', '.join(names)}.")
+            self.names = tuple(names) or order
+            self.known = {word: at for at, word in enumerate(self.names)}
+
+    def __call__(self, column: np.ndarray, part: str) -> Tensor:
+        missing = {value for value in column.tolist() if value not in self.known}
+        if missing:
+            raise UserError(f"The {self.what} {sorted(map(str, missing))[0]!r} in {part} does not occur in train.")
+        return torch.tensor([self.known[value] for value in column.tolist()], dtype=torch.long)
+
+
+def _part(given: tuple, part: str, attributes: Sequence[str]) -> Part:
+    x, y, a = (*given, None)[:3]
+    out = Part(_inputs(x, part), _words_or_numbers(y, f"y of {part}"), _columns(a, part, attributes))
+    for what, column in (("y", out.y), *out.a.items()):
+        if len(column) != len(out.x):
+            raise UserError(f"{part} has {len(out.x):,} inputs but {len(column):,} values of {what}.")
+    if not len(out.x):
+        raise UserError(f"{part} has no rows.")
+    return out
+
+
+def _columns(a: Any, part: str, attributes: Sequence[str]) -> dict[str, np.ndarray]:
+    """Attributes by name, from {name: (n,)}, (n,) or (n, k)."""
+    if a is None:
+        return {}
+    if not hasattr(a, "items"):
+        table = np.asarray(a.cpu() if isinstance(a, Tensor) else a)
+        table = table[:, None] if table.ndim == 1 else table
+        if table.ndim != 2:
+            raise UserError(f"a of {part} is of shape {table.shape}; it takes (n,), (n, k) or {{name: (n,)}}.")
+        names = attributes or [f"a{k}" for k in range(table.shape[1])]
+        if len(names) != table.shape[1]:
+            raise UserError(f"a of {part} has {table.shape[1]} columns, but {len(names)} names were given.")
+        a = dict(zip(names, table.T, strict=True))
+    return {str(name): _words_or_numbers(column, f"'{name}' of {part}") for name, column in a.items()}
+
+
+def _words_or_numbers(values: Any, what: str) -> np.ndarray:
+    """(n,) whole numbers or words."""
+    out = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+    if out.ndim != 1:
+        raise UserError(f"{what} is of shape {out.shape}; it takes one whole number or word for each row, (n,).")
+    if out.dtype == object or out.dtype.kind == "U":
+        if not all(isinstance(value, (str, int, np.integer)) for value in out.tolist()):
+            raise UserError(f"{what} holds {out.tolist()[0]!r}; it takes whole numbers or words.")
+        stray = [text for text in map(str, out.tolist()) if text != text.strip() or not text]
+        if stray:
+            raise UserError(f"{what} holds {stray[0]!r}; take stray spaces and empty values away.")
+        return out.astype(str)
+    if out.dtype.kind == "b" or (out.dtype.kind == "f" and np.isfinite(out).all() and (out == np.floor(out)).all()):
+        out = out.astype(np.int64)
+    if out.dtype.kind not in "iu":
+        raise UserError(f"{what} holds {out[0]!r}; it takes whole numbers or words.")
+    return out.astype(np.int64)
+
+
+def _inputs(x: Any, part: str) -> Tensor:
+    """uint8 images (n, c, h, w), or float vectors (n, d)."""
+    if not isinstance(x, Tensor):
+        try:
+            array = np.asarray(x)
+        except ValueError:
+            array = np.empty(0, object)
+        if array.dtype.kind not in "biuf":
+            raise UserError(f"The inputs of {part} are not numbers of one shape; bring all images to one size first.")
+        x = torch.from_numpy(array if array.flags.writeable else array.copy())
+    x = x.detach().cpu()
+    if x.dim() == 2:
+        if not bool(torch.isfinite(x).all()):
+            raise UserError(
+                f"The vectors of {part} hold values that are not finite; fill them in or leave the rows out."
+            )
+        return x.float()
+    if x.dim() not in (3, 4):
+        raise UserError(f"The inputs of {part} are of shape {tuple(x.shape)}; vectors are (n, d), images (n, c, h, w).")
+    return as_pixels(_channels_first(x, part), f"The images of {part}")
+
+
+def _channels_first(x: Tensor, part: str) -> Tensor:
+    """(n, c, h, w) from (n, h, w), (n, h, w, c) or itself."""
+    if x.dim() == 3:
+        return x[:, None]
+    if x.shape[1] in (1, 3, 4):
+        return x
+    if x.shape[-1] in (1, 3, 4):
+        return x.permute(0, 3, 1, 2).contiguous()
+    raise UserError(f"Which axis of {part} holds the channels? Its shape is {tuple(x.shape)}; give (n, c, h, w).")
+
+
+def as_pixels(x: Tensor, what: str) -> Tensor:
+    """Images as uint8, from uint8 in 0..255 or floats in 0..1; another range is refused, because it would be a guess.
+
+    >>> as_pixels(torch.tensor([0.0, 0.5, 1.0]), "The images").tolist()
+    [0, 128, 255]
+    """
+    out = _scaled(x, what)
+    if x.numel() and int(out.amax()) == 1:
+        raise UserError(
+            f"{what} are nearly black: the largest value is {float(x.amax()):.4g}. If they are 0 and 1 as whole "
+            "numbers, multiply by 255; if they were divided by 255 twice, divide once."
+        )
+    return out
+
+
+def _scaled(x: Tensor, what: str) -> Tensor:
+    if x.dtype == torch.bool:
+        raise UserError(f"{what} are true or false; give uint8 in 0..255 (times 255) or floats in 0..1.")
+    if x.dtype == torch.uint8 or not x.numel():
+        return x.to(torch.uint8)
+    low, high = float(x.amin()), float(x.amax())
+    spans = f"{what} go from {low:.4g} to {high:.4g}"
+    if not x.is_floating_point():
+        if low < 0 or high > 255:
+            raise UserError(f"{spans}; whole numbers must lie in 0..255. Scale 16 bits down by 257.")
+        return x.to(torch.uint8)
+    if not (low >= 0 and high <= 1):  # what is not finite is neither
+        raise UserError(
+            f"{spans}; floats must lie in 0..1. Divide 0..255 by 255; undo a standardisation, and pass its mean and "
+            "std instead."
+        )
+    return (x * 255).round().to(torch.uint8)
+
+
+def _read(
+    dataset: Any,
+    part: str,
+    frame: images.Frame | None,
+    item: Callable[[Any, int], tuple],
+    attributes: Sequence[str],
+) -> Part:
+    """Every item of a dataset, once."""
+    try:
+        n = len(dataset)
+    except TypeError:
+        raise UserError(
+            f"The {part} dataset must have a length and items by number (map-style); read a stream into one first."
+        ) from None
+    xs: list[Tensor] = []
+    ys, attribute_rows = [], []
+    for row in track(range(n), f"reading {part}", n):
+        got = item(dataset, row)
+        if not isinstance(got, (tuple, list)) or len(got) not in (2, 3):
+            raise UserError(f"Item {row} of {part} is not (x, y) or (x, y, a).")
+        xs.append(_one_input(got[0], frame, f"Item {row} of {part}"))
+        if xs[row].shape != xs[0].shape:
+            raise UserError(
+                f"Item {row} of {part} is of shape {tuple(xs[row].shape)}, item 0 of {tuple(xs[0].shape)}; "
+                "pass size=224 to give all images one."
+            )
+        ys.append(_plain(got[1]))
+        if len(got) == 3:
+            attribute_rows.append(_plain(got[2]))
+    a: Any = attribute_rows or None
+    if attribute_rows and isinstance(attribute_rows[0], Mapping):
+        a = {key: [of[key] for of in attribute_rows] for key in attribute_rows[0]}
+    elif attribute_rows and isinstance(attribute_rows[0], (tuple, list)):
+        columns = list(zip(*attribute_rows, strict=True))
+        a = dict(zip(attributes or [f"a{k}" for k in range(len(columns))], columns, strict=True))
+    return _part((torch.stack(xs), ys, a), part, attributes)
+
+
+def _one_input(x: Any, frame: images.Frame | None, what: str) -> Tensor:
+    """One image (c, h, w) as uint8, or one vector."""
+    if hasattr(x, "getexif"):  # a PIL image
+        if frame is not None:
+            return torch.from_numpy(frame.cut(x))
+        pixels = np.array(x if x.mode == "L" else images.to_rgb(x))
+        return torch.from_numpy(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1).copy())
+    x = torch.as_tensor(np.array(x) if not isinstance(x, Tensor) else x).detach().cpu()
+    if x.dim() < 2:
+        return x.reshape(-1).float()
+    x = _channels_first(x[None], what)[0]
+    if frame is not None:
+        from PIL import Image
+
+        pixels = _scaled(x, what).permute(1, 2, 0).numpy()
+        return torch.from_numpy(frame.cut(Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels)))
+    return _scaled(x, what)  # one image may well be black; whether all are is looked at in the end
+
+
+def _plain(value: Any) -> Any:
+    """A number or word, or several, out of tensors and arrays."""
+    if isinstance(value, (Tensor, np.ndarray, np.generic)):
+        return value.tolist()
+    return value
+
+
+def _picture(cell: Any) -> Any:
+    """The image in a cell; with decoding switched off, a cell holds the bytes of the file."""
+    if isinstance(cell, Mapping) and cell.get("bytes"):
+        import io
+
+        from PIL import Image
+
+        return Image.open(io.BytesIO(cell["bytes"]))
+    return cell
+
+
+def _column(columns: Sequence[str], asked: str | None, usual: Sequence[str], what: str) -> str:
+    found = asked if asked is not None else next((name for name in usual if name in columns), None)
+    if found not in columns or found is None:
+        raise UserError(f"Which column is it? Pass `{what}`, from: {', '.join(columns) or 'none'}.")
+    return found

@@ -1,0 +1,74 @@
+"""Gradient alignment of easy and hard samples."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from spurless.core import Batch, Method, Run, Stage
+from spurless.losses import ce_rows
+from spurless.mining import MINERS, EnsembleEpochs, Eta, Tau, Unlearn
+from spurless.nets import Net
+from spurless.settings import Range
+
+
+@dataclass(frozen=True)
+class GA(Method):
+    """Gradient alignment (Zhao et al. 2021).  w_easy = Σ_hard (1 − p) / (γ Σ_easy (1 − p)),  w_hard = 1
+
+    Epoch-ensemble mining says which rows are hard (mining.mine_ecs). Then a fresh network is trained, and in each batch
+    the hard rows together pull γ times as strongly as the easy ones: 1 − p_y is how a row's loss pulls at its logit.
+    """
+
+    gamma: Annotated[float, "how much more strongly the hard rows pull than the easy ones", Range(0.01)] = 1.6
+    eta: Eta = 0.5
+    tau: Tau = 0.8
+    mining_epochs: EnsembleEpochs = 50
+    unlearn: Unlearn = 1e-4
+
+    def stages(self, run: Run) -> Generator[Stage, None, Net]:
+        mined = yield from MINERS["ecs"](run, self.eta, self.tau, self.mining_epochs, self.unlearn)
+        hard = mined.rows if mined.rows.any() else ~mined.rows  # nothing found: all rows alike, which is plain training
+        net = run.net()
+
+        def loss(b: Batch) -> Tensor:
+            rows = ce_rows(net(b.x), b.y)  # (n,)
+            return (aligned_weights(rows, hard[b.idx], self.gamma) * rows).mean()
+
+        odds = sampling_odds(hard, run.recipe.batch_size)
+        yield Stage("ga", loss, run.optimizer(net), model=net, weights=odds, select=True)
+        return net
+
+
+@torch.no_grad()
+def aligned_weights(loss: Tensor, hard: Tensor, gamma: float) -> Tensor:
+    """(n,) The weight of each row of a batch from its cross entropy (n,), with mean 1.
+
+    Without an easy row all weights are 1; without a hard one there is nothing to align with, and all are 0.
+
+    >>> loss = -torch.tensor([0.1, 0.9, 0.9, 0.9]).log()  # the logarithms of p = 0.1 and thrice 0.9
+    >>> hard = torch.tensor([True, False, False, False])
+    >>> aligned_weights(loss, hard, gamma=1.0).round(decimals=4).tolist()  # 0.9 / 0.3 = 3, against 1; the mean was 2.5
+    [0.4, 1.2, 1.2, 1.2]
+    """
+    pull = 1 - (-loss).exp()
+    easy = (pull * hard).sum() / (gamma * (pull * ~hard).sum() + 1e-10)
+    w = torch.where(hard, 1.0, easy)
+    return w * len(w) / (w.sum() + 1e-10)
+
+
+def sampling_odds(hard: Tensor, batch_size: int) -> Tensor | None:
+    """(n,) Odds by which a batch holds ⌊share of hard rows · size⌋ + 1 hard rows on average; None with one kind only.
+
+    The released code puts exactly as many into each batch, every row of a kind in turn.
+
+    >>> sampling_odds(torch.tensor([True, False, False, False]), 4).tolist()  # 2 of 4, not 1 of 4
+    [0.5, 0.16666666666666666, 0.16666666666666666, 0.16666666666666666]
+    """
+    n, n_hard = len(hard), int(hard.sum())
+    if n_hard in (0, n):
+        return None
+    share = min((n_hard * batch_size // n + 1) / batch_size, 1.0)
+    return torch.where(hard, share / n_hard, (1 - share) / (n - n_hard)).double()

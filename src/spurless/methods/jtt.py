@@ -1,0 +1,89 @@
+"""Just train twice."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+
+from spurless.core import Labels, Method, Run, Stage
+from spurless.losses import Form, ce
+from spurless.mining import ErrorsBy, mine_erm
+from spurless.nets import Net
+from spurless.progress import complain
+from spurless.settings import Range
+
+SHARE = 0.2  # of the recipe's length, for the first network: Waterbirds' 60 of 300 epochs
+
+
+@dataclass(frozen=True)
+class JTT(Method):
+    """Just train twice (Liu et al. 2021, algorithm 1).  E = {i : f₁(x_i) ≠ y_i},  L = Σ_{i∉E} CE_i + λ_up·Σ_{i∈E} CE_i
+
+    The first network is trained for a short time; then a fresh one is trained on all rows, with λ_up copies of those
+    that the first one got wrong, shuffled.
+    """
+
+    bias_labels: ClassVar[Labels] = "selection"
+
+    identify_epochs: Annotated[
+        float, "epochs of the first network (T); 0: a fifth of the recipe's length", Range(0)
+    ] = 0
+    lambda_up: Annotated[int, "how many copies of a row of the error set an epoch holds", Range(1)] = 20
+    rho: Annotated[float, "share of conflicting rows, where it is known: lambda_up = 1/rho; 0: not", Range(0, 1)] = 0
+    copies: Annotated[Form, "paper: lambda_up copies of an error row; code: the row and lambda_up copies"] = "paper"
+    errors_by: ErrorsBy = "evaluation"
+
+    def stages(self, run: Run) -> Generator[Stage, None, Net]:
+        _, rows = yield from self.identify(run)
+        net = run.net()
+        yield Stage("upsampled", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, rows=rows, select=True)
+        return net
+
+    def identify(self, run: Run) -> Generator[Stage, None, tuple[Net, Tensor]]:
+        """Train the first network; return it, and the rows of the up-sampled training set."""
+        epochs, iterations = self._length(run)
+        mined = yield from mine_erm(run, epochs, iterations, self.errors_by)
+        assert mined.net is not None
+        _say_if_odd(mined.rows)
+        return mined.net, upsampled(mined.rows, self.times)
+
+    @property
+    def times(self) -> int:
+        """How often a row of the error set occurs in the up-sampled training set.
+
+        >>> JTT(lambda_up=50).times, JTT(lambda_up=50, copies="code").times, JTT(rho=0.005).times
+        (50, 51, 200)
+        """
+        up = round(1 / self.rho) if self.rho else self.lambda_up
+        return up + (self.copies == "code")
+
+    def _length(self, run: Run) -> tuple[float | None, int | None]:
+        """Epochs or iterations of the first network."""
+        if self.identify_epochs:
+            return self.identify_epochs, None
+        if run.recipe.iterations:
+            return None, max(1, round(SHARE * run.recipe.iterations))
+        return max(1, round(SHARE * run.recipe.epochs)), None  # whole ones, so that every row is seen
+
+
+def upsampled(wrong: Tensor, times: int) -> Tensor:
+    """(m,) Numbers of rows: those that are wrong `times` times, all others once.
+
+    >>> upsampled(torch.tensor([False, True, False]), 3).tolist()
+    [0, 1, 1, 1, 2]
+    """
+    wrong = wrong.cpu()
+    return torch.arange(len(wrong)).repeat_interleave(torch.where(wrong, times, 1))
+
+
+def _say_if_odd(wrong: Tensor) -> None:
+    share = float(wrong.float().mean())
+    if share == 0:
+        complain("The first network gets no row wrong, so that none is up-sampled; try fewer identify_epochs.")
+    elif share > 0.5:
+        complain(
+            f"The first network gets {share:.0%} of the rows wrong, so that most are up-sampled and the second stage "
+            "takes as much longer; try more identify_epochs."
+        )

@@ -1,0 +1,321 @@
+"""Bundles from arrays, PyTorch datasets and Hugging Face datasets."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from spurless.core import Recipe
+from spurless.datasets.adapters import as_pixels, from_arrays, from_dataset, from_hf
+from spurless.errors import UserError
+
+N = 40
+Y = torch.arange(N) % 2
+A = torch.arange(N) // 2 % 2
+
+
+def pictures(n: int = N, h: int = 6, w: int = 8) -> torch.Tensor:
+    """(n, 3, h, w) uint8; the first pixel of a row tells which row it is."""
+    x = torch.randint(2, 256, (n, 3, h, w), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    x[:, 0, 0, 0] = torch.arange(n) + 2
+    return x
+
+
+def rows_of(split) -> list[int]:
+    return (split.x[:, 0, 0, 0].long() - 2).tolist()
+
+
+def assert_rows_kept_together(bundle) -> None:
+    """Inputs, labels and attributes still belong together, and every row is in one split."""
+    seen = []
+    for split in bundle.splits.values():
+        rows = rows_of(split)
+        assert split.y.tolist() == Y[rows].tolist()
+        assert split.a is None or split.a[:, 0].tolist() == A[rows].tolist()
+        seen += rows
+    assert sorted(seen) == list(range(N))
+
+
+def test_arrays_with_drawn_splits():
+    bundle = from_arrays(pictures(), Y, A)
+    assert {part: len(split) for part, split in bundle.splits.items()} == {"train": 28, "val": 4, "test": 8}
+    assert_rows_kept_together(bundle)
+    for split in bundle.splits.values():  # by class and attribute
+        assert len(set(torch.bincount(split.y * 2 + split.a[:, 0]).tolist())) == 1
+    again, other = from_arrays(pictures(), Y, A), from_arrays(pictures(), Y, A, seed=1)
+    assert rows_of(again.test) == rows_of(bundle.test) != rows_of(other.test)
+    assert (bundle.classes, bundle.attributes, bundle.values) == (("0", "1"), ("a0",), (("0", "1"),))
+    assert (bundle.net, bundle.shape, bundle.train.x.dtype) == ("resnet18", (3, 6, 8), torch.uint8)
+
+
+def test_arrays_with_given_splits():
+    x = pictures()
+    bundle = from_arrays(x[:20], Y[:20], A[:20], val=(x[20:30], Y[20:30], A[20:30]), test=(x[30:], Y[30:], A[30:]))
+    assert [rows_of(split) for split in bundle.splits.values()] == [
+        list(range(20)),
+        list(range(20, 30)),
+        list(range(30, 40)),
+    ]
+    assert_rows_kept_together(bundle)
+    assert from_arrays(x, Y, val=0, test=0).val is None
+
+
+def test_fields_of_the_bundle():
+    recipe = Recipe(epochs=3)
+    bundle = from_arrays(pictures(), Y, net="simconv1", recipe=recipe, mean=(0.5,) * 3, std=(0.5,) * 3, name="mine")
+    assert (bundle.net, bundle.recipe, bundle.mean, bundle.name) == ("simconv1", recipe, (0.5,) * 3, "mine")
+
+
+def test_words_as_labels_and_several_attributes():
+    y = np.array(["dog", "cat"])[Y.numpy()]
+    a = {"place": np.array(["in", "out"])[A.numpy()], "camera": np.arange(N) % 3}
+    bundle = from_arrays(pictures(), y, a, val=0, test=0)
+    assert bundle.classes == ("cat", "dog")
+    assert bundle.train.y.tolist() == (1 - Y).tolist()
+    assert (bundle.attributes, bundle.values) == (("place", "camera"), (("in", "out"), ("0", "1", "2")))
+    assert bundle.train.a.tolist() == torch.stack([A, torch.arange(N) % 3], 1).tolist()
+    named = from_arrays(pictures(), Y, np.stack([A, A], 1), attributes=("u", "v"), classes=("even", "odd"))
+    assert (named.attributes, named.classes) == (("u", "v"), ("even", "odd"))
+
+
+def test_vectors():
+    x = np.random.default_rng(0).normal(size=(N, 5))
+    bundle = from_arrays(x, Y.numpy(), val=0, test=0)
+    assert (bundle.net, bundle.shape, bundle.train.x.dtype, bundle.mean) == ("mlp", (5,), torch.float32, ())
+    assert torch.allclose(bundle.train.x, torch.tensor(x).float())
+    x[3, 2] = np.nan
+    with pytest.raises(UserError, match="not finite"):
+        from_arrays(x, Y)
+
+
+@pytest.mark.parametrize("form", ["last", "grey", "float", "int64", "read-only"])
+def test_images_in_other_forms_are_the_same_pixels(form):
+    x = pictures()
+    given = {
+        "last": x.permute(0, 2, 3, 1).numpy(),
+        "grey": x[:, 0].numpy(),
+        "float": x.numpy() / 255,
+        "int64": x.long(),
+        "read-only": np.frombuffer(x.numpy().tobytes(), np.uint8).reshape(x.shape),
+    }[form]
+    bundle = from_arrays(given, Y, val=0, test=0)
+    assert torch.equal(bundle.train.x, x[:, :1] if form == "grey" else x)
+
+
+@pytest.mark.parametrize(
+    ("x", "match"),
+    [
+        (torch.rand(4, 3, 5, 5) * 255, "Divide 0..255 by 255"),
+        (torch.randn(4, 3, 5, 5), "undo a standardisation"),
+        (torch.full((4, 3, 5, 5), torch.nan), "floats must lie in 0..1"),
+        (torch.rand(4, 3, 5, 5) / 255, "divided by 255 twice"),
+        (torch.ones(4, 3, 5, 5, dtype=torch.uint8), "multiply by 255"),
+        (torch.ones(4, 3, 5, 5, dtype=torch.bool), "true or false"),
+        (torch.full((4, 3, 5, 5), 4000), "Scale 16 bits down"),
+        (torch.full((4, 7, 5, 5), 40), "Which axis"),
+        (torch.rand(4), "vectors are"),
+        ([np.zeros((3, 2, 2)), np.zeros((3, 4, 4))], "not numbers of one shape"),
+    ],
+)
+def test_inputs_that_could_be_read_in_two_ways_are_refused(x, match):
+    with pytest.raises(UserError, match=match):
+        from_arrays(x, [0, 1, 0, 1][: len(x)])
+
+
+def test_floats_become_the_nearest_of_256_levels():
+    x = torch.linspace(0, 1, 256)
+    assert as_pixels(x, "The images").tolist() == list(range(256))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"y": Y[:-1]}, "40 inputs but 39 values of y"),
+        ({"a": A[:-1]}, "39 values of a0"),
+        ({"y": torch.nn.functional.one_hot(Y)}, "one whole number or word"),
+        ({"y": Y / 3}, "whole numbers or words"),
+        ({"y": Y - 1}, "negative"),
+        ({"y": [" cat", "dog"] * 20}, "stray spaces"),
+        ({"y": [None, "dog"] * 20}, "whole numbers or words"),
+        ({"classes": ["one"]}, "has no name"),
+        ({"y": ["a", "b"] * 20, "classes": ["a"]}, "not among"),
+        ({"a": torch.zeros(N, 1, 1)}, r"\(n, k\)"),
+        ({"a": torch.stack([A, A], 1), "attributes": ("u",)}, "2 columns, but 1 names"),
+        ({"val": 0.5, "test": 0.5}, "leave something"),
+        ({"val": "a tenth"}, "`val` takes"),
+        ({"test": (pictures(4), torch.tensor([0, 1, 2, 0]))}, "'2' in test does not occur in train"),
+        ({"test": (pictures(4, 5, 5), Y[:4])}, "shape"),
+        ({"test": (pictures(4), Y[:4], A[:4])}, "attributes"),
+    ],
+)
+def test_mistakes(change, match):
+    with pytest.raises(UserError, match=match):
+        from_arrays(**({"x": pictures(), "y": Y} | change))
+
+
+class Listed(torch.utils.data.Dataset):
+    """A dataset as users write them."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+
+def as_pil(x: torch.Tensor) -> Image.Image:
+    return Image.fromarray(x.permute(1, 2, 0).numpy())
+
+
+def test_dataset_of_tensors_and_of_pil_images():
+    x = pictures()
+    forms = {
+        "uint8": list(x),
+        "float": [row / 255 for row in x],
+        "array": [row.permute(1, 2, 0).numpy() for row in x],
+        "pil": [as_pil(row) for row in x],
+    }
+    for form, rows in forms.items():
+        items = [(row, int(y), int(a)) for row, y, a in zip(rows, Y, A, strict=True)]
+        bundle = from_dataset(Listed(items), val=0)
+        assert_rows_kept_together(bundle)
+        assert bundle.test is not None, form
+
+
+def test_dataset_of_labels_and_attributes_in_many_shapes():
+    x = pictures()
+    for wrap in (lambda a: [int(a), 1], lambda a: torch.tensor([int(a), 1]), lambda a: {"u": int(a), "v": 1}):
+        items = [(row, y, wrap(a)) for row, y, a in zip(x, Y, A, strict=True)]
+        bundle = from_dataset(Listed(items), val=0, test=0)
+        assert bundle.train.a.tolist() == [[int(a), 1] for a in A]
+    assert bundle.attributes == ("u", "v")
+    named = from_dataset(
+        Listed([(row, int(y), (int(a),)) for row, y, a in zip(x, Y, A, strict=True)]), attributes=("u",)
+    )
+    assert named.attributes == ("u",)
+
+
+def test_dataset_with_its_own_splits_and_class_names():
+    x = pictures()
+    parts = [Listed(list(zip(x[s], Y[s].tolist(), strict=True))) for s in (slice(0, 20), slice(20, 30), slice(30, 40))]
+    parts[0].classes = ["even", "odd"]
+    bundle = from_dataset(parts[0], val=parts[1], test=parts[2])
+    assert bundle.classes == ("even", "odd")
+    assert rows_of(bundle.test) == list(range(30, 40))
+    assert bundle.train.a is None
+
+
+def test_dataset_of_images_of_several_sizes():
+    items = [(Image.new("RGB", (20 + i, 16), (10 * i, 0, 0)), i % 2) for i in range(10)]
+    with pytest.raises(UserError, match="size=224"):
+        from_dataset(Listed(items))
+    bundle = from_dataset(Listed(items), size=8, val=0, test=0)
+    assert bundle.shape == (3, 8, 8)
+    assert bundle.train.x[:, 0, 4, 4].tolist() == [10 * i for i in range(10)]
+    tensors = [(torch.full((1, 20 + i, 16), i / 20), i % 2) for i in range(10)]
+    assert from_dataset(Listed(tensors), size=8, val=0, test=0).shape == (3, 8, 8)
+
+
+def test_a_black_image_among_others_is_fine():
+    items = [(torch.full((3, 4, 4), 0.5 if i else 0.001), i % 2) for i in range(10)]
+    assert from_dataset(Listed(items), val=0, test=0).train.x[:2, 0, 0, 0].tolist() == [0, 128]
+
+
+def test_grey_pil_images_keep_one_channel():
+    items = [(Image.new("L", (4, 4), 20 + i), i % 2) for i in range(6)]
+    assert from_dataset(Listed(items), val=0, test=0).shape == (1, 4, 4)
+
+
+def test_dataset_of_vectors():
+    items = [(torch.tensor([float(i), 2.0]), i % 2) for i in range(10)]
+    bundle = from_dataset(Listed(items), val=0, test=0)
+    assert bundle.train.x.tolist() == [[float(i), 2.0] for i in range(10)]
+
+
+def test_dataset_mistakes():
+    with pytest.raises(UserError, match=r"not \(x, y\) or \(x, y, a\)"):
+        from_dataset(Listed([torch.zeros(3)] * 3))
+    with pytest.raises(UserError, match="map-style"):
+        from_dataset(iter([1, 2]))
+
+    class Fails(Listed):
+        def __getitem__(self, i):
+            return 1 / 0
+
+    with pytest.raises(ZeroDivisionError):  # an error of the dataset's own is not hidden
+        from_dataset(Fails([1]))
+
+
+class Feature:
+    def __init__(self, names=None):
+        if names:
+            self.names = names
+
+
+class FakeHF:
+    """The part of datasets.Dataset that is used: rows by number, columns, features."""
+
+    def __init__(self, columns: dict, features: dict):
+        self.columns = columns
+        self.features = {name: features.get(name, Feature()) for name in columns}
+        self.column_names = list(columns)
+
+    def __len__(self):
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, key):
+        if isinstance(key, str):
+            return self.columns[key]
+        return {name: column[key] for name, column in self.columns.items()}
+
+
+def fake_hf(rows: slice = slice(0, N), raw: bool = False) -> FakeHF:
+    cells = [as_pil(row) for row in pictures()[rows]]
+    if raw:
+        stored = []
+        for picture in cells:
+            buffer = io.BytesIO()
+            picture.save(buffer, "PNG")
+            stored.append({"bytes": buffer.getvalue(), "path": None})
+        cells = stored
+    columns = {"image": cells, "label": Y[rows].tolist(), "place": A[rows].tolist(), "id": ["x"] * len(cells)}
+    return FakeHF(columns, {"label": Feature(["cat", "dog"]), "place": Feature(["land", "water"])})
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_hugging_face_dataset(raw):
+    bundle = from_hf(fake_hf(raw=raw), attributes=("place",))
+    assert_rows_kept_together(bundle)
+    assert (bundle.classes, bundle.attributes, bundle.values) == (("cat", "dog"), ("place",), (("land", "water"),))
+    assert from_hf(fake_hf(), size=16).shape == (3, 16, 16)
+    assert from_hf(fake_hf()).train.a is None
+
+
+def test_hugging_face_dataset_dict():
+    parts = {"train": fake_hf(slice(0, 20)), "validation": fake_hf(slice(20, 30)), "test": fake_hf(slice(30, 40))}
+    bundle = from_hf(parts, attributes=("place",))
+    assert {part: len(split) for part, split in bundle.splits.items()} == {"train": 20, "val": 10, "test": 10}
+    assert_rows_kept_together(bundle)
+    with pytest.raises(UserError, match="no train"):
+        from_hf({"test": fake_hf()})
+
+
+def test_hugging_face_columns():
+    data = fake_hf()
+    swapped = from_hf(data, image="image", label="place", attributes=("label",), val=0, test=0)
+    assert swapped.train.y.tolist() == A.tolist()
+    assert swapped.classes == ("land", "water")
+    with pytest.raises(UserError, match="`attributes`, from: image, label, place, id"):
+        from_hf(data, attributes=("plaice",))
+    words = FakeHF({"img": data["image"], "y": ["b", "a"] * 20}, {})
+    assert from_hf(words, val=0, test=0).classes == ("a", "b")
+    with pytest.raises(UserError, match="`image`"):
+        from_hf(FakeHF({"text": ["a"], "label": [0]}, {}))
+    unlabelled = FakeHF({"image": data["image"], "label": [-1] * N}, {"label": Feature(["cat", "dog"])})
+    with pytest.raises(UserError, match="negative"):
+        from_hf(unlabelled)

@@ -1,0 +1,130 @@
+"""The losses that methods share, against autograd and against tables kept by hand."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spurless.losses import LossMemory, ce, ce_rows, gce
+from tests.reference import LossTables, gce_paper
+
+FORMS = ["paper", "code"]
+
+
+def drawn(seed, n, classes, scale):
+    g = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(n, classes, generator=g, dtype=torch.float64)
+    return logits.requires_grad_(), torch.randint(classes, (n,), generator=g)
+
+
+shapes = {
+    "seed": st.integers(0, 10**6),
+    "n": st.integers(1, 9),
+    "classes": st.integers(2, 12),
+    "q": st.floats(0.01, 1),
+    "scale": st.sampled_from([0.1, 1.0, 10.0]),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(**shapes)
+def test_the_gradient_of_gce_is_p_to_the_q_times_that_of_cross_entropy(seed, n, classes, q, scale):
+    logits, y = drawn(seed, n, classes, scale)
+    p = logits.detach().softmax(1).gather(1, y[:, None])  # (n, 1)
+    (plain,) = torch.autograd.grad(ce(logits, y), logits)
+    (paper,) = torch.autograd.grad(gce(logits, y, q), logits)
+    (code,) = torch.autograd.grad(gce(logits, y, q, "code"), logits)
+    torch.testing.assert_close(paper, p**q * plain, rtol=1e-9, atol=1e-15)
+    torch.testing.assert_close(code, q * p**q * plain, rtol=1e-9, atol=1e-15)
+
+
+@settings(max_examples=40, deadline=None)
+@given(**shapes)
+def test_the_value_of_gce(seed, n, classes, q, scale):
+    logits, y = drawn(seed, n, classes, scale)
+    torch.testing.assert_close(gce(logits, y, q), gce_paper(logits, y, q), rtol=1e-9, atol=1e-12)
+    p = logits.softmax(1).gather(1, y[:, None])[:, 0]
+    torch.testing.assert_close(gce(logits, y, q, "code"), (q * p**q * -p.log()).mean(), rtol=1e-9, atol=1e-12)
+
+
+def test_gce_between_its_two_ends():
+    logits, y = drawn(0, 6, 3, 1.0)
+    p = logits.softmax(1).gather(1, y[:, None])[:, 0]
+    torch.testing.assert_close(gce(logits, y, 1.0), (1 - p).mean())  # the mean absolute error, halved
+    torch.testing.assert_close(gce(logits, y, 1e-6), ce(logits, y), rtol=1e-5, atol=0)  # cross entropy
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("q", [0.1, 0.7, 1.0])
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e30])
+def test_extreme_logits_give_no_nan(form, q, size):
+    """p underflows to 0 in the first two rows; p^q through p has an infinite slope there."""
+    logits = torch.tensor([[size, 0.0], [0.0, -size], [size, 0.0], [-size, -size]], requires_grad=True)
+    y = torch.tensor([1, 1, 0, 0])
+    value = gce(logits, y, q, form)
+    value.backward()
+    assert torch.isfinite(value)
+    assert torch.isfinite(logits.grad).all()
+    if size > 1e3:  # a sample that is hopelessly wrong teaches nothing: p^q = 0
+        assert torch.equal(logits.grad[:2], torch.zeros(2, 2))
+    assert float(logits.grad[3].abs().max()) > 0  # an undecided one does
+
+
+def test_rows_are_kept_apart():
+    logits, y = drawn(1, 5, 4, 1.0)
+    each = ce_rows(logits, y)
+    assert each.shape == (5,) and len(set(each.tolist())) == 5
+    assert float(each.mean()) == pytest.approx(float(ce(logits, y)))
+
+
+# The memory of losses
+
+
+def test_memory_equals_tables_kept_by_hand_over_steps_with_repeated_rows():
+    y = torch.tensor([0, 1, 0, 1, 2, 0])
+    memory, tables = LossMemory(y, 3, alpha=0.7), LossTables(y.tolist(), 0.7)
+    for idx, losses in [([0, 3, 4], [2.0, 1.0, 0.5]), ([3, 2, 0], [4.0, 0.1, 0.2]), ([0, 1, 3], [0.0, 3.0, 0.7])]:
+        memory.update(torch.tensor(idx), torch.tensor(losses))
+        tables.update(idx, losses)
+        assert memory.relative(torch.tensor(idx)).tolist() == pytest.approx(tables.relative(idx))
+    hand = {0: 0.7 * (0.7 * 2.0 + 0.3 * 0.2) + 0.3 * 0.0, 3: 0.7 * (0.7 * 1.0 + 0.3 * 4.0) + 0.3 * 0.7, 1: 3.0}
+    for row, value in hand.items():
+        assert float(memory.value[row]) == pytest.approx(value)
+
+
+def test_a_loss_is_compared_with_its_class_over_the_whole_training_set():
+    y = torch.tensor([0, 0, 1])
+    memory = LossMemory(y, 2)
+    memory.update(torch.tensor([0]), torch.tensor([8.0]))
+    memory.update(torch.tensor([1, 2]), torch.tensor([2.0, 3.0]))
+    # Row 1 is compared with row 0, which is not in the batch; row 2 with itself, not with the larger other class.
+    assert memory.relative(torch.tensor([1, 2])).tolist() == [0.25, 1.0]
+
+
+def test_the_maximum_falls_when_its_row_is_learnt():
+    memory = LossMemory(torch.tensor([0, 0]), 1, alpha=0.5)
+    memory.update(torch.tensor([0, 1]), torch.tensor([8.0, 2.0]))
+    memory.update(torch.tensor([0]), torch.tensor([0.0]))
+    assert memory.relative(torch.tensor([1])).tolist() == [0.5]
+
+
+def test_the_memory_is_updated_in_place_and_is_part_of_checkpoints():
+    memory = LossMemory(torch.tensor([0, 1]), 2)
+    places = {k: t.data_ptr() for k, t in memory.state_dict().items()}
+    loss = torch.tensor([1.0, 2.0], requires_grad=True)
+    memory.update(torch.tensor([1, 0]), loss)
+    assert not memory.relative(torch.tensor([0])).requires_grad
+    assert {k: t.data_ptr() for k, t in memory.state_dict().items()} == places  # a CUDA graph holds these addresses
+    again = LossMemory(torch.tensor([0, 1]), 2)
+    again.load_state_dict(memory.state_dict())
+    again.update(torch.tensor([0]), torch.tensor([0.0]))
+    assert float(again.value[0]) == pytest.approx(0.7 * 2.0)  # it knows that the row has been seen
+
+
+def test_a_class_without_any_loss_gives_no_nan():
+    memory = LossMemory(torch.tensor([0, 0]), 1)
+    memory.update(torch.tensor([0, 1]), torch.zeros(2))
+    assert memory.relative(torch.tensor([0, 1])).tolist() == [0.0, 0.0]
+    assert not math.isnan(float(memory.class_max[0]))
