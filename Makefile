@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 EXTRAS := dev timm tracking
 
-.PHONY: setup demo test test-all check lock clean
+.PHONY: setup demo test test-all check results lock clean
 
 setup: .venv/ready
 
@@ -29,6 +29,9 @@ test: check
 
 test-all: check
 	$(BIN)/pytest --slow
+
+results: setup
+	$(BIN)/python benchmarks/readme.py
 
 lock:
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

@@ -1,0 +1,70 @@
+"""Measure cells (method x data x seeds) and write one small JSON file for each: the rows behind the documentation.
+
+    python benchmarks/cells.py FILE.json --out results/NAME --device cuda --workers 4
+
+FILE.json holds a list of {"name": ..., "method": {...}, "data": {...}, "net": ..., "recipe": {...}, "seeds": [0, 1]}.
+Cells that are there already are left alone. Workers are processes; on one GPU they share it.
+"""
+
+import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
+
+import argparse
+import json
+import multiprocessing
+import time
+from pathlib import Path
+
+KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted", "intervals", "n")
+
+
+def measure(job):
+    cell, seed, out, device, root = job
+    import torch
+
+    from spurless.engine import fit
+    from spurless.folder import finite
+    from spurless.paths import atomic
+
+    path = Path(out) / f"{cell['name']}-seed{seed}.json"
+    if path.exists():
+        return f"{path.name}: there already"
+    if device == "cpu":
+        torch.set_num_threads(1)
+    started = time.time()
+    result = fit(
+        cell["method"],
+        cell["data"],
+        cell.get("net"),
+        cell.get("recipe"),
+        seed,
+        device=device,
+        root=root,
+        progress=False,
+    )
+    row = result.row()
+    row["scores"] = {k: row["scores"].get(k) for k in KEPT} if row["scores"] else None
+    row["history"] = row["history"][-1:]
+    row |= {"cell": cell["name"], "date": time.strftime("%Y-%m-%d"), "wall_seconds": round(time.time() - started, 1)}
+    with atomic(path) as part:
+        part.write_text(json.dumps(finite(row), indent=1, ensure_ascii=False) + "\n")
+    shown = {k: round(row["scores"][k], 2) for k in ("unbiased", "conflicting") if row["scores"] and row["scores"][k]}
+    return (
+        f"{path.name}: {result.status} {shown} mining {row['mining']} {row['seconds']} s, wall {row['wall_seconds']} s"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cells", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--data-root")
+    given = parser.parse_args()
+    cells = json.loads(given.cells.read_text())
+    jobs = [(c, s, str(given.out), given.device, given.data_root) for c in cells for s in c["seeds"]]
+    jobs.sort(key=lambda job: job[1])  # all cells of the first seed first: a run cut short still compares
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(given.workers, maxtasksperchild=None) as pool:
+        for line in pool.imap_unordered(measure, jobs):
+            print(line, flush=True)

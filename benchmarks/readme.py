@@ -1,0 +1,113 @@
+"""Write the README's result tables and its picture from the rows in results/. Run after measuring: make results."""
+
+import json
+import statistics
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+ORDER = ("erm", "jtt", "lff", "disent", "ga", "pgd", "bias_adv")
+
+
+def rows(folder):
+    return [json.loads(path.read_text()) for path in sorted((ROOT / "results" / folder).glob("*.json"))]
+
+
+def by_order(row):
+    return ORDER.index(row["method"])
+
+
+def demo_table():
+    """One run of each method, with the intervals of its test split."""
+    found = sorted(rows("demo"), key=by_order)
+    if not found:
+        return ""
+    lines = [
+        "| method | unbiased | conflicting | aligned | worst group | seconds |",
+        "| :-- | --: | --: | --: | --: | --: |",
+    ]
+    for row in found:
+        cells = []
+        for metric in ("unbiased", "conflicting", "aligned", "worst_group"):
+            low, high = row["scores"]["intervals"][metric]
+            cells.append(f"{row['scores'][metric]:.1f} [{low:.1f}–{high:.1f}]")
+        lines.append(f"| `{row['method']}` | {' | '.join(cells)} | {row['seconds']:.0f} |")
+    first = found[0]
+    facts = f"Accuracy in percent on {first['n']:,} test digits, with 95 % intervals; one run (seed {first['seed']}), "
+    facts += (
+        f"weights: {first['selection']}; bias labels used: {first['labels_used']}. Measured {first['date']} on a CPU."
+    )
+    return "\n".join([*lines, "", facts])
+
+
+def cmnist_table():
+    """Mean and standard deviation over seeds, beside what the paper prints."""
+    found = rows("cmnist")
+    published = json.loads((ROOT / "results" / "published.json").read_text())["cmnist"] if found else {}
+    groups = {}
+    for row in found:
+        groups.setdefault((row["settings"]["data"]["rho"], row["method"]), []).append(row)
+    if not groups:
+        return ""
+    lines = [
+        "| conflicting share | method | unbiased, ours | n | in the paper | seconds a run |",
+        "| --: | :-- | --: | --: | --: | --: |",
+    ]
+    for (rho, method), same in sorted(groups.items(), key=lambda item: (item[0][0], ORDER.index(item[0][1]))):
+        values = [row["scores"]["average"] for row in same]
+        spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+        paper = published.get(f"{rho:g}", {}).get(method, "")
+        seconds = statistics.median(row["seconds"] for row in same)
+        ours = f"{statistics.mean(values):.1f}{spread}"
+        lines.append(f"| {100 * rho:g} % | `{method}` | {ours} | {len(values)} | {paper} | {seconds:.0f} |")
+    facts = (
+        "Colored MNIST (`--set data.family=pgd`), PGD's recipe, `simconv1`: accuracy in percent on the test split (its "
+    )
+    facts += (
+        "colours are uniform), mean ± standard deviation over seeds, last weights, no bias labels. The paper's numbers "
+    )
+    facts += f"are PGD's table 1. Measured {max(row['date'] for row in found)} on {found[0]['versions']['device']}."
+    return "\n".join([*lines, "", facts])
+
+
+def picture(path):
+    """Conflicting accuracy of the demo's methods as bars with intervals."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    found = sorted(rows("demo"), key=by_order)
+    colors = {"aligned": "#0072B2", "conflicting": "#D55E00"}
+    figure, axes = plt.subplots(figsize=(7.2, 2.6), dpi=110)
+    for offset, metric in ((-0.2, "aligned"), (0.2, "conflicting")):
+        value = [row["scores"][metric] for row in found]
+        low, high = zip(*[row["scores"]["intervals"][metric] for row in found], strict=True)
+        error = [[v - a for v, a in zip(value, low, strict=True)], [b - v for v, b in zip(value, high, strict=True)]]
+        at = [i + offset for i in range(len(found))]
+        axes.barh(at, value, 0.36, xerr=error, color=colors[metric], label=f"{metric} with the shortcut", capsize=3)
+    axes.set_yticks(range(len(found)), [row["method"].upper() for row in found])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 105)
+    axes.set_xlabel("test accuracy in percent, with 95 % interval")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.22), ncols=2, frameon=False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def filled(text):
+    """The README with its tables, each between its two comments."""
+    for name, table in {"demo": demo_table(), "cmnist": cmnist_table()}.items():
+        start = f"<!-- results: {name} -->"
+        before, rest = text.split(start, 1)
+        after = rest.split("<!-- end -->", 1)[1]
+        text = f"{before}{start}\n{table}\n<!-- end -->{after}"
+    return text
+
+
+if __name__ == "__main__":
+    readme = ROOT / "README.md"
+    readme.write_text(filled(readme.read_text()))
+    if rows("demo"):
+        picture(ROOT / "docs" / "demo.png")
