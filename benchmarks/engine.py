@@ -223,16 +223,16 @@ def on_gpu(steps, rounds):
             photos, small, 256, steps, "cuda", 20, **quick
         ),
     }
-    times = {name: [] for name in cells}
+    times, memory = {name: [] for name in cells}, {}
     for _ in range(rounds):
         for name, cell in cells.items():
+            torch.cuda.reset_peak_memory_stats()
+            held = torch.cuda.memory_allocated()
             times[name].append(cell())
+            memory[name] = (torch.cuda.max_memory_allocated() - held) / 2**20
     print("| network, batch, variant | ms a step | peak GPU memory MiB |\n| :-- | --: | --: |")
-    for name, cell in cells.items():
-        torch.cuda.reset_peak_memory_stats()
-        cell()
-        memory = torch.cuda.max_memory_allocated() / 2**20
-        print(f"| {name} | {1000 * statistics.median(times[name]):.3f} | {memory:,.0f} |", flush=True)
+    for name, measured in times.items():
+        print(f"| {name} | {1000 * statistics.median(measured):.3f} | {memory[name]:,.0f} |", flush=True)
 
 
 if __name__ == "__main__":

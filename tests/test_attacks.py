@@ -59,9 +59,7 @@ def slow_attack(x, y, biased, debiased, lam, eps, steps, norm, size=None, low=No
             length = math.sqrt(sum(v * v for v in g))
             way = [v / length for v in g] if norm == "l2" else [(v > 0) - (v < 0) for v in g]
             start = row.flatten().tolist()
-            change = [
-                a + size * w - s for a, w, s in zip(now.detach().flatten().tolist(), way, start, strict=True)
-            ]
+            change = [a + size * w - s for a, w, s in zip(now.detach().flatten().tolist(), way, start, strict=True)]
             if norm == "l2":
                 far = math.sqrt(sum(c * c for c in change))
                 change = [c * eps / far if far > eps else c for c in change]
@@ -100,11 +98,8 @@ def test_more_lambda_spares_the_debiased_network():
 @pytest.mark.parametrize(("eps", "steps", "size"), [(0.3, 5, None), (2.0, 3, None), (0.5, 4, 10.0), (0.0, 2, None)])
 def test_it_stays_in_the_ball_and_in_the_pixel_range(norm, random_start, eps, steps, size):
     x, y, low, high = images()
-    adv = bias_adversarial(
-        *(x, y, conv(1), conv(2)),
-        **{"lam": 0.5, "eps": eps, "steps": steps, "norm": norm, "step_size": size},
-        **{"random_start": random_start, "low": low, "high": high},
-    )
+    how = {"lam": 0.5, "eps": eps, "steps": steps, "norm": norm, "step_size": size}
+    adv = bias_adversarial(x, y, conv(1), conv(2), **how, random_start=random_start, low=low, high=high)
     change = (adv - x).flatten(1)
     far = change.norm(dim=1) if norm == "l2" else change.abs().amax(1)
     assert bool((far <= eps * (1 + 1e-5) + 1e-6).all())

@@ -21,6 +21,7 @@ _WHERE = {
     "evaluate": "engine",
     "load_run": "engine",
     "load_data": "registry",
+    "mine": "mining",
     "Result": "result",
     "Split": "core",
     "Bundle": "core",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from spurless.core import Batch, Bundle, Method, Recipe, Run, Split, Stage
     from spurless.engine import evaluate, fit, load_run
     from spurless.errors import UserError
+    from spurless.mining import mine
     from spurless.nets import Net
     from spurless.registry import load_data
     from spurless.result import Result

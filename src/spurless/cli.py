@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import json
+import re
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from spurless.errors import UserError, unknown
+from spurless.settings import resolve, settings_of
+
+if TYPE_CHECKING:
+    from spurless.core import Bundle
+    from spurless.nets import Net
 
 app = typer.Typer(
     help="Find, measure and remove spurious correlations from classifiers.",
@@ -23,8 +31,8 @@ app = typer.Typer(
 data_app = typer.Typer(help="Look at data sets, and get them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
-SECTIONS = ("method", "data", "net", "recipe")
-DEMO = ("erm", "pgd", "lff")  # as they are there
+NAMED_BY = {"method": "the argument METHOD", "data": "the argument DATA", "net": "--net", "recipe": "--recipe"}
+SECTIONS = tuple(NAMED_BY)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output and nothing else there.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. Default: a GPU if there is one.")]
@@ -43,13 +51,33 @@ def mistakes_in_one_line(command: Callable) -> Callable:
         try:
             command(*args, **kwargs)
         except UserError as error:
-            typer.secho(f"Error: {error}", fg="red", err=True)
-            raise typer.Exit(2) from None
+            stop_with(str(error))
+        except BrokenPipeError:
+            raise  # `spurless list methods | head -1`: typer ends quietly
+        except OSError as error:
+            if error.strerror is None:
+                raise
+            stop_with(f"{error.filename2 or error.filename or 'A file'} cannot be used ({error.strerror}).")
+        except UnicodeEncodeError as error:
+            name = ascii(error.object[max(0, error.start - 20) : error.end + 20])
+            stop_with(f"{name} cannot be written as {error.encoding}: a file or folder has such a name. Rename it.")
+        except (MemoryError, RuntimeError) as error:
+            if not re.search("out of memory|unable to allocate|can't allocate", f"{error}", re.IGNORECASE):
+                raise
+            stop_with(
+                f"There is not enough memory ({str(error).splitlines()[0]}). Try a smaller recipe.batch_size or "
+                "recipe.eval_batch_size, fewer rows or smaller images, or another --device."
+            )
         except KeyboardInterrupt as stop:
             typer.echo(f"Stopped. {stop}".rstrip(), err=True)
             raise typer.Exit(130) from None
 
     return wrapped
+
+
+def stop_with(mistake: str) -> NoReturn:
+    typer.secho(f"Error: {mistake}", fg="red", err=True)
+    raise typer.Exit(2) from None
 
 
 @app.command()
@@ -59,9 +87,11 @@ def train(
     data: Annotated[str, typer.Argument(help="A data set: see `spurless list datasets`; or folder:PATH, csv:FILE.")],
     net: Annotated[str | None, typer.Option(help="A network: see `spurless list nets`.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A named recipe, such as pgd-cmnist.")] = None,
-    seed: Annotated[int, typer.Option(help="Decides everything that is random.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Decides everything that is random. Default: 0.")] = None,
     device: Device = None,
-    config: Annotated[Path | None, typer.Option(help="Settings as TOML; --set goes before it.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings as TOML, such as a run's settings.toml; other options go before it.")
+    ] = None,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/METHOD-DATA-NET-seedN.")] = None,
     data_root: Root = None,
@@ -69,22 +99,25 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a method on a data set, and score it by group. The same command again goes on, or shows the result."""
-    chosen = gather(config, set_ or [])
-    chosen["method"]["name"], chosen["data"]["name"] = method, data
-    if net:
-        chosen["net"]["name"] = net
-    if recipe:
-        chosen["recipe"]["name"] = recipe
-    from spurless.engine import fit
-    from spurless.registry import load_data, make_method
+    names = {"method": method, "data": data, "net": net, "recipe": recipe}
+    chosen, config_seed = from_config(config, names) if config else ({}, 0)
+    chosen = gather(set_ or [], SECTIONS, chosen)
+    chosen |= {section: chosen[section] | {"name": name} for section, name in names.items() if name is not None}
+    seed = config_seed if seed is None else seed
+    from spurless.engine import fit, pick_device
+    from spurless.nets import builder
+    from spurless.registry import check_recipe, load_data, make_method
 
-    made = make_method(chosen["method"])  # before the data: a mistake here should not have to wait for it
-    bundle = load_data(chosen["data"], root=data_root)
-    network = {"name": bundle.net} | chosen["net"]
-    folder = out or default_folder(method, data, network["name"], seed, chosen)
-    result = fit(
-        made, bundle, network, chosen["recipe"], seed, folder, device, progress=watcher(made, as_json, tensorboard)
-    )
+    # Before the data: a mistake in any of these should not have to wait for it.
+    made, place = make_method(chosen["method"]), pick_device(device)
+    check_recipe(chosen["recipe"])
+    if "name" in chosen["net"]:
+        resolve(builder(chosen["net"]["name"]), {k: v for k, v in chosen["net"].items() if k != "name"}, "net")
+    with redirect_stdout(sys.stderr):  # libraries print where they please
+        bundle = load_data(chosen["data"], root=data_root)
+        network = {"name": bundle.net} | chosen["net"]
+        folder = out or default_folder(method, data, network["name"], seed, chosen)
+        result = fit(made, bundle, network, chosen["recipe"], seed, folder, place, progress=watcher(made, tensorboard))
     row = {k: v for k, v in result.row().items() if k != "history"}
     if as_json:
         print_json(row)
@@ -108,22 +141,20 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a trained model on a data set, by group."""
-    from spurless.engine import evaluate, load_classifier, load_run
-    from spurless.nets import build
+    from spurless.engine import evaluate, pick_device
     from spurless.registry import load_data
 
-    chosen = gather(None, set_ or [])
-    bundle = load_data(chosen["data"] | {"name": data}, root=data_root)
+    chosen = gather(set_ or [], ("data", "net") if net else ("data",))
     if not model.exists():
         raise UserError(f"{model} is neither a run's folder nor a weights file.")
-    if net:
-        classifier = build(chosen["net"] | {"name": net, "weights": str(model)}, bundle.shape, len(bundle.classes))
-    else:
-        loaded = load_run(model, device=device).classifier if model.is_dir() else load_classifier(model, device=device)
-        if loaded is None:
-            raise UserError(f"The run in {model} diverged: there is no classifier.")
-        classifier = loaded
-    scores = evaluate(classifier, bundle, split, device)
+    place = pick_device(device)
+    with redirect_stdout(sys.stderr):
+        bundle = load_data(chosen["data"] | {"name": data}, root=data_root)
+        if net:
+            classifier = with_weights(chosen["net"] | {"name": net}, model, bundle)
+        else:
+            classifier, bundle = trained(model, bundle)
+        scores = evaluate(classifier, bundle, split, place)
     row = {"model": str(model), "data": bundle.name, "split": split, "n": len(bundle.splits[split]), "scores": scores}
     if as_json:
         print_json(row)
@@ -143,9 +174,10 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")], as_json: 
     row = folder.result()
     if row is None:
         settings, history = read_toml(run / SETTINGS), folder.history()
-        row = {"status": "unfinished", "method": settings["method"]["name"], "data": settings["data"]["name"]}
-        row |= {"settings": settings, "last_epoch": history[-1] if history else None, "folder": str(run)}
+        row = {"status": "unfinished"} | {part: settings.get(part, {}).get("name") for part in ("method", "data")}
+        row |= {"settings": settings, "last_epoch": history[-1] if history else None}
     row.pop("history", None)
+    row["folder"] = str(run)  # it may have been moved
     if as_json:
         print_json(row)
     elif row["status"] == "unfinished":
@@ -183,6 +215,7 @@ def list_(
         "methods": {name: entry.what for name, entry in METHODS.items()},
         "datasets": DATASETS | {"folder:PATH": "your own images", "csv:FILE": "your own table"},
         "nets": NETS,
+        "recipes": recipes_in_words() if what == "recipes" else {},
     }
     if what not in lists:
         raise unknown("list", what, lists)
@@ -190,7 +223,7 @@ def list_(
         rows: list[dict[str, Any]] = [{"name": name, "what": text} for name, text in lists[what].items()]
         if what == "methods":
             rows = [row | {"bias_labels": METHODS[row["name"]].labels} for row in rows]
-        print_json({what: rows})
+        sys.stdout.write(json.dumps({what: rows}) + "\n")  # print_json would import torch
         return
     width = max(map(len, lists[what]))
     for name, text in lists[what].items():
@@ -210,10 +243,14 @@ def describe_data(
     from spurless.describe import contact_sheet, describe, text
     from spurless.registry import load_data
 
-    bundle = load_data(gather(None, set_ or [])["data"] | {"name": data}, root=data_root)
-    description = describe(bundle)
-    path = sheet or Path(f"{''.join(c if c.isalnum() or c in '-_' else '-' for c in bundle.name)}.png")
-    written = contact_sheet(bundle, path)
+    if sheet and sheet.is_dir():
+        raise UserError(f"--sheet {sheet} is a folder; name a PNG file.")
+    chosen = gather(set_ or [], ("data",))["data"]
+    with redirect_stdout(sys.stderr):
+        bundle = load_data(chosen | {"name": data}, root=data_root)
+        description = describe(bundle)
+        path = sheet or Path(f"{''.join(c if c.isalnum() or c in '-_' else '-' for c in bundle.name)}.png")
+        written = contact_sheet(bundle, path)
     description["contact_sheet"] = str(written) if written else None
     if as_json:
         print_json(description)
@@ -238,27 +275,125 @@ def download_data(
     typer.echo(download(name, find_root(data_root)))
 
 
-def gather(config: Path | None, pairs: list[str]) -> dict[str, dict[str, Any]]:
-    """Settings by section, from a TOML file and from KEY=VALUE pairs, which win."""
-    chosen: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-    if config:
-        from spurless.folder import read_toml
+def from_config(config: Path, names: dict[str, str | None]) -> tuple[dict[str, dict[str, Any]], int]:
+    """Settings by section from a TOML file, and the seed. What belongs to another method, data set, network or recipe
+    than the one named on the command line is left out, and that is said."""
+    from spurless.folder import read_toml
+    from spurless.progress import complain
 
-        for section, table in read_toml(config).items():
-            if section in ("seed", "spurless"):
-                continue  # a run's settings.toml is a valid config; these come from the command line
-            if section not in SECTIONS or not isinstance(table, dict):
-                raise UserError(f"{config}: '{section}' is not a section; the sections are [{'], ['.join(SECTIONS)}].")
-            chosen[section] |= {k: v for k, v in table.items() if k not in ("fingerprint", "source")}
+    chosen: dict[str, dict[str, Any]] = {}
+    seed = 0
+    for section, table in read_toml(config).items():
+        if section == "spurless":  # the version, in a run's settings.toml
+            continue
+        if section == "seed" and isinstance(table, int):
+            seed = table
+            continue
+        if section not in SECTIONS or not isinstance(table, dict):
+            raise UserError(f"{config}: '{section}' is not a section; the sections are [{'], ['.join(SECTIONS)}].")
+        of, asked = table.get("source", table.get("name")), names[section]
+        if not isinstance(of, str | None):
+            raise UserError(f"{config}: name = {of!r} in [{section}] is not a name.")
+        if asked and of != asked and (of or section == "recipe"):
+            complain(f"{config}: [{section}] is not that of {asked}, and is left out.")
+        else:
+            chosen[section] = {k: v for k, v in table.items() if k not in ("fingerprint", "source")}
+    return chosen, seed
+
+
+def gather(
+    pairs: list[str], sections: tuple[str, ...], chosen: dict[str, dict[str, Any]] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Settings by section from KEY=VALUE pairs, on top of those that are chosen already.
+
+    >>> gather(["data.rho=0.1"], ("data", "net"))
+    {'data': {'rho': '0.1'}, 'net': {}}
+    """
+    found = {section: dict((chosen or {}).get(section, {})) for section in sections}
     for pair in pairs:
-        key, found, value = pair.partition("=")
-        section, dot, name = key.partition(".")
-        if not found or not dot or not name:
-            raise UserError(f"--set {pair} is not of the form section.name=value, such as recipe.epochs=5.")
-        if section not in SECTIONS:
-            raise unknown("section", section, SECTIONS)
-        chosen[section][name] = value
-    return chosen
+        key, equals, value = pair.partition("=")
+        section, dot, name = (part.strip() for part in key.partition("."))
+        if not equals or not dot or not name:
+            raise UserError(f"--set {pair} is not of the form section.name=value, such as {sections[-1]}.name=value.")
+        if section not in sections:
+            raise unknown("section", section, sections)
+        if name == "name":
+            raise UserError(f"--set {pair}: the {section} is named by {NAMED_BY[section]}, not by a setting.")
+        found[section][name] = value.strip()
+    return found
+
+
+def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle]:
+    """The classifier of a run's folder or weights file, and the data as that classifier wants to see it."""
+    from dataclasses import replace
+
+    from spurless.engine import example_of, load_classifier, load_run
+    from spurless.folder import MODEL, load_tensors
+    from spurless.progress import complain
+
+    if model.is_dir():
+        classifier = load_run(model, device="cpu").classifier
+        if classifier is None:
+            raise UserError(f"The run in {model} diverged: there is no classifier.")
+    elif model.suffix != ".safetensors":
+        raise UserError(f"{model} is not a .safetensors file; name the network whose weights it holds with --net.")
+    else:
+        classifier = load_classifier(model, device="cpu")
+    facts = load_tensors(model / MODEL if model.is_dir() else model)[1]
+    known = list(facts["classes"])
+    if len(known) != len(bundle.classes):
+        raise UserError(
+            f"{model} knows {len(known)} classes, beginning with {known[0]}, and {bundle.name} has "
+            f"{len(bundle.classes)}, beginning with {bundle.classes[0]}: there is nothing to compare."
+        )
+    if known != list(bundle.classes):
+        complain(
+            f"Classes are compared by their place: {', '.join(known)} in {model}, {', '.join(bundle.classes)} here."
+        )
+    # Standardised as in training: the numbers of the new data would shift what the network sees.
+    bundle = replace(bundle, mean=tuple(facts["mean"]), std=tuple(facts["std"]))
+    try:
+        classifier(example_of(bundle))
+    except RuntimeError:
+        raise UserError(
+            f"{model} was trained on inputs of shape {tuple(facts['shape'])} and cannot take those of {bundle.name}, "
+            f"{bundle.shape}. Is it the same data set, with the same settings (--set data...)?"
+        ) from None
+    return classifier, bundle
+
+
+def with_weights(net: dict[str, Any], file: Path, bundle: Bundle) -> Net:
+    """A network with the weights of a file that does not say which network they belong to."""
+    import torch
+
+    from spurless.nets import build, builder
+    from spurless.nets.weights import load_weights, read_weights
+
+    if file.is_dir():
+        raise UserError(f"{file} is a folder, and --net goes with a weights file: a run's folder knows its network.")
+    state = read_weights(file)
+    if "weights" in settings_of(builder(net["name"])):
+        made = build(net | {"weights": str(file)}, bundle.shape, len(bundle.classes))
+    else:
+        made = build(net, bundle.shape, len(bundle.classes))
+        load_weights(made, state, "head", "", str(file))
+    if not any(torch.equal(tensor, made.head.weight) for tensor in state.values()):
+        raise UserError(f"{file} has no head for the {len(bundle.classes)} classes of {bundle.name}.")
+    return made.eval()
+
+
+def recipes_in_words() -> dict[str, str]:
+    """Each named recipe by what is not as in the default one."""
+    from dataclasses import asdict
+
+    from spurless.recipes import RECIPES
+
+    usual = asdict(RECIPES["default"])
+    words = {
+        n: [f"{k} {v}" for k, v in asdict(r).items() if v != usual[k] or k in "optimizer lr".split()]
+        for n, r in RECIPES.items()
+    }
+    return {name: ", ".join(parts) for name, parts in words.items()}
 
 
 def default_folder(method: str, data: str, net: str, seed: int, chosen: dict[str, dict[str, Any]]) -> Path:
@@ -272,9 +407,9 @@ def default_folder(method: str, data: str, net: str, seed: int, chosen: dict[str
     return Path("runs") / f"{'-'.join(safe)}-seed{seed}{tail}"
 
 
-def watcher(method: Any, quiet: bool, tensorboard: Path | None) -> Any:
+def watcher(method: Any, tensorboard: Path | None) -> Any:
     if tensorboard is None:
-        return None
+        return None  # the usual bar
     from spurless.tracking import TensorBoard
 
     return TensorBoard(method, tensorboard)
@@ -283,7 +418,7 @@ def watcher(method: Any, quiet: bool, tensorboard: Path | None) -> Any:
 def print_json(row: Any) -> None:
     from spurless.folder import finite
 
-    sys.stdout.write(json.dumps(finite(row), ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(finite(row), allow_nan=False) + "\n")  # ASCII: whatever the terminal's encoding
 
 
 def show_result(row: dict[str, Any]) -> None:
@@ -292,12 +427,16 @@ def show_result(row: dict[str, Any]) -> None:
     from spurless.tables import comparison
 
     console = Console()
+    facts = [f"{row['data']}: {row.get('status')}"]
     if row.get("scores"):
-        console.print(comparison([row]))
-    facts = [f"{row['data']}, n = {row.get('n')}"]
-    if row.get("selection"):
-        facts.append(f"weights picked by: {row['selection']}; bias labels used: {row['labels_used']}")
-    facts += [str(note) for note in row.get("notes") or []]
+        console.print(comparison([row]))  # with the notes
+        facts = [f"{row['data']}, n = {row.get('n')}"]
+        if row.get("scored_on", "test") != "test":
+            facts.append(f"scored on the split {row['scored_on']}: there is no test split")
+        if row.get("selection"):
+            facts.append(f"weights picked by: {row['selection']}; bias labels used: {row['labels_used']}")
+    elif row.get("error"):
+        facts.append(row["error"])
     if row.get("folder"):
         facts.append(f"saved in {row['folder']}")
     for fact in facts:
@@ -305,6 +444,8 @@ def show_result(row: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names that the terminal's encoding lacks
     app()
 
 

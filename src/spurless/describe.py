@@ -414,14 +414,15 @@ def _block(kind: str, splits: list[tuple[str, Split, np.ndarray]], classes: int,
 
 
 def _spread(idx: np.ndarray, most: int) -> list[int]:
-    """At most so many, evenly spaced: the first rows of a sorted file are often all of one kind.
+    """At most so many, drawn by chance, always the same: a file is often sorted, and evenly spaced rows of it would
+    show every class in the same two or three colours.
 
-    >>> _spread(np.arange(100), 3), _spread(np.arange(2), 3)
-    ([0, 50, 99], [0, 1])
+    >>> _spread(np.arange(2), 3), len(set(_spread(np.arange(100), 3)))
+    ([0, 1], 3)
     """
     if len(idx) <= most:
         return idx.tolist()
-    return idx[np.linspace(0, len(idx) - 1, most).round().astype(int)].tolist()
+    return np.sort(np.random.default_rng(idx[:8]).choice(idx, most, replace=False)).tolist()
 
 
 def _caption(bundle: Bundle, split: Split, i: int) -> str:
@@ -477,10 +478,10 @@ def _write(draw: ImageDraw, at: tuple[int, int], words: str, width: int, instead
         line = instead
     line = "".join("?" if ch in lacking else ch for ch in line)
     font = ImageFont.truetype(file, 12)
-    if font.getlength(line) > width:
-        while line and font.getlength(f"{line}…") > width:
-            line = line[:-1]
-        line += "…"
+    whole = len(line)
+    while line and font.getlength(line) > width:  # in the middle: names often differ at their end
+        whole -= 1
+        line = f"{line[: (whole + 1) // 2]}…{line[len(line) - whole // 2 :]}" if whole else ""
     draw.text(at, line, fill=INK, font=font)
 
 

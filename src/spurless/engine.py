@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import hashlib
 import signal
 import threading
@@ -92,6 +93,7 @@ def fit(
         if result.classifier is not None:
             save_tensors(folder.path / MODEL, result.classifier.state_dict(), model_facts(data, settings))
         folder.write_result(result.row())
+        folder.drop_parts(result.history)
     return result
 
 
@@ -271,7 +273,7 @@ def arithmetic(recipe: Recipe, device: torch.device) -> Generator[None, None, No
             if recipe.precision == "tf32":
                 torch.set_float32_matmul_precision("high")
             if on_gpu:
-                with torch.cuda.stream(torch.cuda.Stream(device)):  # a graph cannot be captured on the default one
+                with torch.cuda.stream(side_stream(device)):  # a graph cannot be captured on the default one
                     yield
                 torch.cuda.synchronize(device)
             else:
@@ -280,6 +282,12 @@ def arithmetic(recipe: Recipe, device: torch.device) -> Generator[None, None, No
             torch.backends.cudnn.benchmark = was[0]
             torch.use_deterministic_algorithms(was[1])
             torch.set_float32_matmul_precision(was[2])
+
+
+@functools.cache
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all runs: libraries keep tens of megabytes of workspace for every stream that they have seen."""
+    return torch.cuda.Stream(device)
 
 
 def pick_device(given: str | torch.device | None) -> torch.device:

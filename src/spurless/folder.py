@@ -95,10 +95,11 @@ class RunFolder:
                 return tensors, facts, done
         return None
 
-    def drop_checkpoints(self) -> None:
-        """Remove what only a resume would need, once the result is written."""
-        for path in self.path.glob("stage-*-part.safetensors"):
-            path.unlink()
+    def drop_parts(self, history: list[dict[str, Any]]) -> None:
+        """Once the result is written: of a stage that a method cut into many (one an epoch), keep the last one only."""
+        last = {row["stage"]: row["stage_index"] for row in history}
+        for index in {row["stage_index"] for row in history} - set(last.values()):
+            self.stage_file(index, done=True).unlink(missing_ok=True)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, jvp, vjp, vmap
+from torch.func import functional_call, grad, vmap
 from torch.nn.functional import one_hot
 
 from spurless.errors import UserError
@@ -19,7 +19,7 @@ Norm = Literal["l1", "l2", "l2_squared", "linf", "l0.7"]
 RowLoss = Callable[[Tensor, Tensor], Tensor]  # logits (n, classes), labels (n,) -> (n,)
 
 MOST = 2**26  # gradient entries held at once
-EXACT = 5000  # largest matrix whose eigenvalues are computed: about a minute on one core
+EXACT = 5000  # largest matrix whose eigenvalues are computed: ten seconds on one core
 
 
 def head_grad_norms(logits: Tensor, features: Tensor, y: Tensor, norm: Norm = "l2", bias: bool = False) -> Tensor:
@@ -42,14 +42,11 @@ def grad_norms(
     """(n,) The norm of each row's gradient with respect to all trainable parameters, in evaluation mode.
 
     A row must not depend on the others, which evaluation mode sees to for BatchNorm. `chunk` rows are taken at a time;
-    by default as many as keep their gradients in a quarter of a gigabyte.
-
-    >>> net = nn.Linear(2, 2)
-    >>> grad_norms(net, torch.zeros(3, 2), torch.tensor([0, 1, 0]), norm="linf").shape
-    torch.Size([3])
+    by default up to 128, as long as their gradients stay within a quarter of a gigabyte. The first call of a process
+    takes some seconds, in which torch imports what its vmap needs.
     """
     held, fixed = _tensors(net)
-    chunk = chunk or max(1, MOST // sum(p.numel() for p in held.values()))
+    chunk = chunk or max(1, min(128, MOST // sum(p.numel() for p in held.values())))
 
     def loss_of_row(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return loss(functional_call(net, (params, fixed), (x[None],)), y[None])[0]
@@ -87,16 +84,17 @@ def fisher_trace_inverse_head(
     features: Tensor,
     y: Tensor,
     h: Tensor | None = None,
-    damping: float = 1e-4,
+    damping: float = 1e-6,
     bias: bool = False,
     probes: int = 16,
     exact: int = EXACT,
 ) -> Estimate:
     """Tr (Î + δI)⁻¹ of the head, Î = Σ h_i g_i g_iᵀ the empirical Fisher information: PGD's objective (equation 7).
 
-    `h` (n,) is the sampling probability, uniform by default; δ is the damping, without which there is no inverse as
-    soon as a feature is always 0. The d directions that add the same to all logits change no prediction: Î is always
-    0 there, and they are left out (they would add d/δ). So the size of Î is (classes − 1) · d.
+    `h` (n,) is the sampling probability, uniform by default. δ is the damping, without which there is no inverse as
+    soon as a feature is always 0; a direction that no row fills counts 1/δ, so compare traces at one δ only. The d
+    directions that add the same to all logits change no prediction: Î is always 0 there, and they are left out (they
+    would add d/δ). So the size of Î is (classes − 1) · d.
     Exact from the eigenvalues of Î or, with fewer rows than its size, of their n x n inner products; where both are
     larger than `exact`, estimated with `probes` random vectors (see `trace_inverse`). Linear in n but for the second.
 
@@ -138,32 +136,32 @@ def fisher_trace_inverse(
 ) -> Estimate:
     """Tr (Î + δI)⁻¹ over all trainable parameters of a network, estimated; no gradient of a single row is ever held.
 
-    `batches` are inputs and labels, in the order of `h` (n,). A product Îv is a pass forward that gives g_i · v of
-    each row and one backward that adds them up, so it is linear in n and takes the memory of a training step. Freeze
-    parameters (requires_grad) to leave them out. Most directions of a network are empty and count 1/δ each.
+    `batches` are inputs and labels, in the order of `h` (n,). A product Îv takes a pass forward and three backward over
+    each batch, so it is linear in n. Freeze parameters (requires_grad) to leave them out. Most directions of a network
+    are empty, and count 1/δ each.
     """
     held, fixed = _tensors(net)
-    sizes = [p.numel() for p in held.values()]
+    leaves = [p.requires_grad_() for p in held.values()]
     weights = _odds(h, torch.cat([y for _, y in batches])).split([len(y) for _, y in batches])
 
-    def named(v: Tensor) -> dict[str, Tensor]:
-        return {k: part.view_as(p).to(p) for (k, p), part in zip(held.items(), v.split(sizes), strict=True)}
+    def pulled_back(losses: Tensor, by: Tensor, again: bool = False) -> Tensor:
+        """Σ by_i g_i, as one long vector."""
+        found = torch.autograd.grad(losses, leaves, by, retain_graph=True, create_graph=again, materialize_grads=True)
+        return torch.cat([g.flatten() for g in found])
 
     def product(v: Tensor) -> Tensor:
         total = torch.zeros_like(v)
         for (x, y), w in zip(batches, weights, strict=True):
-
-            def rows(params: dict[str, Tensor], x: Tensor = x, y: Tensor = y) -> Tensor:
-                return loss(functional_call(net, (params, fixed), (x,)), y)  # (m,)
-
-            along = jvp(rows, (held,), (named(v),))[1]  # (m,) g_i · v
-            (found,) = vjp(rows, held)[1]((w * along).to(along))
-            total += torch.cat([found[k].flatten() for k in held]).to(total)
+            losses = loss(functional_call(net, (held, fixed), (x,)), y)  # (m,)
+            # The sum above is linear in `by`, so its derivative along v is each row's g_i · v.
+            by = torch.zeros_like(losses, requires_grad=True)
+            (along,) = torch.autograd.grad(pulled_back(losses, by, again=True), by, v.to(losses))  # (m,)
+            total += pulled_back(losses, (w * along).to(losses)).to(total)
         return total
 
-    with evaluating(net), torch.no_grad():
-        some = next(iter(held.values()))
-        return trace_inverse(product, torch.zeros(sum(sizes), device=some.device, dtype=torch.double), damping, probes)
+    size = sum(p.numel() for p in leaves)
+    with evaluating(net), torch.enable_grad():
+        return trace_inverse(product, torch.zeros(size, device=leaves[0].device).double(), damping, probes)
 
 
 def trace_inverse(
@@ -208,7 +206,7 @@ def _solve(product: Callable[[Tensor], Tensor], b: Tensor, tolerance: float, ste
 def _head_factors(logits: Tensor, features: Tensor, y: Tensor, bias: bool) -> tuple[Tensor, Tensor]:
     """(n, classes), (n, d): error and features, whose outer product is a row's gradient. In double precision, because
     1 − p of a confident row is lost in single."""
-    error = logits.double().softmax(1) - one_hot(y, logits.shape[1])
+    error = logits.double().softmax(1) - one_hot(y.to(logits.device), logits.shape[1])
     phi = features.double()
     return error, torch.cat([phi, torch.ones_like(phi[:, :1])], dim=1) if bias else phi
 

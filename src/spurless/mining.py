@@ -104,7 +104,7 @@ def _errors(run: Run, objective: Callable[[Tensor, Tensor], Tensor], length: Len
 
     yield Stage("mine", loss, run.optimizer(net), model=net, epochs=length.epochs, iterations=length.iterations)
     logits = run.outputs(net)
-    rows = log.wrong if errors_by == "training" else wrong_rows(logits, y)
+    rows = log.wrong.clone() if errors_by == "training" else wrong_rows(logits, y)
     return _found(run, rows, 1 - confidence(logits, y), net)
 
 
@@ -131,7 +131,7 @@ class ErrorLog(nn.Module):
         """Note how a batch went. Of a row that it holds several times, the last one counts."""
         same = idx[:, None] == idx  # (batch, batch)
         place = torch.arange(len(idx), device=idx.device)
-        last = torch.where(same, place, 0).amax(1)  # so that every copy writes the same: their order is not defined
+        last = (same * place).amax(1)  # so that every copy writes the same: the order of writing is not defined
         self.wrong[idx] = wrong_rows(logits, y)[last]
 
 

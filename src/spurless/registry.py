@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from spurless.datasets import DATASETS
 from spurless.errors import UserError, unknown
 from spurless.methods import METHODS
-from spurless.settings import resolve
+from spurless.settings import check, resolve, settings_of
 
 if TYPE_CHECKING:
     from spurless.core import Bundle, Method, Recipe
@@ -66,23 +66,51 @@ def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = 
 def make_recipe(spec: Recipe | str | Mapping[str, Any] | None, data: Bundle) -> Recipe:
     """A recipe from its name, from {"name": ..., field: value} (without a name: the data set's own), or as it is."""
     from spurless.core import Recipe
-    from spurless.recipes import RECIPES
 
     if isinstance(spec, Recipe):
         return spec
+    base, given = _base_recipe(spec)
+    checked = resolve(Recipe, given, "recipe", dataclasses.asdict(base or data.recipe))
+    _check_values(checked)
+    return Recipe(**checked)
+
+
+def check_recipe(spec: str | Mapping[str, Any]) -> None:
+    """Find the mistakes in a recipe before the data is there, of which it may be a variant."""
+    from spurless.core import Recipe
+
+    base, given = _base_recipe(spec)
+    _check_values(check(settings_of(Recipe), given, "recipe", now=dataclasses.asdict(base) if base else {}))
+
+
+def _base_recipe(spec: str | Mapping[str, Any] | None) -> tuple[Recipe | None, dict[str, Any]]:
+    """The named recipe, if there is one, and the fields that are given."""
+    from spurless.recipes import RECIPES
+
     given = {"name": spec} if isinstance(spec, str) else dict(spec or {})
     name = given.pop("name", None)
-    if name is not None and name not in RECIPES:
-        raise unknown("recipe", name, RECIPES)
-    base = data.recipe if name is None else RECIPES[name]
-    checked = resolve(Recipe, given, "recipe")
-    return dataclasses.replace(base, **{key: checked[key] for key in given})
+    if name is None:
+        return None, given
+    if not isinstance(name, str) or name not in RECIPES:
+        raise unknown("recipe", str(name), RECIPES)
+    return RECIPES[name], given
+
+
+def _check_values(fields: Mapping[str, Any]) -> None:
+    """What a type and a range cannot say."""
+    from spurless.augment import preset
+
+    if fields.get("augment", "data") != "data":
+        preset(fields["augment"])
+    betas = fields.get("betas", (0, 0))
+    if len(betas) != 2 or max(betas) >= 1:
+        raise UserError(f"recipe.betas = {list(betas)} is not allowed; it takes two numbers below 1.")
 
 
 def _split(spec: str | Mapping[str, Any], what: str) -> tuple[str, dict[str, Any]]:
     if isinstance(spec, str):
         return spec, {}
     given = dict(spec)
-    if "name" not in given:
+    if not isinstance(given.get("name"), str):
         raise UserError(f"The {what} has no name: give {{'name': ..., setting: value}}.")
     return given.pop("name"), given

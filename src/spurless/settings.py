@@ -6,15 +6,16 @@ Methods, recipes, data sets and networks all declare theirs so; the command line
 messages read them from there. This module imports nothing heavy.
 """
 
+import difflib
 import inspect
 import math
 import tomllib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from spurless.errors import UserError, unknown
+from spurless.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -82,88 +83,103 @@ def settings_of(target: Callable) -> dict[str, Setting]:
     return found
 
 
-def resolve(target: Callable, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """All settings of `target`: the given ones checked, the others at their default.
+def resolve(
+    target: Callable, given: Mapping[str, Any], where: str, defaults: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """All settings of `target`: the given ones checked, the others at their default, or at that of `defaults`.
 
     >>> def load(rho: Annotated[float, "share of conflicting samples", Range(0, 1)] = 0.01): ...
     >>> resolve(load, {"rho": "0.05"}, "data")
     {'rho': 0.05}
     """
     known = settings_of(target)
-    for name in given:
-        if name not in known:
-            lines = [f"  {where}.{s.name} ({s.allowed}; now {s.default!r}): {s.meaning}" for s in known.values()]
-            first = str(unknown("setting", f"{where}.{name}", [f"{where}.{k}" for k in known])).split(" The settings")[
-                0
-            ]
-            raise UserError(
-                "\n".join([first, "The settings are:", *lines] if lines else [first, "It has no settings."])
-            )
-    chosen = {name: s.check(given[name], where) if name in given else s.default for name, s in known.items()}
+    values = {name: s.default for name, s in known.items()} | dict(defaults or {})
+    chosen = values | check(known, given, where, values)
     missing = [name for name, value in chosen.items() if value is inspect.Parameter.empty]
     if missing:
         raise UserError(f"{where}.{missing[0]} has no default ({known[missing[0]].meaning}); give it with --set.")
     return chosen
 
 
+def check(known: Mapping[str, Setting], given: Mapping[str, Any], where: str, now: Mapping[str, Any]) -> dict[str, Any]:
+    """The given settings in their right types. A wrong name is an error that lists the right ones and, where they are
+    known, the values that they have `now`."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"; did you mean '{where}.{near[0]}'?" if near else "."
+            lines = [f"There is no setting '{where}.{name}'{hint}"]
+            lines.append("The settings are:" if known else f"This {where} has no settings.")
+            for s in known.values():
+                value = f"; now {now[s.name]!r}" if s.name in now else ""
+                lines.append(f"  {where}.{s.name} ({s.allowed}{value}): {s.meaning}")
+            raise UserError("\n".join(lines))
+    return {name: known[name].check(value, where) for name, value in given.items()}
+
+
 def from_text(text: str) -> Any:
-    """A value as it would stand in a TOML file; anything that is not TOML is the text itself.
+    """A value as it would stand in a TOML file, or in Python; anything else is the text itself.
 
     >>> from_text("0.9"), from_text("[1, 2]"), from_text("true"), from_text("water"), from_text("none")
     (0.9, [1, 2], True, 'water', None)
     """
-    if text.strip().lower() in ("none", "null"):
+    plain = text.strip()
+    if plain.lower() in ("none", "null"):
         return None
     try:
-        return tomllib.loads(f"v = {text}")["v"]
+        read = tomllib.loads(f"v = {plain.lower() if plain in ('True', 'False') else plain}")
     except tomllib.TOMLDecodeError:
         return text
+    return read["v"] if len(read) == 1 else text
 
 
 def _coerce(kind: Any, value: Any, span: Range) -> Any:
+    """The value as `kind`. Text is read as a number, list and so on only where `kind` asks for one: a column may be
+    called 2024."""
     origin, args = get_origin(kind), get_args(kind)
-    if type(None) in args and value in ("none", "null"):
-        return None
-    if kind is str:
-        if isinstance(value, str):
-            return value
-        raise ValueError
-    if origin is Literal:
-        if value in args:
-            return value
-        raise ValueError
-    if isinstance(value, str):
-        value = from_text(value)
+    read = from_text(value) if isinstance(value, str) else value
     if origin in (Union, types.UnionType):
-        for option in args:
+        if type(None) in args and read is None:
+            return None
+        for option in sorted(args, key=lambda option: option is str):  # text fits any text, so it comes last
             try:
                 return _coerce(option, value, span)
             except ValueError:
                 continue
         raise ValueError
     if origin is tuple:
-        if isinstance(value, (list, tuple)):
-            return tuple(_coerce(args[0], v, span) for v in value)
-        return (_coerce(args[0], value, span),)  # one value stands for a list of one
-    if kind is type(None):
-        if value is None:
-            return None
+        items = _items(value, read)
+        if args[-1] is Ellipsis:
+            return tuple(_coerce(args[0], item, span) for item in items)
+        return tuple(_coerce(part, item, span) for part, item in zip(args, items, strict=True))
+    if origin is Literal:
+        for option in (value, read):
+            if any(option == a and type(option) is type(a) for a in args):
+                return option
         raise ValueError
-    if kind is bool:
-        if isinstance(value, bool):
+    if kind is str:
+        if isinstance(value, str):
             return value
         raise ValueError
     if kind in (int, float):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(read, bool) or not isinstance(read, (int, float)) or not math.isfinite(read):
             raise ValueError
-        if kind is int and value != int(value):
+        if (kind is int and read != int(read)) or not span.holds(read):
             raise ValueError
-        if not span.holds(value):
-            raise ValueError
-        return kind(value)
-    if isinstance(kind, type) and isinstance(value, kind):
-        return value
+        return kind(read)
+    if isinstance(kind, type) and isinstance(read, kind):
+        return read
     raise ValueError
+
+
+def _items(value: Any, read: Any) -> Sequence[Any]:
+    """The elements of a list. One value stands for a list of one, and, because a shell eats quotes, [a, b] for
+    ["a", "b"]."""
+    if isinstance(read, (list, tuple)):
+        return read
+    if isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]"):
+        return [part.strip().strip("'\"") for part in value.strip()[1:-1].split(",")]
+    return [value]
 
 
 def _in_words(kind: Any, span: Range) -> str:
@@ -173,7 +189,8 @@ def _in_words(kind: Any, span: Range) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(_in_words(a, span) for a in args)
     if origin is tuple:
-        return "a list, each " + _in_words(args[0], span)
+        count = "" if args[-1] is Ellipsis else f" of {len(args)}"
+        return f"a list{count}, each {_in_words(args[0], span)}"
     if kind is type(None):
         return "none"
     if kind in (int, float):

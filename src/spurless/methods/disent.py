@@ -50,7 +50,7 @@ class DisEnt(Method):
             apart = (w * hard).mean() + self.lambda_dis * gce(to_bias, b.y, self.q, self.form)
 
             other = torch.rand(len(b.y), device=b.y.device).argsort()  # randperm cannot be part of a CUDA graph
-            to_label, to_bias = branches(net.head, bias_head, z_l, z_b[other])
+            to_label, to_bias = branches(net.head, bias_head, z_l, z_b.index_select(0, other))
             swapped = (w * ce_rows(to_label, b.y)).mean()
             swapped = swapped + self.lambda_swap_b * gce(to_bias, b.y[other], self.q, self.form)
             return apart + self.lambda_swap * (b.t > self.swap_from) * swapped

@@ -48,14 +48,14 @@ def aligned_weights(loss: Tensor, hard: Tensor, gamma: float) -> Tensor:
 
     Without an easy row all weights are 1; without a hard one there is nothing to align with, and all are 0.
 
-    >>> loss = -torch.tensor([0.1, 0.9, 0.9, 0.9]).log()  # the logarithms of p = 0.1 and thrice 0.9
-    >>> hard = torch.tensor([True, False, False, False])
-    >>> aligned_weights(loss, hard, gamma=1.0).round(decimals=4).tolist()  # 0.9 / 0.3 = 3, against 1; the mean was 2.5
+    >>> loss, hard = -torch.tensor([0.1, 0.9, 0.9, 0.9]).log(), torch.tensor([True, False, False, False])
+    >>> w = aligned_weights(loss, hard, gamma=1.0)  # easy 0.9 / 0.3 = 3 and hard 1, divided by their mean 2.5
+    >>> [round(v, 4) for v in w.tolist()]
     [0.4, 1.2, 1.2, 1.2]
     """
     pull = 1 - (-loss).exp()
     easy = (pull * hard).sum() / (gamma * (pull * ~hard).sum() + 1e-10)
-    w = torch.where(hard, 1.0, easy)
+    w = hard + ~hard * easy
     return w * len(w) / (w.sum() + 1e-10)
 
 
@@ -64,11 +64,11 @@ def sampling_odds(hard: Tensor, batch_size: int) -> Tensor | None:
 
     The released code puts exactly as many into each batch, every row of a kind in turn.
 
-    >>> sampling_odds(torch.tensor([True, False, False, False]), 4).tolist()  # 2 of 4, not 1 of 4
-    [0.5, 0.16666666666666666, 0.16666666666666666, 0.16666666666666666]
+    >>> sampling_odds(torch.tensor([True, False, False]), 4).tolist()  # 2 of 4
+    [0.5, 0.25, 0.25]
     """
     n, n_hard = len(hard), int(hard.sum())
     if n_hard in (0, n):
         return None
     share = min((n_hard * batch_size // n + 1) / batch_size, 1.0)
-    return torch.where(hard, share / n_hard, (1 - share) / (n - n_hard)).double()
+    return torch.where(hard, share / n_hard, (1 - share) / (n - n_hard))
