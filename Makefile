@@ -24,11 +24,14 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# One thread for each of two test processes: threads of the same process would only wait for one another.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope
+
 test: check
-	$(BIN)/pytest
+	$(PYTEST)
 
 test-all: check
-	$(BIN)/pytest --slow
+	$(PYTEST) --slow
 
 results: setup
 	$(BIN)/python benchmarks/readme.py

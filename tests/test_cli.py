@@ -482,7 +482,7 @@ def test_evaluate_what_is_no_model():
 def test_other_data_is_standardised_as_the_network_was_trained(finished):
     """With the numbers of the new data the network would see other inputs than it was trained on."""
     data = load_data({"name": "toy", "n": 200})
-    _, seen = trained(finished[0], replace(data, mean=(9.0,) * 7, std=(9.0,) * 7))
+    _, seen, _ = trained(finished[0], replace(data, mean=(9.0,) * 7, std=(9.0,) * 7))
     assert (seen.mean, seen.std) == (data.mean, data.std)
 
 

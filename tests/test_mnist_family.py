@@ -262,7 +262,7 @@ def test_recipes_are_those_of_the_papers(small):
     assert (r.optimizer, r.lr, r.weight_decay, r.momentum, r.batch_size, r.epochs) == ("sgd", 0.02, 1e-3, 0.9, 128, 100)
     assert (r.schedule, r.step_every, r.gamma) == ("step", 40, 0.1)
     assert (pgd.augment.scale, pgd.augment.rotate, pgd.augment.hue, pgd.augment.saturation) == (
-        (0.9, 1),
+        (0.9, 1.1),
         10,
         0.05,
         0.05,

@@ -20,6 +20,7 @@ from spurless.settings import resolve, settings_of
 
 if TYPE_CHECKING:
     from spurless.core import Bundle
+    from spurless.engine import Precision
     from spurless.nets import Net
 
 app = typer.Typer(
@@ -152,9 +153,10 @@ def evaluate(
         bundle = load_data(chosen["data"] | {"name": data}, root=data_root)
         if net:
             classifier = with_weights(chosen["net"] | {"name": net}, model, bundle)
+            precision: Precision = "fp32"
         else:
-            classifier, bundle = trained(model, bundle)
-        scores = evaluate(classifier, bundle, split, place)
+            classifier, bundle, precision = trained(model, bundle)
+        scores = evaluate(classifier, bundle, split, place, precision=precision)
     row = {"model": str(model), "data": bundle.name, "split": split, "n": len(bundle.splits[split]), "scores": scores}
     if as_json:
         print_json(row)
@@ -323,8 +325,8 @@ def gather(
     return found
 
 
-def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle]:
-    """The classifier of a run's folder or weights file, and the data as that classifier wants to see it."""
+def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
+    """The classifier of a run's folder or weights file, the data as it wants to see it, and its arithmetic."""
     from dataclasses import replace
 
     from spurless.engine import example_of, load_classifier, load_run
@@ -359,7 +361,7 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle]:
             f"{model} was trained on inputs of shape {tuple(facts['shape'])} and cannot take those of {bundle.name}, "
             f"{bundle.shape}. Is it the same data set, with the same settings (--set data...)?"
         ) from None
-    return classifier, bundle
+    return classifier, bundle, facts.get("precision", "fp32")
 
 
 def with_weights(net: dict[str, Any], file: Path, bundle: Bundle) -> Net:

@@ -6,12 +6,13 @@ import copy
 import dataclasses
 import functools
 import hashlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ from spurless.result import Result, versions
 from spurless.scoring import fingerprint, outputs, score
 from spurless.seeds import derive
 
+Precision = Literal["fp32", "tf32", "bf16"]
 NetSpec = str | Mapping[str, Any] | nn.Module | Callable[[], nn.Module]
 
 
@@ -63,6 +65,7 @@ def fit(
         folder.claim(settings)
         if folder.result():
             return load_run(folder.path, net=spec, device=place)
+    hint_if_threads_spin(place)
     make = network_maker(spec, data.shape, len(data.classes), seed, example_of(data))
     run = EngineRun(data.blinded(method.bias_labels), recipe, seed, place, make)
     loop = Loop(method, data, run, folder, checkpoint_seconds, complain)
@@ -88,6 +91,10 @@ def fit(
             add_scores(result, loop, data)
         except Diverged as error:
             result.status, result.error = "diverged", str(error)
+        except UserError:
+            if folder:
+                folder.release()
+            raise
     result.seconds, result.history = round(loop.spent, 3), loop.history
     if folder:
         if result.classifier is not None:
@@ -120,8 +127,12 @@ def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
                 "use last, val_accuracy or val_loss."
             )
         need = "training" if need == "training" else "validation"
+        if data.val is not None and data.val.a is None:
+            raise UserError(f"recipe.selection = val_worst_group needs bias labels, and {data.name} has none.")
     if recipe.selection != "last" and data.val is None:
         raise UserError(f"recipe.selection = {recipe.selection} needs a validation split, which {data.name} lacks.")
+    if recipe.augment not in ("data", "none") and len(data.shape) != 3:
+        raise UserError(f"recipe.augment = {recipe.augment} is for images, and {data.name} holds none; use none.")
     split = {"training": data.train, "validation": data.val}.get(need)
     if need != "none" and (split is None or split.a is None):
         free = ", ".join(name for name, entry in METHODS.items() if entry.labels in ("none", "selection"))
@@ -159,6 +170,7 @@ def describe_net(net: NetSpec) -> dict[str, Any]:
 def model_facts(data: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What someone needs to know to use the weights: kept inside the file."""
     known = {"shape": data.shape, "classes": data.classes, "mean": data.mean, "std": data.std}
+    known["precision"] = settings["recipe"]["precision"]
     return {"net": settings["net"], "method": settings["method"], "data": data.name} | known
 
 
@@ -202,13 +214,14 @@ def evaluate(
     split: str = "test",
     device: str | torch.device | None = None,
     root: str | Path | None = None,
+    precision: Precision = "fp32",
 ) -> dict[str, Any]:
     """The scores of any network that takes the data's inputs, by group, in percent."""
     data = load_data(data, root=root)
     if split not in data.splits:
         raise UserError(f"{data.name} has no split '{split}'; it has {', '.join(data.splits)}.")
     place = pick_device(device)
-    recipe = Recipe(channels_last=False)
+    recipe = Recipe(channels_last=False, precision=precision)
     net = net.to(place)
     rows = data.splits[split]
     return score(data, rows, outputs(net, rows, Inputs(data, recipe, place), recipe, place))
@@ -285,6 +298,17 @@ def arithmetic(recipe: Recipe, device: torch.device) -> Generator[None, None, No
 
 
 @functools.cache
+def hint_if_threads_spin(device: torch.device) -> None:
+    """Say once how to avoid a slow-down of up to ten times: threads that spin while they wait, on a busy machine."""
+    busy = os.getloadavg()[0] > (os.cpu_count() or 1) if hasattr(os, "getloadavg") else False
+    if device.type == "cpu" and busy and torch.get_num_threads() > 1 and "OMP_WAIT_POLICY" not in os.environ:
+        complain(
+            "This machine is busy, and torch was imported before spurless: its threads spin while they wait, which can "
+            "be much slower. Import spurless first, or set OMP_WAIT_POLICY=PASSIVE."
+        )
+
+
+@functools.cache
 def side_stream(device: torch.device) -> torch.cuda.Stream:
     """One for all runs: libraries keep tens of megabytes of workspace for every stream that they have seen."""
     return torch.cuda.Stream(device)
@@ -298,6 +322,10 @@ def pick_device(given: str | torch.device | None) -> torch.device:
         device = torch.device(given)
     except RuntimeError:
         raise UserError(f"There is no device '{given}'; use cpu, cuda or cuda:1.") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"--device {given}: no CUDA device is available here; use --device cpu.")
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"--device {given}: only cpu and cuda are supported.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        have = f"CUDA devices here go up to cuda:{found - 1}" if found else "no CUDA device is available here"
+        raise UserError(f"--device {given}: {have}; use {'one of those' if found else '--device cpu'}.")
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device

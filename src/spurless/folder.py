@@ -12,12 +12,13 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from spurless.errors import UserError
 from spurless.paths import atomic
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SETTINGS, HISTORY, MODEL, RESULT = "settings.toml", "history.jsonl", "model.safetensors", "result.json"
 
@@ -41,19 +42,37 @@ class RunFolder:
                     "Name another --out folder, or remove this one."
                 )
             return
-        if self.path.exists() and any(self.path.iterdir()):
+        # A name with a dot is what a kill left of a file that was being written.
+        if self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
             raise UserError(f"{self.path} is not empty and holds no run. Name another --out folder.")
         with atomic(held) as part:
-            part.write_text(to_toml(settings))
+            part.write_text(to_toml(settings), encoding="utf-8")
+
+    def release(self) -> None:
+        """Give the folder back when a mistake showed before anything was trained."""
+        if not any(self.path.glob("*.safetensors")) and not self.history():
+            for name in (SETTINGS, HISTORY):
+                (self.path / name).unlink(missing_ok=True)
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
 
     def result(self) -> dict[str, Any] | None:
         """What a finished run says, or None."""
         path = self.path / RESULT
-        return json.loads(path.read_text()) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise UserError(f"{path} is damaged: remove it, and the same train command makes it again.")
+        return found
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         with atomic(self.path / RESULT) as part:
-            part.write_text(json.dumps(finite(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+            text = json.dumps(finite(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+            part.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     # History
 
@@ -61,7 +80,7 @@ class RunFolder:
         """The epochs recorded so far; a torn last line is left out."""
         path = self.path / HISTORY
         rows = []
-        for line in path.read_text().splitlines() if path.exists() else []:
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
             try:
                 rows.append(json.loads(line))
             except json.JSONDecodeError:
@@ -70,10 +89,10 @@ class RunFolder:
 
     def rewrite_history(self, rows: list[dict[str, Any]]) -> None:
         with atomic(self.path / HISTORY) as part:
-            part.write_text("".join(_line(row) for row in rows))
+            part.write_text("".join(_line(row) for row in rows), encoding="utf-8")
 
     def append_history(self, row: dict[str, Any]) -> None:
-        with open(self.path / HISTORY, "a") as file:
+        with open(self.path / HISTORY, "a", encoding="utf-8") as file:
             file.write(_line(row))
 
     # Checkpoints: a finished stage, or the place reached inside one.
@@ -153,7 +172,7 @@ def from_toml(text: str) -> dict[str, Any]:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """A TOML file, or a UserError that says where it is wrong."""
     try:
-        return from_toml(Path(path).read_text())
+        return from_toml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

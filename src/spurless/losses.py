@@ -40,9 +40,11 @@ def gce(logits: Tensor, y: Tensor, q: float = 0.7, form: Form = "paper") -> Tens
     (0.5, 0.5858)
     """
     log_p = -ce_rows(logits, y)  # (n,) through the logarithm: p^q from p would give NaN gradients where p underflows
+    if q == 0:  # the limit of the paper's form is cross entropy
+        return -log_p.mean()
     if form == "code":
         return (q * (q * log_p.detach()).exp() * -log_p).mean()
-    return ((1 - (q * log_p).exp()) / q).mean()
+    return -(torch.expm1(q * log_p) / q).mean()
 
 
 class LossMemory(nn.Module):

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from spurless.attacks import Ball, bias_adversarial, pixel_range
 from spurless.core import Batch, Method, Run, Stage
-from spurless.losses import Form, LossMemory, ce_rows, gce
+from spurless.losses import Form, ce_rows, gce
 from spurless.methods.jtt import JTT
-from spurless.methods.lff import failure_weights
+from spurless.methods.lff import LfF
 from spurless.nets import Net
 from spurless.settings import Range
 
@@ -98,7 +98,7 @@ class BiasAdv(Method):
             return lambda b, hard: (0.0, 1.0, 1.0)
         if self.base == "erm":
             return lambda b, hard: (gce(biased(b.x), b.y, self.q, self.form), 1.0, 1.0)
-        weigh = self._weights(run)
+        weigh = LfF(alpha=self.alpha, memory=self.memory).weigher(run)
 
         def lff(b: Batch, hard: Tensor) -> tuple[Weight, Weight, Weight]:
             logits = biased(b.x)
@@ -106,21 +106,3 @@ class BiasAdv(Method):
             return gce(logits, b.y, self.q, self.form), w, 1 - w
 
         return lff
-
-    def _weights(self, run: Run) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        if not self.memory:
-            return relative_failure
-        y, classes = run.data.train.y, len(run.data.classes)
-        memory_b = run.keep(LossMemory(y, classes, self.alpha))
-        memory_d = run.keep(LossMemory(y, classes, self.alpha))
-        return lambda idx, easy, hard: failure_weights(memory_b, memory_d, idx, easy, hard)
-
-
-@torch.no_grad()
-def relative_failure(idx: Tensor, easy: Tensor, hard: Tensor) -> Tensor:
-    """(n,) The biased network's share of the two losses of each row, as algorithm 3 writes it.
-
-    >>> relative_failure(torch.arange(2), torch.tensor([3.0, 0.0]), torch.tensor([1.0, 2.0])).tolist()
-    [0.75, 0.0]
-    """
-    return easy / (easy + hard + 1e-8)

@@ -28,7 +28,7 @@ class LfF(Method):
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         biased, debiased = run.net(), run.net()
-        weigh = self._weigher(run)
+        weigh = self.weigher(run)
 
         def loss(b: Batch) -> Tensor:
             phi_b, phi_d = biased.features(b.x), debiased.features(b.x)  # (n, d)
@@ -44,7 +44,7 @@ class LfF(Method):
         yield Stage("lff", loss, run.optimizer(biased, debiased), model=debiased, select=True)
         return debiased
 
-    def _weigher(self, run: Run) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def weigher(self, run: Run) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """The weights of a batch from its row numbers and what both networks find difficult about it."""
         if not self.memory:
             return lambda idx, easy, hard: relative_difficulty(easy, hard)
