@@ -12,14 +12,13 @@ import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits b
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import time
 
 import torch
-from engine import now, random_images
+from engine import now, own_peak, random_images
 
 from spurless.core import Recipe
 from spurless.engine import fit
@@ -92,7 +91,7 @@ if __name__ == "__main__":
     torch.set_num_threads(given.threads)
     if given.one:
         run(*json.loads(given.one))
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        print(own_peak())
         raise SystemExit
     steps = given.steps or (30 if given.device == "cpu" else 300)
     run("erm", 12, given.device, 128, given.net)  # what only the first run of a process pays for

@@ -57,6 +57,8 @@ class EngineRun(Run):
     def net(self) -> Net:
         net = self._make(self._nets)
         self._nets += 1
+        if not any(isinstance(module, nn.Conv2d) for module in net.modules()):
+            self.inputs.channels_last = False  # a copy that only convolutions pay back
         return self.keep(net)
 
     def keep(self, module: M) -> M:
