@@ -290,8 +290,8 @@ def find_collection(root: Path | None, places: Sequence[str], needed: Sequence[s
         if all((base / place / name).exists() for name in needed):
             return base / place
     raise UserError(
-        f"There is no {places[0]} with {' and '.join(needed)} in {base}. Get it from {source} and put it there, or "
-        "name another data root with --data-root or SPURLESS_DATA."
+        f"There is no {places[0]} with {' and '.join(needed)} in {base}. Get it from {source} (spurless data download "
+        "NAME says how) and put it there, or name another data root with --data-root or SPURLESS_DATA."
     )
 
 
