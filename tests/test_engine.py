@@ -447,16 +447,33 @@ class StopAt:
                 os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("step", [1, 7, 8, 20])
-def test_ctrl_c_saves_the_place_and_the_run_goes_on_to_the_same_bits(tmp_path, step):
-    before = signal.getsignal(signal.SIGINT)
-    whole = fit("lff", tiny(), "mlp", out=tmp_path / "whole", **CPU)
+def timeless(history):
+    return [row | {"seconds": 0} for row in history]
+
+
+@pytest.mark.parametrize("step", [1, 5, 6, 7, 19, 20])  # 7 steps an epoch, 21 in all: the flag is seen one step later
+@pytest.mark.parametrize("selection", ["last", "val_loss"])
+def test_ctrl_c_saves_the_place_and_the_run_goes_on_to_the_same_bits(tmp_path, step, selection):
+    before, recipe = signal.getsignal(signal.SIGINT), replace(FAST, selection=selection, lr=0.05)
+    whole = fit("lff", tiny(), "mlp", recipe, out=tmp_path / "whole", **CPU)
     with pytest.raises(KeyboardInterrupt, match="same command"):
-        fit("lff", tiny(), "mlp", out=tmp_path / "run", device="cpu", progress=StopAt(step))
+        fit("lff", tiny(), "mlp", recipe, out=tmp_path / "run", device="cpu", progress=StopAt(step))
     assert (tmp_path / "run" / "stage-000-part.safetensors").exists()
-    resumed = fit("lff", tiny(), "mlp", out=tmp_path / "run", **CPU)
+    resumed = fit("lff", tiny(), "mlp", recipe, out=tmp_path / "run", **CPU)
     assert same_weights(whole.classifier, resumed.classifier)
+    assert timeless(whole.history) == timeless(resumed.history)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_run_stopped_at_the_end_of_the_epoch_that_ended_it_does_not_train_on(tmp_path):
+    recipe = Recipe("adam", 0.01, epochs=200, until_accuracy=100, batch_size=32)
+    whole = fit("erm", tiny(), "mlp", recipe, **CPU)
+    last = whole.history[-1]["step"]
+    with pytest.raises(Interrupted):
+        fit("erm", tiny(), "mlp", recipe, out=tmp_path / "run", device="cpu", progress=StopAt(last - 1))
+    resumed = fit("erm", tiny(), "mlp", recipe, out=tmp_path / "run", **CPU)
+    assert resumed.history[-1]["step"] == last
+    assert same_weights(whole.classifier, resumed.classifier)
 
 
 # Divergence

@@ -51,6 +51,8 @@ class EngineRun(Run):
         self.findings: dict[str, Tensor] = {}
         self.inputs = Inputs(data, recipe, device)
         self.placed: dict[int, Tensor] = {}  # splits that are looked at again and again, on the device
+        # Those of the data sets, which live as long as the run: the number of one that does not may be given again.
+        self.lasting = {id(split) for split in data.splits.values()}
         self._make = make
         self._nets = 0
 
@@ -79,7 +81,7 @@ class EngineRun(Run):
         self, net: nn.Module, split: Split | None = None, features: bool = False, augment: bool = False
     ) -> Tensor:
         split = split or self.data.train
-        if self.device.type == "cuda" and isinstance(split.x, Tensor) and split.x.nbytes < KEEP:
+        if id(split) in self.lasting and isinstance(split.x, Tensor) and split.x.nbytes < KEEP:
             self.placed.setdefault(id(split), split.x.to(self.device))
         draws = None
         if augment and self.inputs.augments:
@@ -112,6 +114,7 @@ class Loop:
         self.recipe, self.device = run.recipe, run.device
         self.checkpoint_seconds = checkpoint_seconds
         self.rows = place(data.train, self.recipe, self.device)
+        run.lasting |= {id(split) for split in data.splits.values()}
         self.history: list[dict[str, Any]] = folder.history() if folder else []
         self.stop = False  # set from outside to end at the next step, with a checkpoint
         self.spent = 0.0  # seconds of training, over all sessions
@@ -213,14 +216,17 @@ class StageLoop:
                 self.step += 1
                 if self.step % POLL == 0:
                     self._stop_if_diverged()
+                # Before any checkpoint: a run that goes on from the end of an epoch must not miss what belongs to it.
+                ends = self.step % len(self.sizes) == 0 or self.step == self.total
+                row = self._end_epoch() if ends else None
                 if self.loop.stop:
                     self._save_part()
                     raise Interrupted(self._how_to_go_on())
                 if self._checkpoint_due():
                     self._save_part()
                 yield Progress(self.stage.name, self.step, self.total)
-            row = self._end_epoch()
-            yield Progress(self.stage.name, self.step, self.total, row)
+                if row:
+                    yield Progress(self.stage.name, self.step, self.total, row)
         self._take_best()
 
     def _start_epoch(self) -> int:
@@ -324,6 +330,7 @@ class StageLoop:
             tensors["rng.cuda"] = torch.cuda.get_rng_state(self.loop.device)
         seconds = self.spent_before + time.monotonic() - self.started
         facts = {"step": self.step, "epoch": self.epoch, "last_loss": self.last_loss, "seconds": seconds}
+        facts["ended_early"] = self.ended_early
         if self.best is not None:
             facts["best"] = self.best[0]
             tensors |= {f"best.{k}": v for k, v in self.best[1].items()}
@@ -340,6 +347,7 @@ class StageLoop:
         restore(tensors, self.run.modules, [opt for _, opt in self.stage.updates])
         self.steps.losses.copy_(tensors["losses"])
         self.step, self.epoch, self.last_loss = facts["step"], facts["epoch"], facts["last_loss"]
+        self.ended_early = facts["ended_early"]
         self.spent_before = self.loop.spent = facts["seconds"]
         if "best" in facts:
             device = self.loop.device
