@@ -47,11 +47,12 @@ def cmnist_table():
     for row in found:
         recipe = row["settings"]["recipe"]
         how = f"{recipe['optimizer'].replace('sgd', 'SGD').replace('adam', 'Adam')} {recipe['lr']:g}"
+        how += f", batch {recipe['batch_size']}"  # runs that differ in it must not be pooled
         groups.setdefault((row["settings"]["data"]["rho"], row["method"], how), []).append(row)
     if not groups:
         return ""
     lines = [
-        "| conflicting share | method | optimiser | accuracy, ours | seeds | in the paper |",
+        "| conflicting share | method | trained with | accuracy, ours | seeds | in the paper |",
         "| --: | :-- | :-- | --: | --: | --: |",
     ]
     for (rho, method, how), same in sorted(groups.items(), key=lambda item: (item[0][0], ORDER.index(item[0][1]))):

@@ -12,15 +12,17 @@ def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
 
 
+ROOT = data_root()  # before any test has a cache of its own, below which it would else be looked for
+
+
 def pytest_collection_modifyitems(config, items):
-    root = data_root()
     for item in items:
         if item.get_closest_marker("slow") and not config.getoption("--slow"):
             item.add_marker(pytest.mark.skip(reason="slow: run by make test-all"))
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
         for marker in item.iter_markers("data"):
-            missing = [name for name in marker.args if not (root / name).exists()]
+            missing = [name for name in marker.args if not (ROOT / name).exists()]
             if missing:
                 item.add_marker(pytest.mark.skip(reason=f"needs {', '.join(missing)} under SPURLESS_DATA"))
 
@@ -29,6 +31,7 @@ def pytest_collection_modifyitems(config, items):
 def _own_cache(tmp_path_factory, monkeypatch):
     """Tests write their caches to a folder of the test session, not to the user's."""
     monkeypatch.setenv("SPURLESS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setenv("SPURLESS_DATA", str(ROOT))
 
 
 @pytest.fixture(autouse=True)

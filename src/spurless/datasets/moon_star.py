@@ -15,7 +15,8 @@ RADIUS = 0.18  # of the circle around the object, in widths of the image: 36 of 
 CLEAR = 0.02  # room left between that circle and the edges of its quadrant
 SHAPES = {"star": _draw.star, "moon": _draw.moon}
 # (to the right, downwards) of the two quadrants of each diagonal; the star's own is the first, the moon's the second.
-DIAGONALS = {"bottom left or top right": ((-1, 1), (1, -1)), "bottom right or top left": ((1, 1), (-1, -1))}
+# Rising: bottom left or top right. Falling: top left or bottom right.
+DIAGONALS = {"rising": ((-1, 1), (1, -1)), "falling": ((1, 1), (-1, -1))}
 
 
 def load(
