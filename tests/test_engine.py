@@ -160,6 +160,32 @@ def test_what_the_optimizer_does_not_hold_is_frozen_and_in_evaluation_mode():
     assert Half.modes == {(False, True)}
 
 
+def test_a_stage_can_ask_for_training_mode_without_training():
+    @dataclass(frozen=True)
+    class Drifts(Method):
+        def stages(self, run):
+            frozen, trained = run.net(), run.net()
+            before = [b.clone() for b in frozen.buffers()]
+            loss = lambda b: ce(trained(b.x) + frozen(b.x), b.y)  # noqa: E731
+            yield Stage("drifts", loss, run.optimizer(trained), model=trained, in_training_mode=[frozen])
+            Drifts.moved = [not torch.equal(a, b) for a, b in zip(before, frozen.buffers(), strict=True)]
+            return trained
+
+    fit(Drifts(), pictures(), "simconv1", **CPU)
+    assert Drifts.moved and all(Drifts.moved)  # BatchNorm's statistics follow the batches
+
+
+def test_the_gradient_is_clipped_to_its_largest_norm():
+    recipe = Recipe("sgd", 1.0, momentum=0.0, batch_size=200, iterations=1)
+    start, plain, clipped = (
+        torch.nn.utils.parameters_to_vector(fit("erm", tiny(), "mlp", r, **CPU).classifier.parameters())
+        for r in (replace(recipe, lr=0.0), recipe, replace(recipe, clip_norm=0.01))
+    )
+    assert (plain - start).norm() > 0.02, "the gradient is small anyway: the test shows nothing"
+    assert (clipped - start).norm().item() == pytest.approx(0.01, rel=1e-3)
+    assert torch.cosine_similarity(plain - start, clipped - start, dim=0) > 0.999
+
+
 def test_an_unkept_parameter_is_an_error_because_no_checkpoint_would_hold_it():
     @dataclass(frozen=True)
     class Forgets(Method):
@@ -255,6 +281,18 @@ def test_selection_keeps_the_best_epoch_and_never_looks_at_the_test_split(rule):
     stopped = fit("erm", replace(data, val=val), "mlp", replace(recipe, selection="last", epochs=best["epoch"]), **CPU)
     assert same_weights(result.classifier, stopped.classifier)
     assert result.selection == rule
+
+
+def test_selection_by_the_worst_validation_group_keeps_its_best_epoch_and_says_which_labels_it_used():
+    recipe = replace(FAST, selection="val_worst_group", epochs=10, lr=0.1)
+    data = tiny(n=800, rho=0.3)  # enough rows in every validation group
+    result = fit("jtt", data, "mlp", recipe, **CPU)
+    seen = [row["val_worst_group"] for row in result.history if row["stage"] == "upsampled"]
+    assert len(seen) == 10 and len(set(seen)) > 1, "all epochs alike: the test shows nothing"
+    assert spurless.evaluate(result.classifier, data, "val", "cpu")["worst_group"] == max(seen)
+    assert result.labels_used == "validation"
+    assert max(seen) > seen[-1], "the best epoch is the last: the test shows nothing"
+    assert fit("jtt", data, "mlp", replace(recipe, selection="last"), **CPU).labels_used == "none"
 
 
 # The same bits

@@ -47,11 +47,6 @@ class Split:
         # Not x[idx]: on a CPU that gathers images several times more slowly.
         return self.x.index_select(0, idx) if isinstance(self.x, Tensor) else self.x[idx]
 
-    def subset(self, idx: Tensor) -> Split:
-        """The rows `idx` as a split of their own."""
-        names = [self.names[i] for i in idx.tolist()] if self.names is not None else None
-        return Split(self[idx], self.y[idx], None if self.a is None else self.a[idx], names)
-
     def blinded(self) -> Split:
         """Without bias attributes, and without names, because names often spell the attribute out."""
         return replace(self, a=None, names=None)
