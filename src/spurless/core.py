@@ -230,6 +230,11 @@ class Method(ABC):
     # validation groups; those of the validation split; those of the training split too.
     bias_labels: ClassVar[Labels] = "none"
 
+    @property
+    def labels(self) -> Labels:
+        """What it may know with these settings, where they decide: groups that are guessed need no labels."""
+        return self.bias_labels
+
     @abstractmethod
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         """Yield each stretch of training, and return the classifier."""
@@ -275,3 +280,7 @@ class Run(ABC):
     @abstractmethod
     def mined(self, conflicting: Tensor, name: str = "mined") -> None:
         """Tell which training rows (n,) were taken for bias-conflicting; the result scores it against the truth."""
+
+    @abstractmethod
+    def grouped(self, groups: Tensor, name: str = "groups") -> None:
+        """Tell which group each training row (n,) was guessed to be in; the result scores it against the truth."""

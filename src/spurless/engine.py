@@ -67,7 +67,7 @@ def fit(
             return load_run(folder.path, net=spec, device=place)
     hint_if_threads_spin(place)
     make = network_maker(spec, data.shape, len(data.classes), seed, example_of(data))
-    run = EngineRun(data.blinded(method.bias_labels), recipe, seed, place, make)
+    run = EngineRun(data.blinded(method.labels), recipe, seed, place, make)
     loop = Loop(method, data, run, folder, checkpoint_seconds, complain)
     result = Result(
         method=name_of(method),
@@ -119,9 +119,9 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
 
 def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
     """Which bias labels this run uses; refuse what the method may not see or the data does not have."""
-    need = method.bias_labels if method.bias_labels != "selection" else "none"
+    need = method.labels if method.labels != "selection" else "none"
     if recipe.selection == "val_worst_group":
-        if method.bias_labels == "none":
+        if method.labels == "none":
             raise UserError(
                 f"recipe.selection = val_worst_group needs bias labels, which {name_of(method)} may not see; "
                 "use last, val_accuracy or val_loss."

@@ -48,7 +48,8 @@ class EngineRun(Run):
     def __init__(self, data: Bundle, recipe: Recipe, seed: int, device: torch.device, make: Callable[[int], Net]):
         self.data, self.recipe, self.seed, self.device = data, recipe, seed, device
         self.modules: list[nn.Module] = []  # everything a checkpoint must hold
-        self.findings: dict[str, Tensor] = {}
+        self.findings: dict[str, Tensor] = {}  # by name: (n,) bool, rows taken for conflicting
+        self.guesses: dict[str, Tensor] = {}  # by name: (n,) int, the group each row was guessed to be in
         self.inputs = Inputs(data, recipe, device)
         self.placed: dict[int, Tensor] = {}  # splits that are looked at again and again, on the device
         # Those of the data sets, which live as long as the run: the number of one that does not may be given again.
@@ -96,6 +97,9 @@ class EngineRun(Run):
 
     def mined(self, conflicting: Tensor, name: str = "mined") -> None:
         self.findings[name] = conflicting.detach().bool().cpu()
+
+    def grouped(self, groups: Tensor, name: str = "groups") -> None:
+        self.guesses[name] = groups.detach().cpu()
 
 
 class Loop:
@@ -199,7 +203,7 @@ class StageLoop:
         self.ended_early = False
         self.started = self.saved_at = time.monotonic()
         self.spent_before = loop.spent
-        show = loop.method.bias_labels == "training"
+        show = loop.method.labels == "training"
         self.steps = Steps(stage, loop.data, loop.rows, self.run.inputs, self.recipe, loop.device, show, loop.say)
         self.factor = schedule(self.recipe, len(self.sizes), self.total, stage.span)
         progress = np.linspace(*stage.span, self.total, endpoint=False)

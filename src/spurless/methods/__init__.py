@@ -19,4 +19,24 @@ METHODS: dict[str, Entry] = {
     "bias_adv": Entry(
         "bias_adv:BiasAdv", "adversarial samples against a biased network, on top of ERM, JTT or LfF", "none"
     ),
+    "group_dro": Entry("group_dro:GroupDRO", "train for the group with the highest loss", "training"),
+    "rs": Entry("rs:RS", "draw groups, or classes, equally often", "training"),
+    "gc_dro": Entry("gc_dro:GCDRO", "train for the worst rows of the worst groups", "training"),
+    "dfr": Entry("dfr:DFR", "retrain the last layer on held-out rows, balanced by group", "validation"),
+    "end": Entry(
+        "end:EnD", "push apart features that share the bias, pull together those that share the class", "training"
+    ),
+    "rebias": Entry("rebias:ReBias", "features independent of those of a network that sees small patches only", "none"),
+    "irm": Entry("irm:IRM", "a head that is best in every environment at once", "training"),
+    "eiil": Entry("eiil:EIIL", "guess environments that break plain training, then train for the worst", "selection"),
+    "cnc": Entry("cnc:CnC", "contrast rows of a class that a plain model tells apart", "selection"),
+    "george": Entry(
+        "george:GEORGE", "cluster the features of each class, then train for the worst cluster", "selection"
+    ),
+    "bpa": Entry("bpa:BPA", "weigh clusters of features by their size and loss", "none"),
+    "dcwp": Entry("dcwp:DCWP", "find an unbiased subnetwork by contrastive weight pruning", "none"),
+    "mrm": Entry("mrm:MRM", "find a subnetwork by plain training of its mask, and retrain it from the start", "none"),
+    "avp": Entry("avp:AVP", "prune units whose activation hardly varies", "none"),
+    "random_prune": Entry("random_prune:RandomPrune", "prune at random, with the same budget as avp", "none"),
+    "magnitude_prune": Entry("magnitude_prune:MagnitudePrune", "prune the smallest weights", "none"),
 }
