@@ -17,11 +17,18 @@ from tests.worlds import OwnModule, pictures, tiny
 
 # What each class of method promises on the toy (linear network): the least conflicting accuracy, in percent.
 # The baseline must fail, or the toy shows nothing; the best that the core feature allows is 89.4.
+# A pruning baseline only promises to train: which weights it removes has nothing to do with the bias.
 PROMISED = {"erm": 0}
+PRUNERS = ("mrm", "avp", "random_prune", "magnitude_prune")
 ERM_AT_MOST = 30
 OTHERS = 40  # a debiasing method must at least leave the baseline clearly behind
 
-QUICK = {"ga": {"mining_epochs": 2}, "jtt": {"lambda_up": 2}}  # settings that only make a test shorter
+QUICK = {  # settings that only make a test shorter
+    "ga": {"mining_epochs": 2},
+    "jtt": {"lambda_up": 2},
+    "dcwp": {"mining_iterations": 8, "mask_iterations": 8, "finetune_iterations": 8},
+    "mrm": {"mask_iterations": 8},
+}
 
 
 def quick(name):
@@ -40,7 +47,7 @@ def test_it_trains_predicts_and_keeps_its_promise(name):
     conflicting = result.scores["conflicting"]
     if name == "erm":
         assert conflicting < ERM_AT_MOST
-    else:
+    elif name not in PRUNERS:
         assert conflicting > PROMISED.get(name, OTHERS), f"{name}: {conflicting:.1f} % on conflicting rows"
         # Not by turning the shortcut round: right on conflicting rows and wrong on aligned ones is no repair.
         assert result.scores["unbiased"] > on_toy("erm").scores["unbiased"]
@@ -59,10 +66,10 @@ def test_it_repeats_bit_for_bit(name):
 def test_it_resumes_from_any_stage_and_its_weights_load_again(name, tmp_path):
     data, recipe = pictures(), replace(pictures().recipe, schedule="cosine")
     whole = fit(quick(name), data, "simconv1", recipe, out=tmp_path / "whole", **CPU)
-    for _ in range(2 * len(whole.history) + 3):  # stop again and again, every few steps, until it is through
+    for _ in range(6 * len(whole.history) + 6):  # stop again and again, every few steps, until it is through
         try:
             resumed = fit(
-                quick(name), data, "simconv1", recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(7)
+                quick(name), data, "simconv1", recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(3)
             )
             break
         except Interrupted:
@@ -94,7 +101,7 @@ def test_it_never_sees_bias_labels_unless_it_says_so(name, monkeypatch):
     monkeypatch.setattr(Stage, "__init__", watched)
     fit(quick(name), tiny(n=64), **CPU)
     assert set(seen) == {METHODS[name].labels == "training"}
-    if METHODS[name].labels != "training":
+    if METHODS[name].labels not in ("training", "validation"):
         data = tiny(n=64)
         bare = {key: split.blinded() for key, split in data.splits.items()}
         result = fit(quick(name), replace(data, **bare, attributes=(), values=(), aligned=()), **CPU)

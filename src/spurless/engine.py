@@ -21,11 +21,14 @@ from spurless.core import Bundle, Method, Recipe
 from spurless.errors import Diverged, UserError
 from spurless.feed import Inputs
 from spurless.folder import MODEL, RunFolder, load_tensors, save_tensors
+from spurless.inference import groups_of
 from spurless.loop import EngineRun, Loop
 from spurless.methods import METHODS
+from spurless.metrics.inference import inference_scores
 from spurless.metrics.mining import mining_scores
 from spurless.nets import Net, build
 from spurless.progress import Bar, Watcher, complain
+from spurless.pruning import sparsity
 from spurless.registry import load_data, make_method, make_recipe, name_of
 from spurless.result import Result, versions
 from spurless.scoring import fingerprint, outputs, score
@@ -111,10 +114,14 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
     split = data.splits[name]
     result.scores = score(data, split, loop.run.outputs(loop.net, split))
     result.scored_on, result.n = name, len(split)
+    result.sparsity = sparsity(loop.net)
     truth = data.is_aligned(data.train)
     if truth is not None:
         conflicting = ~truth.all(1).numpy()
         result.mining = {k: mining_scores(rows.numpy(), conflicting) for k, rows in loop.run.findings.items()}
+        true, y = groups_of(data.train, tuple(map(len, data.values))).numpy(), data.train.y.numpy()
+        for k, guess in loop.run.guesses.items():
+            result.mining[k] = inference_scores(guess.numpy(), true, y, conflicting)
 
 
 def permit(method: Method, data: Bundle, recipe: Recipe) -> str:

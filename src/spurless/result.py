@@ -26,7 +26,8 @@ class Result:
     scored_on: str = "test"
     selection: str = "last"  # the rule that picked the weights
     labels_used: str = "none"  # bias labels that were seen: none, validation, training
-    mining: dict[str, Any] = field(default_factory=dict)  # rows taken for conflicting, against the truth
+    mining: dict[str, Any] = field(default_factory=dict)  # conflicting rows and groups as guessed, against the truth
+    sparsity: float | None = None  # percent of the weights of convolutions and linear layers that are zero
     seconds: float = 0.0
     error: str | None = None
     notes: list[str] = field(default_factory=list)

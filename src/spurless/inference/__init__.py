@@ -4,23 +4,28 @@ An inference is a generator that yields its training stages and returns what it 
 
     found = yield from infer(run, "eiil")
 
-No inference but `known` sees a bias label. Groups are numbered class by class: every group lies within one class.
+and `infer_groups` runs one on its own. No inference but `known` sees a bias label. Groups are numbered class by class:
+every group lies within one class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
-from spurless.core import Run, Split, Stage
+from spurless.core import Bundle, Labels, Method, Recipe, Run, Split, Stage
+from spurless.errors import UserError, unknown
 from spurless.settings import resolve
 
 if TYPE_CHECKING:
-    from spurless.core import Labels
+    from spurless.engine import NetSpec
     from spurless.nets import Net
+    from spurless.progress import Watcher
 
 
 class Groups(NamedTuple):
@@ -30,6 +35,7 @@ class Groups(NamedTuple):
     val: Tensor | None  # (m,) the same for the validation rows, where there are any and they can be told
     number: int  # of groups; some may hold no row
     net: Net | None = None  # the network that it was read off
+    quality: dict[str, Any] | None = None  # agreement with the true groups, from `infer_groups`, where they are known
 
 
 Inference = Generator[Stage, None, Groups]
@@ -51,12 +57,19 @@ INFERENCES: dict[str, str] = {
 
 def infer(run: Run, how: str, **settings: Any) -> Inference:
     """The groups of the training rows, by the inference of this name; its agreement with the truth is in the result."""
-    module, function = INFERENCES[how].split(":")
-    inference = getattr(import_module(f"spurless.inference.{module}"), function)
+    inference = inference_of(how)
     found: Groups = yield from inference(run, **resolve(inference, settings, "inference"))
     if how != "known":
         run.grouped(found.train)
     return found
+
+
+def inference_of(how: str) -> Callable[..., Inference]:
+    """The inference of this name; its settings are its parameters."""
+    if how not in INFERENCES:
+        raise unknown("inference", how, INFERENCES)
+    module, function = INFERENCES[how].split(":")
+    return getattr(import_module(f"spurless.inference.{module}"), function)
 
 
 def labels_for(how: str) -> Labels:
@@ -87,3 +100,58 @@ def groups_of(split: Split, values: tuple[int, ...]) -> Tensor:
     for column, count in zip(split.a.unbind(1), values, strict=True):
         group = group * count + column
     return group
+
+
+# An inference on its own
+
+
+def infer_groups(
+    data: Bundle | str | Mapping[str, Any],
+    how: str,
+    net: NetSpec | None = None,
+    recipe: Recipe | str | Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    root: str | Path | None = None,
+    progress: bool | Watcher | None = None,
+    **settings: Any,
+) -> Groups:
+    """Guess groups without training a robust network after it. `how` is a name in INFERENCES, `settings` are its own.
+
+    >>> found = infer_groups("toy", "cnc", progress=False, device="cpu", identify_epochs=2)
+    >>> found.train.shape, found.number, sorted(found.quality)
+    (torch.Size([2000]), 4, ['ami', 'n_conflicting', 'n_groups', 'n_mined', 'precision', 'recall'])
+    """
+    from spurless.engine import fit
+    from spurless.registry import load_data
+
+    resolve(inference_of(how), settings, "inference")  # a mistake is said before anything is loaded
+    bundle = load_data(data, root=root)
+    found: list[Groups] = []
+
+    class Infer(Method):
+        """Drives the inference through the one training loop."""
+
+        @property
+        def labels(self) -> Labels:
+            return labels_for(how)
+
+        def stages(self, run: Run) -> Generator[Stage, None, Net]:
+            found.append((yield from infer(run, how, **settings)))
+            return found[0].net or run.net()
+
+    result = fit(Infer(), bundle, net, recipe, seed, device=device, root=root, progress=progress)
+    if not found:
+        raise UserError(f"The inference did not finish. {result.error}")
+    return found[0]._replace(quality=agreement(found[0].train, bundle))
+
+
+def agreement(groups: Tensor, data: Bundle) -> dict[str, Any] | None:
+    """How groups (n,) of the training rows agree with the true ones; None where those are not known."""
+    from spurless.metrics.inference import inference_scores
+
+    aligned = data.is_aligned(data.train)
+    if aligned is None:
+        return None
+    truth = groups_of(data.train, tuple(len(names) for names in data.values))
+    return inference_scores(groups.numpy(), truth.numpy(), data.train.y.numpy(), ~aligned.all(1).numpy())

@@ -36,7 +36,7 @@ METHODS: dict[str, Entry] = {
     "bpa": Entry("bpa:BPA", "weigh clusters of features by their size and loss", "none"),
     "dcwp": Entry("dcwp:DCWP", "find an unbiased subnetwork by contrastive weight pruning", "none"),
     "mrm": Entry("mrm:MRM", "find a subnetwork by plain training of its mask, and retrain it from the start", "none"),
-    "avp": Entry("avp:AVP", "prune units whose activation hardly varies", "none"),
+    "avp": Entry("avp:AVP", "prune weights whose unit hardly varies", "none"),
     "random_prune": Entry("random_prune:RandomPrune", "prune at random, with the same budget as avp", "none"),
     "magnitude_prune": Entry("magnitude_prune:MagnitudePrune", "prune the smallest weights", "none"),
 }

@@ -9,12 +9,10 @@ from torch import Tensor
 
 from spurless.core import Labels, Method, Run, Stage
 from spurless.losses import Form, ce
-from spurless.mining import ErrorsBy, mine_erm
+from spurless.mining import ErrorsBy, early, mine_erm
 from spurless.nets import Net
 from spurless.progress import complain
 from spurless.settings import Range
-
-SHARE = 0.2  # of the recipe's length, for the first network: Waterbirds' 60 of 300 epochs
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,7 @@ class JTT(Method):
 
     def identify(self, run: Run) -> Generator[Stage, None, tuple[Net, Tensor]]:
         """Train the first network; return it, and the rows of the up-sampled training set."""
-        epochs, iterations = self._length(run)
-        mined = yield from mine_erm(run, epochs, iterations, self.errors_by)
+        mined = yield from mine_erm(run, *early(run, self.identify_epochs), self.errors_by)
         assert mined.net is not None
         _say_if_odd(mined.rows)
         return mined.net, upsampled(mined.rows, self.times)
@@ -58,14 +55,6 @@ class JTT(Method):
         """
         up = round(1 / self.rho) if self.rho else self.lambda_up
         return up + (self.copies == "code")
-
-    def _length(self, run: Run) -> tuple[float | None, int | None]:
-        """Epochs or iterations of the first network."""
-        if self.identify_epochs:
-            return self.identify_epochs, None
-        if run.recipe.iterations:
-            return None, max(1, round(SHARE * run.recipe.iterations))
-        return max(1, round(SHARE * run.recipe.epochs)), None  # whole ones, so that every row is seen
 
 
 def upsampled(wrong: Tensor, times: int) -> Tensor:

@@ -1,0 +1,107 @@
+"""Contrast within classes."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from spurless.core import Batch, Labels, Method, Run, Stage
+from spurless.inference import infer
+from spurless.inference.predictions import By, CncReduction, Dims, EarlyEpochs, PlainDecay
+from spurless.losses import ce
+from spurless.nets import Net
+from spurless.progress import complain
+from spurless.settings import Range
+
+
+@dataclass(frozen=True)
+class CnC(Method):
+    """Correct-n-contrast (Zhang et al. 2022, algorithm 1).  L = λ·L_con + (1 − λ)·CE
+
+    L_con(x) = −1/M Σ_r log( e^{s_r⁺} / (Σ_m e^{s_m⁺} + Σ_n e^{s_n⁻}) ),   s = cos(f(x), f(x'))/τ
+
+    ŷ is what a plainly trained network takes a row for. Positives of an anchor have its class and another ŷ,
+    negatives another class and its ŷ. All are rows of the batch, for which classes and ŷ are balanced.
+    """
+
+    bias_labels: ClassVar[Labels] = "selection"
+
+    lambda_: Annotated[float, "how much the contrast counts beside cross entropy (λ)", Range(0, 1)] = 0.75
+    tau: Annotated[float, "temperature of the similarities (τ)", Range(0.001)] = 0.1
+    two_sided: Annotated[bool, "every row is an anchor, or only those that the plain network gets right"] = True
+    by: By = "prediction"
+    identify_epochs: EarlyEpochs = 0
+    identify_weight_decay: PlainDecay = None
+    reduction: CncReduction = "pca"
+    dims: Dims = 2
+
+    def stages(self, run: Run) -> Generator[Stage, None, Net]:
+        found = yield from infer(
+            run,
+            "cnc",
+            by=self.by,
+            identify_epochs=self.identify_epochs,
+            identify_weight_decay=self.identify_weight_decay,
+            reduction=self.reduction,
+            dims=self.dims,
+        )
+        y, taken_for = run.data.train.y, found.train % len(run.data.classes)  # (n,), (n,)
+        if bool((taken_for == y).all()):
+            complain(
+                "The plainly trained network gets every row right, so that there is nothing to contrast; "
+                "try fewer epochs or more weight decay for it (method.identify_epochs, method.identify_weight_decay)."
+            )
+        net, guess = run.net(), taken_for.to(run.device)
+
+        def loss(b: Batch) -> Tensor:
+            features, taken = net.features(b.x), guess[b.idx]
+            anchors = torch.ones_like(b.y, dtype=torch.bool) if self.two_sided else taken == b.y
+            pairs = contrast(features, *pair_sets(b.y, taken, anchors), self.tau)
+            return self.lambda_ * pairs + (1 - self.lambda_) * ce(net.head(features), b.y)
+
+        yield Stage("contrast", loss, run.optimizer(net), model=net, weights=pair_odds(y, taken_for), select=True)
+        return net
+
+
+def pair_sets(y: Tensor, taken_for: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, n), (n, n) Which rows are positives and which negatives of each row; none of one that is no anchor.
+
+    >>> y, taken_for = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1])
+    >>> [m.int().tolist() for m in pair_sets(y, taken_for, torch.tensor([True, True, True]))]
+    [[[0, 1, 0], [1, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 1], [0, 1, 0]]]
+    """
+    same_y, same_guess = y[:, None] == y, taken_for[:, None] == taken_for
+    return anchors[:, None] & same_y & ~same_guess, anchors[:, None] & ~same_y & same_guess
+
+
+def contrast(features: Tensor, positive: Tensor, negative: Tensor, tau: float) -> Tensor:
+    """The mean contrastive loss of the rows (n, d) that have a positive and a negative (n, n); 0 if none has both.
+
+    >>> rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])  # of the first, the second is positive, the third not
+    >>> positive, negative = torch.zeros(2, 3, 3, dtype=torch.bool)
+    >>> positive[0, 1] = negative[0, 2] = True
+    >>> round(float(contrast(rows, positive, negative, tau=0.1)), 4)  # log 2
+    0.6931
+    """
+    with torch.autocast(features.device.type, enabled=False):  # similarities over a small τ need all their digits
+        z = normalize(features.float(), dim=1, eps=1e-6)
+        s = z @ z.T / tau  # (n, n)
+        # A large negative number, not −∞: a row without pairs would give NaN, and NaN · 0 is NaN.
+        among = s.masked_fill(~(positive | negative), -1e9).logsumexp(1, keepdim=True)  # (n, 1)
+        many = positive.sum(1)  # (n,)
+        rows = -((s - among) * positive).sum(1) / many.clamp_min(1)  # (n,)
+        counts = (many > 0) & negative.any(1)
+        return (rows * counts).sum() / counts.sum().clamp_min(1)
+
+
+def pair_odds(y: Tensor, taken_for: Tensor) -> Tensor:
+    """(n,) Odds by which all pairs of class and guess that there are come equally often.
+
+    >>> pair_odds(torch.tensor([0, 0, 1]), torch.tensor([0, 0, 0])).tolist()
+    [0.5, 0.5, 1.0]
+    """
+    _, pair, size = torch.unique(torch.stack([y, taken_for]), dim=1, return_inverse=True, return_counts=True)
+    return 1 / size[pair].double()

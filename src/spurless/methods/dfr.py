@@ -1,0 +1,213 @@
+"""Retraining the last layer."""
+
+import inspect
+import warnings
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spurless.core import Labels, Method, Run, Split, Stage
+from spurless.errors import UserError
+from spurless.inference import GroupsFrom, groups_of, infer, labels_for
+from spurless.losses import ce
+from spurless.methods.rs import subsample
+from spurless.nets import Net
+from spurless.progress import complain
+from spurless.settings import Range
+
+Array = NDArray[np.float64]
+Penalty = Literal["l1", "l2"]
+
+STRENGTHS = (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01)  # Waterbirds'; the first of the best is taken
+MOST_ITERATIONS = 1000
+FEW = 40  # rows: ten for each of four groups
+
+
+@dataclass(frozen=True)
+class DFR(Method):
+    """Deep feature reweighting (Kirichenko et al. 2023).  head = mean over resamples of argmin Σ CE + ‖w‖₁ / C
+
+    A network is trained plainly; then its head is replaced by logistic regressions on its standardised features of
+    held-out rows, in each of which every group has as many rows as the smallest one.
+    """
+
+    bias_labels: ClassVar[Labels] = "validation"
+
+    on: Annotated[Literal["val", "train"], "whose rows the head is fitted on"] = "val"
+    penalty: Annotated[Penalty, "what keeps the head small: the sum of its absolute weights, or of their squares"] = (
+        "l1"
+    )
+    strength: Annotated[
+        float, "C, the inverse of the penalty's weight; 0: by the worst group of half of the rows", Range(0)
+    ] = 0
+    resamples: Annotated[int, "how many balanced subsets the head is averaged over", Range(1)] = 10
+    groups: GroupsFrom = "known"
+
+    @property
+    def labels(self) -> Labels:
+        return "validation" if self.groups == "known" and self.on == "val" else labels_for(self.groups)
+
+    def stages(self, run: Run) -> Generator[Stage, None, Net]:
+        split, group = yield from self._rows(run)
+        net = run.net()
+        yield Stage("erm", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=True)
+        self._refit(run, net, split, group)
+        return net
+
+    def _rows(self, run: Run) -> Generator[Stage, None, tuple[Split, Tensor]]:
+        """The rows that the head is fitted on, and their groups."""
+        train, val = run.data.train, run.data.val
+        if self.groups == "known" and self.on == "val":
+            assert val is not None  # the engine has seen to it that there are labels
+            return val, groups_of(val, tuple(len(names) for names in run.data.values))
+        found = yield from infer(run, self.groups)
+        if self.on == "train":
+            return train, found.train
+        if val is None or found.val is None:
+            complain(
+                f"Groups from {self.groups} are not known for validation rows: the head is fitted on training rows."
+            )
+            return train, found.train
+        return val, found.val
+
+    def _refit(self, run: Run, net: Net, split: Split, group: Tensor) -> None:
+        missing = set(range(net.classes)) - set(split.y.tolist())
+        if missing:
+            where = "validation" if split is run.data.val else "training"
+            raise UserError(
+                f"DFR fits the head on {where} rows, and none of them is of class "
+                f"'{run.data.classes[min(missing)]}'; give it rows of every class, or set method.on."
+            )
+        rows = Rows.of(run.outputs(net, split, features=True), split.y, group, net)
+        generator = run.generator("dfr")
+        strength = self.strength or pick_strength(rows, self.penalty, generator)
+        parts = [rows.pick(subsample(group, generator)) for _ in range(self.resamples)]
+        heads = [fit_head(part, self.penalty, strength) for part in parts]
+        _say_if_odd(heads, len(parts[0].y), len(split))
+        weight, bias = np.mean([h.weight for h in heads], axis=0), np.mean([h.bias for h in heads], axis=0)
+        with torch.no_grad():
+            net.head.weight.copy_(torch.from_numpy(weight))
+            if net.head.bias is not None:
+                net.head.bias.copy_(torch.from_numpy(bias))
+
+
+class Head(NamedTuple):
+    """A linear layer on features as they are."""
+
+    weight: Array  # (classes, d)
+    bias: Array  # (classes,)
+    converged: bool = True
+
+    def right(self, rows: "Rows") -> NDArray[np.bool_]:
+        """(n,) Which rows it gets right."""
+        return (rows.features @ self.weight.T + self.bias).argmax(1) == rows.y
+
+
+class Rows(NamedTuple):
+    """Features of rows, and what standardises them."""
+
+    features: Array  # (n, d) as they are
+    y: NDArray[np.int64]  # (n,)
+    group: NDArray[np.int64]  # (n,)
+    mean: Array  # (d,)
+    std: Array  # (d,)
+    classes: int
+    has_bias: bool  # whether the head may have an intercept
+
+    @classmethod
+    def of(cls, features: Tensor, y: Tensor, group: Tensor, net: Net) -> "Rows":
+        """Standardised by their own mean and deviation; a head without a bias could not undo the mean."""
+        x, has_bias = features.double().cpu().numpy(), net.head.bias is not None
+        mean, std = x.mean(0) if has_bias else np.zeros(x.shape[1]), x.std(0)
+        # A deviation that is all rounding would blow up where another row differs.
+        std = np.where(std > 1e-6 * np.abs(x).max(0), std, 1.0)
+        return cls(x, y.cpu().numpy(), group.cpu().numpy(), mean, std, net.classes, has_bias)
+
+    def pick(self, idx: Tensor) -> "Rows":
+        i = idx.numpy()
+        return self._replace(features=self.features[i], y=self.y[i], group=self.group[i])
+
+
+def fit_head(rows: Rows, penalty: Penalty, strength: float) -> Head:
+    """The logistic regression of these rows on their standardised features, as a head on features as they are.
+
+    With more than two classes, one regression for each class against the rest, as the released code's solver had it.
+    """
+    x = (rows.features - rows.mean) / rows.std
+    if rows.classes == 2:
+        fits = [_logistic(x, rows.y == 1, penalty, strength, rows.has_bias)]
+        w, b, _ = fits[0]
+        weight, bias = np.stack([-w, w]) / 2, np.array([-b, b]) / 2  # softmax of ±z/2 is the sigmoid of z
+    else:
+        fits = [_logistic(x, rows.y == c, penalty, strength, rows.has_bias) for c in range(rows.classes)]
+        weight, bias = np.stack([w for w, _, _ in fits]), np.array([b for _, b, _ in fits])
+    weight = weight / rows.std
+    return Head(weight, bias - weight @ rows.mean, all(fit[2] for fit in fits))
+
+
+def pick_strength(rows: Rows, penalty: Penalty, generator: torch.Generator) -> float:
+    """Fit on a balanced part of one half of the rows; take the C by which the worst group of the other is best."""
+    fit_on, judge_on = halves(torch.from_numpy(rows.group), generator)
+    half, other = rows.pick(fit_on), rows.pick(judge_on)
+    if not len(other.y):
+        return STRENGTHS[0]
+    part = half.pick(subsample(torch.from_numpy(half.group), generator))
+    worst = [worst_group(fit_head(part, penalty, c).right(other), other.group) for c in STRENGTHS]
+    return STRENGTHS[int(np.argmax(worst))]
+
+
+def halves(group: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Numbers of the rows of two halves, each of which has half of every group; the first one has the odd rows.
+
+    >>> first, second = halves(torch.tensor([5, 5, 5, 0]), torch.Generator())
+    >>> len(first), len(second), 3 in first.tolist()
+    (3, 1, True)
+    """
+    shuffled = torch.randperm(len(group), generator=generator)
+    parts = [shuffled[group[shuffled] == g] for g in group.unique()]
+    first = torch.cat([part[: -(-len(part) // 2)] for part in parts])
+    second = torch.cat([part[-(-len(part) // 2) :] for part in parts])
+    return first, second
+
+
+def worst_group(right: NDArray[np.bool_], group: NDArray[np.int64]) -> float:
+    """The lowest accuracy of a group.
+
+    >>> worst_group(np.array([True, False, True]), np.array([0, 0, 3]))
+    0.5
+    """
+    return float(min(right[group == g].mean() for g in np.unique(group)))
+
+
+def _logistic(
+    x: Array, y: NDArray[np.bool_], penalty: Penalty, strength: float, bias: bool
+) -> tuple[Array, float, bool]:
+    """(d,) weights, the intercept, and whether the solver was done."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    # Before scikit-learn 1.8 the choice was a word.
+    word = inspect.signature(LogisticRegression).parameters.get("penalty")
+    old = word is not None and word.default != "deprecated"
+    choice = {"penalty": penalty} if old else {"l1_ratio": float(penalty == "l1")}
+    model = LogisticRegression(
+        **choice, C=strength, solver="liblinear", fit_intercept=bias, max_iter=MOST_ITERATIONS, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # said once for all of them, by _say_if_odd
+        model.fit(x, y)
+    return model.coef_[0], float(model.intercept_[0]) if bias else 0.0, bool(model.n_iter_.max() < MOST_ITERATIONS)
+
+
+def _say_if_odd(heads: list[Head], kept: int, n: int) -> None:
+    if kept < FEW:
+        complain(
+            f"Balanced by group, only {kept} of {n} rows are left to fit the head on: the smallest group is small."
+        )
+    if not all(head.converged for head in heads):
+        complain(f"The head did not converge in {MOST_ITERATIONS} iterations; a lower method.strength makes it easier.")

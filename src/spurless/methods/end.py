@@ -1,0 +1,46 @@
+"""Entangling and disentangling."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from torch import Tensor
+
+from spurless.core import Batch, Labels, Method, Run, Stage
+from spurless.dependence import cosines, disentangling, entangling, trained_features
+from spurless.losses import Form, ce
+from spurless.nets import Net
+from spurless.settings import Range
+
+
+@dataclass(frozen=True)
+class EnD(Method):
+    """Entangling and disentangling (Tartaglione, Barbano and Grangetto 2021).  L = CE + α·R_dis + β·R_ent
+
+    R_dis = Σ_v |Σ over pairs with b_i = b_j = v of cos_ij| / number of such pairs
+    R_ent = 1 − mean over pairs with y_i = y_j, b_i ≠ b_j of (1 + cos_ij)/2
+
+    cos_ij is that of the features of two rows of a batch. Of several bias attributes the terms are added up.
+    """
+
+    bias_labels: ClassVar[Labels] = "training"
+
+    alpha: Annotated[float, "weight of pushing apart what shares the bias", Range(0)] = 1.0
+    beta: Annotated[float, "weight of pulling together what shares the class and not the bias", Range(0)] = 1.0
+    form: Annotated[Form, "paper: all pairs of a class that differ in bias; code: half of them, as released"] = "paper"
+
+    def stages(self, run: Run) -> Generator[Stage, None, Net]:
+        net = run.net()
+        values = [len(names) for names in run.data.values]  # of each attribute
+
+        def loss(b: Batch) -> Tensor:
+            assert b.a is not None
+            features, logits = trained_features(net, b.x)
+            cosine, total = cosines(features), ce(logits, b.y)  # (n, n), ()
+            for bias, count in zip(b.a.unbind(1), values, strict=True):
+                total = total + self.alpha * disentangling(cosine, bias, count)
+                total = total + self.beta * entangling(cosine, b.y, bias, self.form)
+            return total
+
+        yield Stage("end", loss, run.optimizer(net), model=net, select=True)
+        return net

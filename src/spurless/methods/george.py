@@ -1,0 +1,59 @@
+"""Training for the worst cluster."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from spurless.core import Labels, Method, Run, Stage
+from spurless.inference import infer
+from spurless.inference.clusters import (
+    GeorgeClustering,
+    GeorgeReduction,
+    Most,
+    Normalise,
+    Number,
+    Overcluster,
+)
+from spurless.inference.predictions import Dims, PlainEpochs
+from spurless.nets import Net
+from spurless.settings import Range
+
+
+@dataclass(frozen=True)
+class GEORGE(Method):
+    """GEORGE, hidden stratification (Sohoni et al. 2020, algorithm 1).  min_f max_k mean of CE(f(x), y) over cluster k
+
+    Features of a plainly trained network are clustered within each class; a fresh network is then trained by GroupDRO
+    with the clusters as groups.
+    """
+
+    bias_labels: ClassVar[Labels] = "selection"
+
+    reduction: GeorgeReduction = "none"
+    dims: Dims = 2
+    normalise: Normalise = True
+    clustering: GeorgeClustering = "kmeans"
+    clusters: Number = 0
+    most: Most = 10
+    overcluster: Overcluster = 5
+    identify_epochs: PlainEpochs = 0
+    eta: Annotated[float, "step size of the weights of the clusters", Range(0)] = 0.01
+    adjustment: Annotated[float, "C of C/√n, which is added to the loss of a cluster of n rows", Range(0)] = 0.0
+
+    def stages(self, run: Run) -> Generator[Stage, None, Net]:
+        from spurless.methods.group_dro import GroupDRO, train_for_worst_group
+
+        found = yield from infer(
+            run,
+            "george",
+            reduction=self.reduction,
+            dims=self.dims,
+            normalise=self.normalise,
+            clustering=self.clustering,
+            clusters=self.clusters,
+            most=self.most,
+            overcluster=self.overcluster,
+            identify_epochs=self.identify_epochs,
+        )
+        dro = GroupDRO(eta=self.eta, adjustment=self.adjustment)
+        return (yield from train_for_worst_group(run, found, dro))

@@ -1,0 +1,105 @@
+"""One classifier that is best in every environment at once."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from torch import Tensor
+
+from spurless.core import Batch, Labels, Method, Run, Stage
+from spurless.inference import Groups, GroupsFrom, infer, labels_for, within_classes
+from spurless.losses import ce_rows
+from spurless.methods.group_dro import group_means, group_odds
+from spurless.nets import Net
+from spurless.settings import Range
+
+
+@dataclass(frozen=True)
+class IRM(Method):
+    """Invariant risk minimisation, IRMv1 (Arjovsky et al. 2019).  L = mean_e R_e + λ·mean_e (d/ds R_e(s·logits) at 1)²
+
+    R_e is the mean cross entropy of environment e. Environments are drawn equally often. Until a share `anneal_at` of
+    the training λ is 1; after it, the whole loss is divided by λ where that is above 1.
+    """
+
+    bias_labels: ClassVar[Labels] = "training"
+
+    penalty_weight: Annotated[float, "weight of the penalty after annealing (λ)", Range(0)] = 91257.0
+    anneal_at: Annotated[float, "share of the training after which the penalty has its weight", Range(0, 1)] = 0.38
+    groups: GroupsFrom = "known"
+    environments: Annotated[
+        Literal["alignment", "value"], "of known groups: aligned and conflicting rows, or one for each bias value"
+    ] = "alignment"
+
+    @property
+    def labels(self) -> Labels:
+        return labels_for(self.groups)
+
+    def stages(self, run: Run) -> Generator[Stage, None, Net]:
+        if self.groups == "known" and self.environments == "alignment":
+            found = groups_by_alignment(run)
+        else:
+            found = yield from infer(run, self.groups)
+        return (yield from train_invariantly(run, found, self))
+
+
+def train_invariantly(run: Run, found: Groups, irm: IRM) -> Generator[Stage, None, Net]:
+    """Train a fresh network for these environments, with the settings of `irm`, but for where groups are from."""
+    net = run.net()
+    environment, number = environments(found, len(run.data.classes))
+    on_device = environment.to(run.device)
+
+    def loss(b: Batch) -> Tensor:
+        risk, penalty = invariance(net(b.x), b.y, on_device[b.idx], number)
+        weight = 1 + (b.t >= irm.anneal_at) * (irm.penalty_weight - 1)
+        return (risk + weight * penalty) / weight.clamp_min(1)
+
+    # Equally often: the released code takes the mean of the risks of whole environments, of which batches hold a part.
+    yield Stage("irm", loss, run.optimizer(net), model=net, weights=group_odds(environment), select=True)
+    return net
+
+
+def environments(found: Groups, classes: int) -> tuple[Tensor, int]:
+    """(n,) The environment of each row, and their number: groups of the same place in their classes are one.
+
+    >>> import torch
+    >>> environments(Groups(torch.tensor([0, 1, 2, 3, 5]), None, 6), classes=2)
+    (tensor([0, 1, 2, 0, 2]), 3)
+    """
+    number = found.number // classes
+    return found.train % number, number
+
+
+def groups_by_alignment(run: Run) -> Groups:
+    """Of each class the rows with which every attribute agrees, and those that at least one contradicts."""
+    train, aligned = run.data.train, run.data.is_aligned(run.data.train)
+    assert aligned is not None
+    conflicting = (~aligned.all(1)).long()  # (n,)
+    return Groups(within_classes(train.y, conflicting, 2), None, 2 * len(run.data.classes))
+
+
+def invariance(logits: Tensor, y: Tensor, environment: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """The mean over environments of their risk, and of their squared slope; those without a row are left out.
+
+    >>> import torch
+    >>> logits, y = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])
+    >>> [round(float(v), 4) for v in invariance(logits, y, torch.tensor([0, 2]), 3)]  # slopes −0.2689 and 0.7311
+    [0.8133, 0.3034]
+    """
+    logits = logits.float()
+    risk, count = group_means(ce_rows(logits, y), environment, number)  # (number,), (number,)
+    slope, _ = group_means(slopes(logits, y), environment, number)  # (number,)
+    present = (count > 0).sum()
+    return risk.sum() / present, slope.square().sum() / present
+
+
+def slopes(logits: Tensor, y: Tensor) -> Tensor:
+    """(n,) How each row's cross entropy grows with the scale of its logits.  d/ds CE(s·z, y) at 1 = Σ_k p_k (z_k − z_y)
+
+    With two classes it is negative where the row is classified right, and positive where wrong.
+
+    >>> import torch
+    >>> slopes(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
+    tensor([-0.2689,  0.7311])
+    """
+    return (logits.softmax(1) * (logits - logits.gather(1, y[:, None]))).sum(1)

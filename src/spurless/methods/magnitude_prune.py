@@ -1,0 +1,42 @@
+"""Pruning of the smallest weights."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Annotated
+
+from spurless.core import Method, Run, Stage
+from spurless.losses import ce
+from spurless.methods.pgd import length
+from spurless.nets import Net
+from spurless.pruning import EVERY, Layers, Masks, Scope, Structure, hold, keep_highest, squares, zero
+from spurless.settings import Range
+
+
+@dataclass(frozen=True)
+class MagnitudePrune(Method):
+    """Magnitude pruning (Han et al. 2015): train, remove the smallest weights, train on.  m = 1[|w| > threshold]"""
+
+    keep: Annotated[float, "share of the weights that stays", Range(0, 1)] = 0.3
+    scope: Annotated[Scope, "one threshold for all layers, or one for each"] = "global"
+    structure: Annotated[
+        Structure, "what goes together: single weights, input columns, kernels, or output rows (not the head's)"
+    ] = "weight"
+    finetune: Annotated[float, "length of the training afterwards, as a share of the recipe's", Range(0)] = 0.2
+    layers: Layers = EVERY
+
+    def stages(self, run: Run) -> Generator[Stage, None, Net]:
+        net = run.net()
+        yield Stage("dense", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=self.finetune == 0)
+        masks = self.masks(net)
+        zero(net, masks)
+        if self.finetune:
+            optimizer = hold(run.optimizer(net), net, masks)
+            epochs = self.finetune * length(run)
+            yield Stage("finetune", lambda b: ce(net(b.x), b.y), optimizer, model=net, epochs=epochs, select=True)
+        return net
+
+    def masks(self, net: Net) -> Masks:
+        scores = squares(net, self.layers)
+        if self.structure == "row":
+            scores.pop("head.weight", None)  # a class cannot be cut off
+        return keep_highest(scores, self.keep, self.scope, self.structure)

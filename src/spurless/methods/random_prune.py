@@ -1,0 +1,18 @@
+"""Pruning at random."""
+
+from dataclasses import dataclass
+
+import torch
+
+from spurless.core import Run
+from spurless.methods.avp import GradualPruning
+from spurless.nets import Net
+from spurless.pruning import Scores, chances
+
+
+@dataclass(frozen=True)
+class RandomPrune(GradualPruning):
+    """Random pruning (Malik and Fern, manuscript: R-prune), with AVP's budget.  The scores are random numbers."""
+
+    def scores(self, run: Run, net: Net, dice: torch.Generator) -> Scores:
+        return chances(net, dice, self.layers, self.structure)

@@ -1,0 +1,53 @@
+"""How well guessed groups agree with the true ones."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from spurless.metrics.groups import boolean
+from spurless.metrics.mining import mining_scores
+
+
+def inference_scores(groups: ArrayLike, truth: ArrayLike, y: ArrayLike, conflicting: ArrayLike) -> dict[str, Any]:
+    """The agreement of guessed groups (n,) with the true ones (n,), given classes and conflicting rows (n,).
+
+    - `precision`, `recall`: in percent, of the rows that the groups would give away as conflicting, namely those of the
+      groups of which more than half conflict. `n_mined` counts them, `n_conflicting` those that do.
+    - `ami`: the mutual information of both groupings, adjusted so that it is 0 for groups drawn at random and 1 for the
+      true ones; within each class, then averaged by the classes' sizes. Groups lie within classes: over all rows, the
+      class alone would count as agreement. Classes of a single true group have nothing to find and do not count.
+    - `n_groups`: guessed groups that hold a row.
+
+    A score is None where no row speaks for it.
+
+    >>> y, truth = [0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 3, 3]
+    >>> scores = inference_scores([5, 5, 5, 6, 7, 8], truth, y, conflicting=[False, False, False, True, False, False])
+    >>> {name: round(value, 4) for name, value in scores.items()}
+    {'precision': 100.0, 'recall': 100.0, 'n_mined': 1, 'n_conflicting': 1, 'ami': 1.0, 'n_groups': 4}
+    >>> inference_scores(y, truth, y, conflicting=[False, False, False, True, False, False])["ami"]
+    0.0
+    """
+    guess, true, label = (np.asarray(each) for each in (groups, truth, y))  # (n,) each
+    hard = boolean(conflicting, "conflicting", guess.shape)  # (n,)
+    if not guess.shape == true.shape == label.shape:
+        raise ValueError(f"groups, truth and y must be as long, not {guess.shape}, {true.shape} and {label.shape}")
+    names, group = np.unique(guess, return_inverse=True)
+    count, bad = (np.bincount(group, weights, len(names)) for weights in (None, hard))
+    taken = (2 * bad > count)[group]  # (n,)
+    return {
+        **mining_scores(taken, hard),
+        "ami": _within_classes(guess, true, label),
+        "n_groups": len(names),
+    }
+
+
+def _within_classes(guess: NDArray, true: NDArray, label: NDArray) -> float | None:
+    from sklearn.metrics import adjusted_mutual_info_score
+
+    scores, sizes = [], []
+    for own in (label == c for c in np.unique(label)):
+        if len(np.unique(true[own])) > 1:
+            scores.append(adjusted_mutual_info_score(true[own], guess[own]))
+            sizes.append(own.sum())
+    return float(np.average(scores, weights=sizes)) if scores else None
