@@ -1,0 +1,404 @@
+"""How small a network could be: how few of its activations and weights hold most of what there is, and how well it
+still does when the least of them are taken away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from spurless.core import Bundle, Recipe
+from spurless.errors import UserError, unknown
+from spurless.metrics.regions import Rows, device_of, rows_of
+
+How = Literal["structured", "magnitude"]
+Scope = Literal["layer", "global"]
+KAPPAS = tuple(k / 10 for k in range(10))  # 0 to 0.9
+
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def sparsity(z: Tensor, tolerance: float = 0.0) -> Tensor:
+    """1 − ‖z‖₀ / d of vectors (..., d): the share of entries that are 0, or at most `tolerance` in size.
+
+    >>> sparsity(torch.tensor([[0.0, 0.0, 3.0, -1.0], [1.0, 1.0, 1.0, 1.0]])).tolist()
+    [0.5, 0.0]
+    """
+    return (z.abs() <= tolerance).double().mean(-1).float()
+
+
+def compressibility(z: Tensor, q: float = 2.0, kappa: float = 0.1) -> Tensor:
+    """(q, κ)-compressibility, 1 − ‖z − top(z)‖_q / ‖z‖_q, of vectors (..., d): how much a few entries hold.
+
+    top(z) keeps the ⌈κ d⌉ entries of largest size. From 0, all entries equal and few kept, to 1, nothing lost; 1 for
+    a vector of zeros, too.
+
+    >>> compressibility(torch.tensor([3.0, 4.0, 0.0, 0.0]), kappa=0.25).item()
+    0.4000000059604645
+    """
+    if not (q > 0 and 0 <= kappa <= 1):
+        raise UserError(f"(q, κ)-compressibility needs q > 0 and κ from 0 to 1, not q = {q} and κ = {kappa}.")
+    size = _scaled(z)
+    rest = size.sort(-1, descending=True).values[..., _ceil(kappa * z.shape[-1]) :]
+    whole = torch.linalg.vector_norm(size, q, -1)
+    lost = torch.linalg.vector_norm(rest, q, -1) / torch.where(whole > 0, whole, 1.0)
+    return (1 - lost).float()
+
+
+def pq_index(z: Tensor, p: float = 1.0, q: float = 2.0) -> Tensor:
+    """PQ-index, 1 − d^(1/q − 1/p) ‖z‖_p / ‖z‖_q, of vectors (..., d): 0 where all entries are equal in size.
+
+    It is an index, from 0 to 1, only for p < q; for p = 1 and q = 2 one entry alone gives 1 − 1/√d. NaN for zeros.
+
+    >>> pq_index(torch.tensor([[1.0, -1.0, 1.0, 1.0], [0.0, 7.0, 0.0, 0.0]])).tolist()
+    [0.0, 0.5]
+    """
+    if not 0 < p < q:
+        raise UserError(f"The PQ-index needs 0 < p < q, not p = {p} and q = {q}; with them swapped it is no index.")
+    size = _scaled(z)
+    whole = torch.linalg.vector_norm(size, q, -1)
+    part = torch.linalg.vector_norm(size, p, -1) / torch.where(whole > 0, whole, math.nan)
+    return (1 - z.shape[-1] ** (1 / q - 1 / p) * part).float()
+
+
+class Compressed(NamedTuple):
+    """Mean values of vectors: activations of rows, or the weights of layers."""
+
+    sparsity: float
+    compressibility: float  # q = 2, κ = 0.1 unless said otherwise
+    pq_index: float  # of the vectors that are not all zeros
+    n: int  # vectors
+    zeros: int  # of them, all zeros
+
+
+def compressed(z: Tensor, q: float = 2.0, kappa: float = 0.1) -> Compressed:
+    """The three measures of vectors (n, d), averaged.
+
+    >>> compressed(torch.tensor([[0.0, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]), kappa=0.25)
+    Compressed(sparsity=0.875, compressibility=1.0, pq_index=0.5, n=2, zeros=1)
+    """
+    zeros, held, index = (float(f.double().nanmean()) for f in (sparsity(z), compressibility(z, q, kappa), pq_index(z)))
+    return Compressed(zeros, held, index, len(z), int((z == 0).all(-1).sum()))
+
+
+def activations_compressed(
+    net: nn.Module, data: Bundle, split: str = "test", most: int = 1000, seed: int = 0, **settings: Any
+) -> Compressed:
+    """The measures of the penultimate activations, averaged over `most` rows drawn at random (the paper: 1000).
+
+    >>> from spurless.registry import load_data
+    >>> net = nn.Sequential(nn.Linear(7, 50), nn.ReLU(), nn.Linear(50, 2))
+    >>> activations_compressed(net, load_data({"name": "toy", "n": 20}), most=10).n
+    10
+    """
+    from spurless.metrics.representation import features_of
+
+    every = rows_of(data, split, None)
+    mix = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))
+    return compressed(features_of(net, data, split, mix[:most].sort().values), **settings)
+
+
+def weights_compressed(net: nn.Module, q: float = 2.0, kappa: float = 0.1) -> dict[str, Compressed]:
+    """The measures of the weights of each linear and convolutional layer, and under "all" of all of them as one.
+
+    >>> found = weights_compressed(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
+    >>> list(found), found["all"].n
+    (['0', '2', 'all'], 1)
+    """
+    flat = {name: layer.weight.detach().flatten() for name, layer in layers(net).items()}
+    flat["all"] = torch.cat([w.cpu() for w in flat.values()])
+    return {name: compressed(w[None], q, kappa) for name, w in flat.items()}
+
+
+# Pruning.
+
+
+class Curve(NamedTuple):
+    """Accuracy against the share of weights or activations that is taken away."""
+
+    kappas: tuple[float, ...]
+    accuracy: tuple[float, ...]  # in percent, of the pruned network
+    kept: tuple[float, ...]  # κ-prunability: accuracy / accuracy of the whole network
+    pruned: tuple[float, ...]  # the share that was really taken away, at most κ
+
+    @property
+    def prunability(self) -> float:
+        """The mean of κ-prunability over the curve."""
+        return sum(self.kept) / len(self.kept)
+
+
+def prunability(
+    net: nn.Module,
+    accuracy: Callable[[nn.Module], float],
+    how: How = "structured",
+    scope: Scope = "layer",
+    kappas: Sequence[float] = KAPPAS,
+    **settings: Any,
+) -> Curve:
+    """κ-prunability: what share of its accuracy a network keeps when a share κ of its weights is set to 0.
+
+    `accuracy(net)` is asked for each κ, with the network pruned; see `pruned` for how and for the settings. Its
+    weights are put back bit by bit, also if something fails. `data_accuracy` makes such a function from a data set.
+
+    >>> net = nn.Linear(4, 2, bias=False)
+    >>> _ = net.weight.data.copy_(torch.tensor([[0.0, 0.0, 0.0, 2.0], [0.0, 0.0, 0.0, -2.0]]))
+    >>> prunability(net, lambda n: 100 * float(n.weight.abs().sum() > 0), kappas=(0, 0.5, 1)).kept
+    (1.0, 1.0, 0.0)
+    """
+    found, shares = [], []
+    for kappa in kappas:
+        with pruned(net, kappa, how, scope, **settings) as share:
+            found.append(float(accuracy(net)))
+            shares.append(share)
+    whole = found[list(kappas).index(0)] if 0 in kappas else float(accuracy(net))
+    return _curve(kappas, found, shares, whole)
+
+
+def activation_prunability(
+    features: Tensor,
+    head: nn.Module,
+    accuracy: Callable[[Tensor], float],
+    how: How = "structured",
+    kappas: Sequence[float] = KAPPAS,
+) -> Curve:
+    """The same for activations (n, d) of the penultimate layer: `accuracy` is asked for the logits (n, classes).
+
+    structured: the neurons with the smallest root mean square over all rows are silenced. magnitude: of each row by
+    itself, the smallest activations.
+
+    >>> z, y = torch.tensor([[3.0, 0.1], [0.2, 5.0]]), torch.tensor([0, 1])
+    >>> right = lambda logits: 100 * float((logits.argmax(1) == y).float().mean())
+    >>> activation_prunability(z, nn.Identity(), right, "magnitude", kappas=(0, 0.5)).kept
+    (1.0, 1.0)
+    """
+    z = features.detach()
+    score = _mean_square(z, 0)[None] if how == "structured" else z.abs()  # (1, d) or (n, d)
+    order = score.argsort(dim=1, stable=True)
+    found, shares = [], []
+    for kappa in kappas:
+        gone = order[:, : _floor(_checked(kappa) * z.shape[1])]
+        mask = torch.zeros_like(score, dtype=torch.bool).scatter_(1, gone, True)
+        with torch.no_grad():
+            found.append(float(accuracy(head(z.masked_fill(mask, 0)))))
+        shares.append(gone.shape[1] / z.shape[1])
+    with torch.no_grad():
+        whole = found[list(kappas).index(0)] if 0 in kappas else float(accuracy(head(z)))
+    return _curve(kappas, found, shares, whole)
+
+
+def data_accuracy(
+    data: Bundle, split: str = "test", rows: Rows = None, score: str = "unbiased"
+) -> Callable[[nn.Module | Tensor], float]:
+    """A function that gives the accuracy in percent of a network, or of logits (n, classes), on these rows.
+
+    `score` is one of evaluate()'s. Where the data has no attributes, `unbiased` is the average.
+
+    >>> from spurless.registry import load_data
+    >>> toy = load_data({"name": "toy", "n": 20})
+    >>> data_accuracy(toy, score="average")(torch.nn.functional.one_hot(toy.test.y).float())
+    100.0
+    """
+    from spurless.core import Split
+    from spurless.feed import Inputs
+    from spurless.metrics.groups import METRICS
+    from spurless.scoring import outputs
+    from spurless.scoring import score as scores_of
+
+    if score not in METRICS:
+        raise unknown("score", score, METRICS)
+    idx, whole = rows_of(data, split, rows), data.splits[split]
+    held = whole if rows is None else Split(whole[idx], whole.y[idx], None if whole.a is None else whole.a[idx])
+    name = "average" if score == "unbiased" and held.a is None else score
+    recipe = Recipe(channels_last=False)
+
+    def accuracy(asked: nn.Module | Tensor) -> float:
+        if isinstance(asked, nn.Module):
+            place = device_of(asked)
+            asked = outputs(asked, held, Inputs(data, recipe, place), recipe, place)
+        found = scores_of(data, held, asked)[name]
+        if found is None:
+            raise UserError(f"{data.name} has no rows that its {name} accuracy could be taken from; use average.")
+        return found
+
+    return accuracy
+
+
+def data_prunability(
+    net: nn.Module,
+    data: Bundle,
+    of: Literal["weights", "activations"] = "weights",
+    split: str = "test",
+    rows: Rows = None,
+    score: str = "unbiased",
+    **settings: Any,
+) -> Curve:
+    """κ-prunability of a network on a data set: of its weights, or of its penultimate activations.
+
+    >>> from spurless.registry import load_data
+    >>> found = data_prunability(nn.Linear(7, 2), load_data({"name": "toy", "n": 20}), kappas=(0, 0.5, 0.9))
+    >>> found.kept[0], len(found.accuracy)
+    (1.0, 3)
+    """
+    accuracy = data_accuracy(data, split, rows, score)
+    if of == "weights":
+        return prunability(net, accuracy, **settings)
+    from spurless.metrics.attribution import prepare
+    from spurless.metrics.representation import features_of
+    from spurless.nets import Net
+
+    place = device_of(net)
+    whole = net if isinstance(net, Net) else Net.wrap(net, example=prepare(data, split, [0, 1]).to(place))
+    head = whole.head
+    return activation_prunability(features_of(whole, data, split, rows).to(place), head, accuracy, **settings)
+
+
+@contextmanager
+def pruned(
+    net: nn.Module,
+    kappa: float,
+    how: How = "structured",
+    scope: Scope = "layer",
+    conv: Literal["kernel", "filter"] = "kernel",
+    centred: bool = False,
+    skip: Iterable[str] = (),
+) -> Iterator[float]:
+    """The network with a share κ of its weights at 0, and the share that is; afterwards its weights are put back.
+
+    magnitude   single weights, the smallest first.
+    structured  columns of linear layers (all that goes out from one input), and kernels of convolutions (what goes
+                from one channel to another) or, with conv="filter", all that goes into one output channel. Those of
+                smallest root mean square go first.
+
+    scope="layer" takes the share κ from every linear and convolutional layer, "global" from all of them together,
+    wherever the least are. Never more than κ; among equals, the first go. Biases and normalisation stay. Layers named
+    in `skip` stay whole. With `centred`, weights are measured and reset relative to the median of their layer.
+
+    >>> net = nn.Linear(4, 1)
+    >>> _ = net.weight.data.copy_(torch.tensor([[4.0, -1.0, 3.0, 2.0]]))
+    >>> with pruned(net, 0.5, "magnitude") as share:
+    ...     net.weight.tolist(), share
+    ([[4.0, 0.0, 3.0, 0.0]], 0.5)
+    >>> net.weight.tolist()
+    [[4.0, -1.0, 3.0, 2.0]]
+    """
+    _checked(kappa)
+    for given, known in ((how, ("structured", "magnitude")), (scope, ("layer", "global"))):
+        if given not in known:
+            raise unknown("way to prune", given, known)
+    chosen = layers(net, skip)
+    held = [(layer.weight, layer.weight.detach().clone()) for layer in chosen.values()]
+    level = [w.median() if centred else w.new_zeros(()) for _, w in held]
+    units = [_units(layer, how, conv) for layer in chosen.values()]
+    centre = [w - at for (_, w), at in zip(held, level, strict=True)]
+    scores = [_scores(w, dims).double().cpu() for w, dims in zip(centre, units, strict=True)]
+    sizes = [w.numel() // s.numel() for (_, w), s in zip(held, scores, strict=True)]
+    if scope == "layer":
+        masks = [lowest(s.flatten(), torch.ones(s.numel()), kappa) for s in scores]
+    else:
+        every = torch.cat([torch.full((s.numel(),), float(size)) for s, size in zip(scores, sizes, strict=True)])
+        together = lowest(torch.cat([s.flatten() for s in scores]), every, kappa)
+        masks = list(together.split([s.numel() for s in scores]))
+    try:
+        with torch.no_grad():
+            for (weight, _), at, score, gone in zip(held, level, scores, masks, strict=True):
+                weight.masked_fill_(gone.view(score.shape).to(weight.device), float(at))
+        total = sum(w.numel() for _, w in held)
+        yield sum(int(gone.sum()) * size for gone, size in zip(masks, sizes, strict=True)) / total
+    finally:
+        with torch.no_grad():
+            for weight, before in held:
+                weight.copy_(before)
+
+
+def lowest(scores: Tensor, sizes: Tensor, kappa: float) -> Tensor:
+    """(m,): which of the units go, the lowest scores first, such that their sizes add up to at most a share κ.
+
+    >>> lowest(torch.tensor([3.0, 1.0, 2.0, 1.0]), torch.ones(4), 0.5).tolist()
+    [False, True, False, True]
+    """
+    order = scores.argsort(stable=True)
+    taken = sizes[order].double().cumsum(0)
+    gone = torch.zeros(len(scores), dtype=torch.bool)
+    # A product that is meant to be exact may come out a little too small, as 0.29 · 100 does.
+    gone[order[taken <= kappa * sizes.double().sum() * (1 + 1e-9)]] = True
+    return gone
+
+
+def layers(net: nn.Module, skip: Iterable[str] = ()) -> dict[str, Any]:
+    """The linear and convolutional layers by name, each weight once.
+
+    >>> list(layers(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))))
+    ['0', '3']
+    """
+    named = {name: part for name, part in net.named_modules() if isinstance(part, LAYERS)}
+    left_out = set(skip)
+    for name in left_out:
+        if name not in named:
+            raise unknown("layer", name, named)
+    found, seen = {}, set()
+    for name, part in named.items():
+        if not isinstance(part._parameters.get("weight"), nn.Parameter):
+            raise UserError(
+                f"The weight of layer '{name}' is computed from others (a parametrization or a pruning mask); make it "
+                "permanent first, with torch.nn.utils.parametrize.remove_parametrizations or prune.remove."
+            )
+        if name not in left_out and id(part.weight) not in seen:
+            seen.add(id(part.weight))
+            found[name] = part
+    if not found:
+        raise UserError(f"{type(net).__name__} has no linear or convolutional layer to look at.")
+    return found
+
+
+def _units(layer: nn.Module, how: How, conv: str) -> tuple[int, ...]:
+    """The dimensions of the weight over which a unit stretches."""
+    if how == "magnitude":
+        return ()
+    if isinstance(layer, nn.Linear):
+        return (0,)
+    dims = layer.weight.dim()  # type: ignore[operator]
+    return tuple(range(2 if conv == "kernel" else 1, dims))
+
+
+def _scores(weight: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """The root mean square of each unit, with its dimensions kept at size 1."""
+    if not dims:
+        return weight.abs()
+    return _mean_square(weight, dims, keepdim=True).sqrt()
+
+
+def _mean_square(z: Tensor, dims: int | tuple[int, ...], keepdim: bool = False) -> Tensor:
+    return z.double().square().mean(dims, keepdim=keepdim)
+
+
+def _scaled(z: Tensor) -> Tensor:
+    """Absolute values in double precision, divided by the largest of each vector: their powers neither under- nor
+    overflow, and these measures do not depend on scale."""
+    size = z.detach().abs().double()
+    largest = size.amax(-1, keepdim=True)
+    return size / torch.where(largest > 0, largest, 1.0)
+
+
+def _curve(kappas: Sequence[float], accuracy: list[float], shares: list[float], whole: float) -> Curve:
+    if whole == 0:
+        raise UserError("The whole network has an accuracy of 0, so what it keeps of it means nothing.")
+    return Curve(tuple(kappas), tuple(accuracy), tuple(a / whole for a in accuracy), tuple(shares))
+
+
+def _checked(kappa: float) -> float:
+    if not 0 <= kappa <= 1:
+        raise UserError(f"κ is a share from 0 to 1, not {kappa}.")
+    return kappa
+
+
+def _ceil(value: float) -> int:
+    """Of a product that is meant to be exact: 0.07 · 100 comes out a little more than 7."""
+    return math.ceil(value - 1e-9)
+
+
+def _floor(value: float) -> int:
+    return math.floor(value + 1e-9)

@@ -1,0 +1,130 @@
+"""Where the features of a data set are in its inputs: the masks that attribution maps are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+
+import torch
+from torch import Tensor, nn
+
+from spurless.core import Bundle
+from spurless.errors import UserError, unknown
+
+Rows = Tensor | Sequence[int] | None
+
+
+def core_mask(data: Bundle, split: str = "test", rows: Rows = None) -> Tensor:
+    """(m, h, w): where the feature that the label means is, in data sets that know it; (m, d) for vectors.
+
+    >>> from spurless.datasets import parity
+    >>> core_mask(parity.load(core=2, spurious=1, noise=1, n=4), "train", [0]).tolist()
+    [[True, True, False, False]]
+    """
+    return _regions(data, split, rows_of(data, split, rows))[0]
+
+
+def spurious_mask(data: Bundle, split: str = "test", rows: Rows = None, bias: str | None = None) -> Tensor:
+    """(m, h, w): where a bias attribute is, in data sets that know it; (m, d) for vectors.
+
+    Without a name: where any of the attributes is that has pixels of its own.
+
+    Refused for an attribute without pixels of its own, such as the colour of the object or its position: there
+    attribution cannot tell the two features apart, and CSI and BSI (spurless.metrics.representation) are the way.
+
+    >>> from spurless.datasets import parity
+    >>> spurious_mask(parity.load(core=2, spurious=1, noise=1, n=4), "train", [0]).tolist()
+    [[False, False, True, False]]
+    """
+    found = _regions(data, split, rows_of(data, split, rows))[1]
+    if bias is not None and bias not in data.attributes:
+        raise unknown("attribute", bias, data.attributes)
+    wanted = [name for name in data.attributes if name in found] if bias is None else [bias]
+    if not wanted or wanted[0] not in found:
+        named = bias or ", ".join(data.attributes) or "The bias"
+        raise UserError(
+            f"{named} of {data.name} has no pixels of its own, so attribution cannot tell it from the core feature; "
+            "compare CSI and BSI instead."
+        )
+    return torch.stack([found[name] for name in wanted]).any(0)
+
+
+def background_mask(x: Tensor, segmenter: nn.Module, background: int = 0, batch_size: int = 16) -> Tensor:
+    """(n, h, w): where a segmentation network of your own sees its background class in its prepared images x.
+
+    It may return scores (n, classes, h, w), or a dictionary with these under "out", as torchvision's DeepLabV3 does.
+
+    >>> background_mask(torch.tensor([[[[0.0, 2.0]]]]), nn.Conv2d(1, 2, 1), batch_size=1).shape
+    torch.Size([1, 1, 2])
+    """
+    from spurless.nets.heads import evaluating
+
+    found = []
+    with evaluating(segmenter), torch.no_grad():
+        for part in x.split(batch_size):
+            said = segmenter(part.to(device_of(segmenter)))
+            scores = said["out"] if isinstance(said, dict) else said  # (m, classes, h, w)
+            if scores.shape[-2:] != x.shape[-2:]:
+                scores = nn.functional.interpolate(scores, x.shape[-2:], mode="bilinear", align_corners=False)
+            found.append((scores.argmax(1) == background).cpu())
+    return torch.cat(found)
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module's parameters are."""
+    held = next(module.parameters(), None)
+    return torch.device("cpu") if held is None else held.device
+
+
+def rows_of(data: Bundle, split: str, rows: Rows) -> Tensor:
+    """Row numbers of a split; None: all of them."""
+    if split not in data.splits:
+        raise UserError(f"{data.name} has no split '{split}'; it has {', '.join(data.splits)}.")
+    return torch.arange(len(data.splits[split])) if rows is None else torch.as_tensor(rows, dtype=torch.int64)
+
+
+def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """The mask of the core feature, and that of each attribute that has pixels of its own: (m, ...) each."""
+
+    def columns(core: Iterable[int], spurious: Iterable[int]) -> tuple[Tensor, dict[str, Tensor]]:
+        masks = torch.zeros(2, len(idx), *data.shape, dtype=torch.bool)
+        masks[0, :, list(core)] = masks[1, :, list(spurious)] = True
+        return masks[0], dict.fromkeys(data.attributes, masks[1])
+
+    match data.name.removesuffix("-standin"):
+        case "double_mnist" | "mnist_cifar":
+            half = import_module(f"spurless.datasets.{data.name}").core_mask(data.shape, data.settings["core"])
+            core = half.expand(len(idx), -1, -1)
+            return core, {data.attributes[0]: ~core}
+        case "multi_bias_mnist":
+            from spurless.datasets.multi_bias_mnist import PLACES
+
+            tiles = {name: torch.zeros(len(idx), *data.shape[1:], dtype=torch.bool) for name in PLACES}
+            side = data.shape[-1] // 2
+            for name, (row, column) in PLACES.items():
+                tiles[name][:, row * side : (row + 1) * side, column * side : (column + 1) * side] = True
+            return tiles["digit"], {a: m for t, m in tiles.items() if t != "digit" for a in (t, f"{t}_color")}
+        case "parity":
+            from spurless.datasets import parity
+
+            found = parity.columns(data)
+            return columns(found["core"].tolist(), found["spurious"].tolist())
+        case "toy":
+            return columns((0, 1), (2,))
+        case "linear_toy":
+            core, _ = columns((0,), ())
+            if len(data.attributes) == 1:
+                return core, {data.attributes[0]: ~core}
+            return core, {name: columns((), (k + 1,))[1][name] for k, name in enumerate(data.attributes)}
+        case "shapes":
+            from spurless.datasets import shapes
+
+            parts = shapes.masks(data, split, idx)
+            own = {bias: parts[shapes.REGION[bias]] for bias in data.attributes if bias in shapes.REGION}
+            return parts["object"], {bias: mask for bias, mask in own.items() if shapes.REGION[bias] != "object"}
+        case "moon_star":
+            return data.splits[split][idx][:, 0] >= 128, {}
+        case _:
+            raise UserError(
+                f"{data.name} does not say where its features are; pass masks of your own, or background_mask's."
+            )
