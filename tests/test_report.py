@@ -1,5 +1,7 @@
 """The report: one file that needs nothing else, says what the rows say, and runs nothing that a name contains."""
 
+import base64
+import hashlib
 import re
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import pytest
 
 from spurless import report, tables
 from spurless.metrics.groups import group_scores
-from spurless.report import charts
+from spurless.report import charts, lines
 from spurless.report.summary import summary
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -69,6 +71,17 @@ def make(method: str, chance: float, seed: int = 0, classes=("cat", "dog"), stag
     return row | {"history": history, "scored_on": "test", "notes": [], "mining": {}} | more
 
 
+def only_our_script(text: str) -> None:
+    """One script, the one that the page's policy names by its hash: a browser runs no other."""
+    (script,) = re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL)
+    assert text.count("<script") == 1
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = [a["content"] for a, _ in Page(text).find("meta") if a.get("http-equiv") == "Content-Security-Policy"]
+    assert f"script-src 'sha256-{allowed}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+
+
 @pytest.fixture
 def three() -> list[dict]:
     return [make("erm", 0.2), make("lff", 0.6, 1), make("pgd", 0.7, 2, stages=("biased", "debiased"))]
@@ -80,11 +93,13 @@ def test_it_needs_nothing_but_itself(three, tmp_path):
     assert len(text.encode()) < 1_000_000
     assert not re.search(r"https?:|//[a-z]|@import|url\(", text)
     page = Page(text)
-    assert {tag for tag, _, _ in page.elements}.isdisjoint({"script", "link", "iframe", "object", "base", "form"})
+    assert {tag for tag, _, _ in page.elements}.isdisjoint({"link", "iframe", "object", "base", "form"})
+    only_our_script(text)
     for _, attrs, _ in page.elements:
         assert not any(name.startswith("on") for name in attrs)
         assert attrs.get("src", "data:").startswith("data:")
-        assert "href" not in attrs
+        assert attrs.get("href", "#").startswith("#")
+    assert not {a["href"][1:] for a, _ in page.find("a")} - {a.get("id") for _, a, _ in page.elements}
     assert page.find("title")[0][1] == "A title"
     assert page.find("img")[0][0]["alt"] == "A sheet"
     assert list(path.parent.iterdir()) == [path]
@@ -118,7 +133,7 @@ def test_names_are_text_everywhere():
     lost = make("erm", 0.5) | {"status": EVIL, "error": EVIL}
     text = report.render([evil, lost], EVIL, pictures=[(EVIL, PNG)])
     page = Page(text)
-    assert "<script" not in text
+    only_our_script(text)
     assert "onerror=alert(2)>" not in text
     assert len(page.find("img")) == 1  # the picture
     assert not any(name.startswith("on") for _, attrs, _ in page.elements for name in attrs)
@@ -199,29 +214,29 @@ def test_curves_break_between_stages_and_skip_what_was_not_measured():
         {"stage": "two", "loss": 2.0, "val": {"conflicting": 100.0}},
         {"stage": "two", "loss": None, "val": {"conflicting": 0.0}},
     ]
-    found = charts.curves({"history": history})
+    found = lines.curves({"history": history})
     loss, accuracy = found["panels"]
-    middle = (charts.TOP + charts.BOTTOM) / 2
+    middle = (lines.TOP + lines.BOTTOM) / 2
     assert [t["text"] for t in loss["ticks"]] == ["0", "2.5", "5"]
     # 4 of 5, then 2 of 5, each a single point; the axis runs from BOTTOM to TOP
-    heights = [charts.BOTTOM - (charts.BOTTOM - charts.TOP) * v / 5 for v in (4, 2)]
+    heights = [lines.BOTTOM - (lines.BOTTOM - lines.TOP) * v / 5 for v in (4, 2)]
     assert loss["lines"][0]["path"] == "".join(
         f"M{x} {y:.2f}L{x} {y:.2f}" for x, y in zip(("12.50", "62.50"), heights, strict=True)
     )
-    lines = {line["name"]: line["path"] for line in accuracy["lines"]}
-    assert lines["conflicting"] == f"M62.50 {charts.TOP:.2f}L87.50 {charts.BOTTOM:.2f}"
-    assert lines["accuracy"].startswith("M12.50")
+    paths = {line["name"]: line["path"] for line in accuracy["lines"]}
+    assert paths["conflicting"] == f"M62.50 {lines.TOP:.2f}L87.50 {lines.BOTTOM:.2f}"
+    assert paths["accuracy"].startswith("M12.50")
     assert accuracy["ticks"][1]["y"] == middle
     assert found["stages"] == [{"edge": 0.0, "name": "one"}, {"edge": 50.0, "name": "two"}]
 
 
 def test_long_histories_and_many_stages_stay_small():
     history = [{"stage": f"prune {i}", "stage_index": i, "loss": 1.0} for i in range(50)]
-    assert len(charts.curves({"history": history})["stages"]) <= 5
+    assert len(lines.curves({"history": history})["stages"]) <= 5
     history = [{"stage": "train", "loss": 1.0 + i} for i in range(20_000)]
-    path = charts.curves({"history": history})["panels"][0]["lines"][0]["path"]
-    assert path.count("L") <= charts.POINTS
-    assert path.endswith(f" {charts._y(20_000.0, 0, 20_000.0):.2f}")  # the last value is kept
+    path = lines.curves({"history": history})["panels"][0]["lines"][0]["path"]
+    assert path.count("L") <= lines.POINTS
+    assert path.endswith(f" {lines._y(20_000.0, 0, 20_000.0):.2f}")  # the last value is kept
 
 
 def test_heat_maps_keep_the_order_of_values_and_show_gaps():
@@ -231,7 +246,7 @@ def test_heat_maps_keep_the_order_of_values_and_show_gaps():
         {"label": "b", "attribute": "k", "value": "2", "accuracy": 3.0},
         {"label": "a", "attribute": "j", "value": "9", "accuracy": 4.0},
     ]
-    first, second = charts.heat_maps({"scores": {"groups": groups}})
+    first, second = charts.heat_maps(groups)
     assert first["values"] == ["1", "2"]
     assert [(label, [c and c["accuracy"] for c in cells]) for label, cells in first["rows"]] == [
         ("a", [None, 1.0]),

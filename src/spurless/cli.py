@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -16,12 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from spurless.errors import UserError, unknown
-from spurless.settings import resolve, settings_of
+from spurless.settings import resolve
 
 if TYPE_CHECKING:
-    from spurless.core import Bundle
     from spurless.engine import Precision
-    from spurless.nets import Net
 
 app = typer.Typer(
     help="Find, measure and remove spurious correlations from classifiers.",
@@ -143,6 +142,7 @@ def evaluate(
 ) -> None:
     """Score a trained model on a data set, by group."""
     from spurless.engine import evaluate, pick_device
+    from spurless.loading import trained, with_weights
     from spurless.registry import load_data
 
     chosen = gather(set_ or [], ("data", "net") if net else ("data",))
@@ -201,6 +201,102 @@ def demo(
     from spurless.demo import run_demo
 
     run_demo(out, seed, device)
+
+
+@app.command()
+@mistakes_in_one_line
+def audit(
+    data: Annotated[str, typer.Argument(help="A data set: see `spurless list datasets`; or folder:PATH, csv:FILE.")],
+    model: Annotated[
+        Path | None, typer.Option(help="A run's folder or a weights file. Default: a plain model is trained.")
+    ] = None,
+    net: Annotated[str | None, typer.Option(help="The network of a weights file, or of the model to train.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Minutes for everything.", min=0.1)] = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Try the methods that fit, and show before and after.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Where it is written. Default: runs/audit-DATA.")] = None,
+    fail_on: Annotated[
+        str | None, typer.Option(help="found or suspected: exit with code 4 when the verdict is that bad.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides everything that is random.")] = 0,
+    set_: Set = None,
+    device: Device = None,
+    data_root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Is my model taking a shortcut, where, and what do I do? Answers on one screen and in a report."""
+    bad = {"found": ("shortcut found",), "suspected": ("shortcut found", "suspected")}
+    if fail_on is not None and fail_on not in bad:
+        raise unknown("level", fail_on, bad)
+    chosen = gather(set_ or [], ("data", "net", "recipe"))
+    from spurless.audit import FILE, REPORT, audit
+    from spurless.audit.terminal import show
+    from spurless.registry import check_recipe
+
+    check_recipe(chosen["recipe"])
+    asked = chosen | {"model": {"path": str(model.resolve())}} if model else chosen
+    folder = out or default_folder("audit", data, net or "plain", seed, asked)
+    network = {"name": net} | chosen["net"] if net else None
+    with redirect_stdout(sys.stderr):
+        found = audit(
+            {"name": data} | chosen["data"], model, folder, budget, fix, network, chosen["recipe"] or None, seed,
+            device, data_root, command=shlex.join(["spurless", *sys.argv[1:]]),
+            settings=tuple(pair for pair in set_ or [] if pair.startswith("data.")),
+        )  # fmt: skip
+    if as_json:
+        print_json(found)
+    else:
+        show(found)
+        typer.echo(f"Report: {folder / REPORT}    for machines: {folder / FILE}")
+    if fail_on is not None and found["verdict"] in bad[fail_on]:
+        raise typer.Exit(4)
+
+
+@app.command()
+@mistakes_in_one_line
+def report(
+    paths: Annotated[list[Path], typer.Argument(help="Runs, audits, JSON files with results, or folders of them.")],
+    out: Annotated[Path, typer.Option(help="The HTML file.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="What the page is called.")] = None,
+) -> None:
+    """Write one self-contained HTML page on runs, audits, sweeps or reproductions."""
+    from spurless.report import write_any
+
+    typer.echo(f"Report: {write_any(paths, out, title)}")
+
+
+@app.command()
+@mistakes_in_one_line
+def serve(
+    folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
+    port: Annotated[int, typer.Option(help="0: any free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="Only this machine, unless another address is named.")] = "127.0.0.1",
+) -> None:
+    """List the runs of a folder on a local web page that refreshes while they train. It only reads."""
+    from spurless.serve import serve
+
+    with serve(folder, host, port) as server:
+        name = f"[{host}]" if ":" in host else host
+        typer.echo(f"Serving {folder} at http://{name}:{server.server_address[1]}/ (Ctrl-C ends it)")
+        server.serve_forever()
+
+
+@app.command()
+@mistakes_in_one_line
+def card(
+    run: Annotated[Path, typer.Argument(help="A finished run's folder.")],
+    out: Annotated[Path | None, typer.Option(help="Write it there instead of printing it.")] = None,
+) -> None:
+    """Write a model card in Markdown, as the Hugging Face Hub reads it, with the results by group."""
+    from spurless.card import card
+    from spurless.paths import atomic
+
+    text = card(run)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    with atomic(out) as part:
+        part.write_text(text, encoding="utf-8", errors="replace")
+    typer.echo(f"Model card: {out}")
 
 
 @app.command("list")
@@ -323,65 +419,6 @@ def gather(
             raise UserError(f"--set {pair}: the {section} is named by {NAMED_BY[section]}, not by a setting.")
         found[section][name] = value.strip()
     return found
-
-
-def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
-    """The classifier of a run's folder or weights file, the data as it wants to see it, and its arithmetic."""
-    from dataclasses import replace
-
-    from spurless.engine import example_of, load_classifier, load_run
-    from spurless.folder import MODEL, load_tensors
-    from spurless.progress import complain
-
-    if model.is_dir():
-        classifier = load_run(model, device="cpu").classifier
-        if classifier is None:
-            raise UserError(f"The run in {model} diverged: there is no classifier.")
-    elif model.suffix != ".safetensors":
-        raise UserError(f"{model} is not a .safetensors file; name the network whose weights it holds with --net.")
-    else:
-        classifier = load_classifier(model, device="cpu")
-    facts = load_tensors(model / MODEL if model.is_dir() else model)[1]
-    known = list(facts["classes"])
-    if len(known) != len(bundle.classes):
-        raise UserError(
-            f"{model} knows {len(known)} classes, beginning with {known[0]}, and {bundle.name} has "
-            f"{len(bundle.classes)}, beginning with {bundle.classes[0]}: there is nothing to compare."
-        )
-    if known != list(bundle.classes):
-        complain(
-            f"Classes are compared by their place: {', '.join(known)} in {model}, {', '.join(bundle.classes)} here."
-        )
-    # Standardised as in training: the numbers of the new data would shift what the network sees.
-    bundle = replace(bundle, mean=tuple(facts["mean"]), std=tuple(facts["std"]))
-    try:
-        classifier(example_of(bundle))
-    except RuntimeError:
-        raise UserError(
-            f"{model} was trained on inputs of shape {tuple(facts['shape'])} and cannot take those of {bundle.name}, "
-            f"{bundle.shape}. Is it the same data set, with the same settings (--set data...)?"
-        ) from None
-    return classifier, bundle, facts.get("precision", "fp32")
-
-
-def with_weights(net: dict[str, Any], file: Path, bundle: Bundle) -> Net:
-    """A network with the weights of a file that does not say which network they belong to."""
-    import torch
-
-    from spurless.nets import build, builder
-    from spurless.nets.weights import load_weights, read_weights
-
-    if file.is_dir():
-        raise UserError(f"{file} is a folder, and --net goes with a weights file: a run's folder knows its network.")
-    state = read_weights(file)
-    if "weights" in settings_of(builder(net["name"])):
-        made = build(net | {"weights": str(file)}, bundle.shape, len(bundle.classes))
-    else:
-        made = build(net, bundle.shape, len(bundle.classes))
-        load_weights(made, state, "head", "", str(file))
-    if not any(torch.equal(tensor, made.head.weight) for tensor in state.values()):
-        raise UserError(f"{file} has no head for the {len(bundle.classes)} classes of {bundle.name}.")
-    return made.eval()
 
 
 def recipes_in_words() -> dict[str, str]:

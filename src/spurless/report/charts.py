@@ -1,4 +1,4 @@
-"""The numbers of the pictures: where each bar, line and shade goes. The template draws them."""
+"""The numbers of the bars and shaded tables: where each goes. The templates draw them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from spurless.tables import NOTHING, Result, finished, metrics, names, score
+from spurless.metrics.groups import wilson
+from spurless.report.summary import Contender, World, mean_score
+from spurless.tables import NOTHING, Result, Score, finished, metrics, names, score
 
 BARS = {
     "conflicting": "samples that contradict the shortcut",
@@ -15,9 +17,8 @@ BARS = {
     "unbiased": "every group counts the same",
     "average": "all samples",
 }
-VALIDATION = ("conflicting", "aligned", "unbiased", "worst_group", "accuracy", "average")
-TOP, BOTTOM = 19.0, 92.0  # percent of the height of a plot: stage names stand above, the axis below
-POINTS = 400  # of a line; more cannot be told apart on a page
+FEW = 16  # groups that get a bar of their own; of more, those of a label are taken together
+KINDS = {True: "aligned", False: "conflicting", None: "average"}
 
 
 def bars(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -34,11 +35,35 @@ def bars(results: Sequence[Result]) -> list[dict[str, Any]]:
     return panels
 
 
-def heat_maps(result: Result) -> list[dict[str, Any]]:
+def as_score(found: Any) -> Score | None:
+    """A score of an audit ({"value", "low", "high"}), of a sweep ({"mean", ...}) or a bare number.
+
+    >>> as_score({"mean": 61.5, "low": 60, "high": 63, "n": 3})
+    Score(value=61.5, low=60.0, high=63.0)
+    >>> as_score(7), as_score(None), as_score({"value": None})
+    (Score(value=7.0, low=None, high=None), None, None)
+    """
+    if not isinstance(found, Mapping):
+        value = number(found)
+        return None if value is None else Score(value)
+    value = number(found.get("value", found.get("mean")))
+    low, high = number(found.get("low")), number(found.get("high"))
+    return None if value is None else Score(value, low, high) if None not in (low, high) else Score(value)
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if known else None
+
+
+# By group
+
+
+def heat_maps(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each attribute its values and, for each label, the group of each value (None where it is empty)."""
-    groups = (result.get("scores") or {}).get("groups") if finished(result) else None
     maps = []
-    for attribute, members in groupby(groups or [], key=lambda g: g["attribute"]):
+    for attribute, members in groupby(groups, key=lambda g: g["attribute"]):
         cells: dict[str, dict[str, Any]] = {}
         for group in members:
             cells.setdefault(group["label"], {})[group["value"]] = group
@@ -49,77 +74,69 @@ def heat_maps(result: Result) -> list[dict[str, Any]]:
     return maps
 
 
-def curves(result: Result) -> dict[str, Any] | None:
-    """Training loss and validation accuracy over the epochs, a line for each stage; None without a history."""
-    history = list(result.get("history") or [])
-    if not history:
-        return None
-    loss = _panel("Training loss", history, {"loss": [_number(r.get("loss")) for r in history]})
-    seen = {m: [_number(_validation(r).get(m)) for r in history] for m in VALIDATION}
-    seen = {m: values for m, values in seen.items() if any(v is not None for v in values)}
-    accuracy = _panel("Validation accuracy, %", history, seen, 100.0)
-    stages: list[dict[str, Any]] = []
-    for first, *_ in _spans(history):
-        edge = 100 * first / len(history)
-        if not stages or edge - stages[-1]["edge"] >= 20:  # closer names would run into each other
-            stages.append({"edge": edge, "name": history[first].get("stage")})
-    return {"panels": [p for p in (loss, accuracy) if p], "stages": stages, "epochs": len(history)}
+def before_after(world: World) -> list[dict[str, Any]]:
+    """For each attribute the groups that follow the shortcut and those that do not, with a bar for the plain method
+    and one for the best other; where there are many groups, those of one label are taken together."""
+    before = grouped(world.baseline)
+    after = grouped(world.best) if world.best else {}
+    found = []
+    for attribute, groups in before.items():
+        other = after.get(attribute, {})
+        columns: dict[str, list[dict[str, Any]]] = {}
+        for (kind, name), own in groups.items():
+            columns.setdefault(kind, []).append({"name": name, "before": own, "after": other.get((kind, name))})
+        order = [k for k in ("conflicting", "aligned", "average") if k in columns]
+        names = [str(world.baseline), str(world.best) if world.best else None]
+        panels = [{"kind": k, "meaning": BARS[k], "rows": columns[k]} for k in order]
+        found.append({"data": world.title, "attribute": attribute, "names": names, "columns": panels})
+    return found
 
 
-def _panel(
-    title: str, history: Sequence[Mapping[str, Any]], series: Mapping[str, list[float | None]], top: float | None = None
-) -> dict[str, Any] | None:
-    known = [v for values in series.values() for v in values if v is not None]
-    if not known:
-        return None
-    low, high = (0.0, top) if top else (min(0.0, min(known)), nice(max(known)))
-    lines = [{"name": name, "path": _path(history, values, low, high)} for name, values in series.items()]
-    ticks = [{"y": _y(v, low, high), "text": f"{v:.4g}"} for v in (low, (low + high) / 2, high)]
-    return {"title": title, "lines": lines, "ticks": ticks}
+def grouped(who: Contender) -> dict[str, dict[tuple[str, str], Score]]:
+    """By attribute: accuracy of each (kind, name) of group, the mean over the contender's runs."""
+    found: dict[str, dict[tuple[str, str], list[Score]]] = {}
+    for run in who.runs:
+        groups = (run.get("scores") or {}).get("groups") or []
+        for attribute in dict.fromkeys(g["attribute"] for g in groups):
+            for key, own in _cells([g for g in groups if g["attribute"] == attribute]).items():
+                found.setdefault(attribute, {}).setdefault(key, []).append(own)
+    return {
+        attribute: {key: mean for key, scores in cells.items() if (mean := mean_score(scores))}
+        for attribute, cells in found.items()
+    }
 
 
-def nice(value: float) -> float:
-    """The next round number, for the end of an axis.
+def _cells(groups: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Score]:
+    few = len(groups) <= FEW
+    sums: dict[tuple[str, str], list[int]] = {}
+    for group in groups:
+        name = f"{group['label']}, {group['value']}" if few else str(group["label"])
+        total = sums.setdefault((KINDS[group.get("aligned")], name), [0, 0])
+        total[0] += group["correct"]
+        total[1] += group["n"]
+    return {key: share(correct, n) for key, (correct, n) in sums.items() if n}
 
-    >>> nice(0.83), nice(2.3), nice(41.0), nice(0.0)
-    (1.0, 2.5, 50.0, 1.0)
+
+def share(correct: int, n: int) -> Score:
+    """Correct of n in percent, with its interval.
+
+    >>> [round(v, 1) for v in share(8, 10)]
+    [80.0, 49.0, 94.3]
     """
-    if value <= 0:
-        return 1.0
-    scale = 10.0 ** math.floor(math.log10(value))
-    return next(step * scale for step in (1, 2, 2.5, 5, 10) if value <= step * scale * (1 + 1e-9))
+    low, high = wilson(correct, n)
+    return Score(100 * correct / n, 100 * low, 100 * high)
 
 
-def _path(history: Sequence[Mapping[str, Any]], values: list[float | None], low: float, high: float) -> str:
-    """An SVG path, broken between stages: the network or its loss is another one there."""
-    thin = math.ceil(len(history) / POINTS)
-    parts = []
-    for span in _spans(history):
-        known = [i for i in span if values[i] is not None]
-        kept = [i for i in known if i % thin == 0 or i == known[-1]]
-        points = [f"{_x(i, len(history)):.2f} {_y(values[i] or 0.0, low, high):.2f}" for i in kept]
-        if points:  # a line to itself, so that a single point is drawn as a dot
-            parts.append("M" + "L".join(points if len(points) > 1 else points * 2))
-    return "".join(parts)
+def confusion(found: Any) -> list[dict[str, Any]]:
+    """One table for each kind of sample: counts of label (rows) by prediction, and their share of the row.
 
-
-def _spans(history: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """The row numbers of each stage."""
-    stage = [(row.get("stage_index"), row.get("stage")) for row in history]
-    return [list(span) for _, span in groupby(range(len(history)), key=stage.__getitem__)]
-
-
-def _x(row: int, rows: int) -> float:
-    return 100 * (row + 0.5) / rows
-
-
-def _y(value: float, low: float, high: float) -> float:
-    return BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low)
-
-
-def _validation(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return row.get("val") or {k.removeprefix("val_"): v for k, v in row.items() if k.startswith("val_")}
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    It is drawn from {"classes": names, "groups": [{"name", "counts": one list for each label}]}.
+    """
+    tables = []
+    for group in (found or {}).get("groups") or []:
+        rows = []
+        for i, (label, counts) in enumerate(zip(found["classes"], group["counts"], strict=True)):
+            total = max(1, sum(counts))
+            rows.append((label, [{"n": n, "share": n / total, "right": i == j} for j, n in enumerate(counts)]))
+        tables.append({"name": group["name"], "classes": found["classes"], "rows": rows})
+    return tables

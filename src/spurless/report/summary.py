@@ -22,16 +22,54 @@ class Contender(NamedTuple):
     runs: list[Result]
 
     def mean(self, metric: str) -> Score | None:
-        """Over the runs. They share their test rows, so that the mean of their limits is wide enough."""
-        found = [s for s in (score(r, metric) for r in self.runs) if s]
-        if not found:
-            return None
-        value, low, high = (_mean([s[i] for s in found]) for i in range(3))
-        return None if value is None else Score(value, low, high)
+        """Over the runs."""
+        return mean_score([s for s in (score(r, metric) for r in self.runs) if s])
 
     def __str__(self) -> str:
         of = f" (mean of {len(self.runs)} seeds)" if len(self.runs) > 1 else ""
         return f"plain training ({self.name}){of}" if self.name == "erm" else f"{self.name}{of}"
+
+
+class World(NamedTuple):
+    """The contenders on one data set: the plain one, and the best of the others."""
+
+    title: str
+    baseline: Contender
+    others: list[Contender]
+    best: Contender | None
+    first: str  # the score that decides
+
+
+def worlds(results: Sequence[Result]) -> list[World]:
+    """The finished runs by data set; those data sets that have a score."""
+    groups = _by(same_data, [r for r in results if finished(r)])
+    titles = names([{"method": g[0].get("data"), "settings": g[0].get("settings")} for g in groups])
+    return [w for w in map(_world, titles, groups) if w]
+
+
+def _world(title: str, results: list[Result]) -> World | None:
+    groups = _by(same_but_seed, results)
+    shown = names([{k: g[0].get(k) for k in ("method", "net", "settings")} for g in groups])
+    everyone = [Contender(name, runs) for name, runs in zip(shown, groups, strict=True)]
+    first = "conflicting" if any(c.mean("conflicting") for c in everyone) else "average"
+    known = [c for c in everyone if c.mean(first)]
+    if not known:
+        return None
+    baseline = next((c for c in known if c.runs[0].get("method") == "erm"), known[0])
+    others = [c for c in known if c is not baseline]
+    return World(title, baseline, others, max(others, key=lambda c: _value(c, first), default=None), first)
+
+
+def mean_score(found: Sequence[Score]) -> Score | None:
+    """Of several runs. They share their test rows, so that the mean of their limits is wide enough.
+
+    >>> mean_score([Score(50.0, 40.0, 60.0), Score(60.0, 50.0, 70.0)])
+    Score(value=55.0, low=45.0, high=65.0)
+    """
+    if not found:
+        return None
+    value, low, high = (_mean([s[i] for s in found]) for i in range(3))
+    return None if value is None else Score(value, low, high)
 
 
 def summary(results: Sequence[Result]) -> list[str]:
@@ -44,13 +82,11 @@ def summary(results: Sequence[Result]) -> list[str]:
     that follow it. lff is right on 65.5 % of those that contradict it, a gain of 45.5 points, and on 97.0 % of those
     that follow it, a loss of 2.0 points.
     """
-    worlds = _by(same_data, [r for r in results if finished(r)])
-    titles = names([{"method": w[0].get("data"), "settings": w[0].get("settings")} for w in worlds])
-    told = [_paragraph(title, world) for title, world in zip(titles, worlds, strict=True)]
+    told = [_paragraph(world) for world in worlds(results)]
     lost = [f"{name} ({r.get('status')})" for r, name in zip(results, names(results), strict=True) if not finished(r)]
     if lost:
         told.append(f"Without a score: {', '.join(lost)}.")
-    return [text for text in told if text] or ["There is no result yet."]
+    return told or ["There is no result yet."]
 
 
 def difference(new: Score, old: Score) -> Score:
@@ -69,17 +105,8 @@ def difference(new: Score, old: Score) -> Score:
     return Score(change, change - below, change + above)
 
 
-def _paragraph(title: str, world: list[Result]) -> str:
-    groups = _by(same_but_seed, world)
-    shown = names([{k: g[0].get(k) for k in ("method", "net", "settings")} for g in groups])
-    everyone = [Contender(name, runs) for name, runs in zip(shown, groups, strict=True)]
-    first = "conflicting" if any(c.mean("conflicting") for c in everyone) else "average"
-    known = [c for c in everyone if c.mean(first)]
-    if not known:
-        return ""
-    baseline = next((c for c in known if c.runs[0].get("method") == "erm"), known[0])
-    others = [c for c in known if c is not baseline]
-    best = max(others, key=lambda c: _value(c, first), default=None)
+def _paragraph(world: World) -> str:
+    title, baseline, others, best, first = world
     sentences = [f"On {title}, {_performance(baseline, first)}."]
     if best is not None:
         change = difference(_score(best, first), _score(baseline, first))

@@ -1,0 +1,116 @@
+"""The page: a title, a summary, sections. The templates draw it; every value in them is escaped."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spurless.errors import UserError
+from spurless.tables import Score
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from spurless.report.sources import Material
+
+
+@dataclass
+class Section:
+    """One part of the page: a template of the same folder, and what it draws."""
+
+    name: str  # of the template
+    title: str
+    data: Any
+    note: str = ""
+    short: str = ""  # its name in the list of sections, where the title is long
+    id: str = ""
+
+
+@dataclass
+class Part:
+    """What one audit, sweep, reproduction or set of runs has to say: sentences for the top, and sections."""
+
+    lead: list[str]
+    sections: list[Section]
+    title: str
+    notes: list[str] = field(default_factory=list)
+    verdict: str | None = None  # of an audit
+    look: tuple[str, str] = ("", "")  # of the verdict: its CSS class and its sign
+    tiles: list[dict[str, str]] = field(default_factory=list)  # the few numbers to remember: name, text, meaning
+
+
+def tile(name: str, score: Score | None) -> dict[str, str]:
+    """A number to remember, without decimals."""
+    if not score:
+        return {}
+    limits = "" if score.low is None else f"95 % interval {score.low:.0f}–{score.high:.0f}"
+    return {"name": name, "text": f"{score.value:.0f} %", "meaning": limits}
+
+
+def build(material: Material, title: str | None = None) -> str:
+    """The page on all of this, as text."""
+    from jinja2 import TemplateError
+
+    from spurless.report import audit, runs, studies
+
+    try:
+        parts = [audit.part(*found) for found in material.audits]
+        parts += [studies.reproduction(found) for found in material.reproductions]
+        parts += [studies.sweep(found) for found in material.sweeps]
+        if material.runs or not parts:
+            parts.append(runs.part(material.runs, material.pictures))
+        return draw(title or " and ".join(dict.fromkeys(part.title for part in parts)), parts)
+    except (TypeError, KeyError, AttributeError, IndexError, TemplateError) as error:  # files that somebody else wrote
+        what = f"{type(error).__name__}: {error}"
+        raise UserError(f"These results cannot be drawn: something in them has an unknown form ({what}).") from error
+
+
+def draw(title: str, parts: list[Part]) -> str:
+    """Put the parts on one page."""
+    sections = [section for part in parts for section in part.sections]
+    titles, names = Counter(s.title for s in sections), Counter[str]()
+    for part in parts:
+        for section in part.sections:  # two audits have sections of the same name
+            names[section.name] += 1
+            section.id = f"{section.name}-{names[section.name]}" if names[section.name] > 1 else section.name
+            if titles[section.title] > 1:
+                section.title, section.short = f"{section.title}: {part.title}", ""
+    script = source("script.js")
+    return environment().get_template("page.html.j2").render(
+        title=title,
+        parts=parts,
+        sections=sections,
+        style=source("style.css"),
+        script=script,
+        # The one script that may run: whatever else gets into the page stays text.
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )  # fmt: skip
+
+
+@functools.cache
+def environment() -> Environment:
+    """Jinja with every value escaped, and a mistake in a name an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("spurless.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["percent"] = lambda x: f"{x:.2f}%"
+    made.filters["words"] = lambda name: str(name).replace("_", " ")
+    made.filters["tight"] = lambda text: str(text).replace(" %", "\N{NO-BREAK SPACE}%")
+    return made
+
+
+def source(name: str) -> str:
+    """A file of the templates' folder as it is, for the style and the script."""
+    loader = environment().loader
+    assert loader is not None
+    return loader.get_source(environment(), name)[0]

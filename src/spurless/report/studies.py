@@ -1,0 +1,157 @@
+"""The parts of the page on a sweep (scores over a setting) and on a reproduction (ours beside the paper's)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spurless.report import lines
+from spurless.report.charts import as_score, number
+from spurless.report.page import Part, Section
+from spurless.report.runs import discreet
+from spurless.tables import METRICS, NOTHING, Score, flatten
+
+CHARTED = (*METRICS, "average")
+
+
+def sweep(found: Mapping[str, Any]) -> Part:
+    """{"over": setting, "points": [{"value", "unbiased": {"mean", "low", "high", "n"}, ...}]}, or several such lists:
+    "series": [{"name", "points"}]. "title", "settings" and "versions" are shown where they are given."""
+    over = str(found["over"])
+    series = found.get("series") or [{"name": "", "points": found.get("points") or []}]
+    present = [m for m in CHARTED if any(as_score(p.get(m)) for s in series for p in s["points"])]
+    present += [m for m in _others(series) if m not in present]
+    title = str(found.get("title") or f"Sweep over {over}")
+    if len(series) == 1:
+        named = {m.replace("_", " "): _line(series[0]["points"], m) for m in present}
+        charts = [lines.against(f"Accuracy against {over}, %", over, named)] if named else []
+    else:
+        charts = [
+            lines.against(f"{m.replace('_', ' ').capitalize()} accuracy against {over}, %", over, chosen)
+            for m in present
+            if (chosen := {str(s["name"]): line for s in series if (line := _line(s["points"], m))})
+        ]
+    rows = [_row(str(s["name"]), p, present) for s in series for p in s["points"]]
+    headings = [*([] if len(series) == 1 else ["series"]), over, *(m.replace("_", " ") for m in present), "runs"]
+    sections = [Section("sweep", title, {"charts": charts, "headings": headings, "rows": rows})]
+    sections.append(Section("facts", "How this was measured", [facts(found, "The sweep")], _seeds(rows)))
+    return Part(_best(over, series, present), sections, title, [str(n) for n in found.get("notes") or []])
+
+
+def _others(series: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(k for s in series for p in s["points"] for k, v in p.items() if isinstance(v, Mapping))
+    return [k for k in keys if any(as_score(p.get(k)) for s in series for p in s["points"])]
+
+
+def _line(points: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[Any, Score]]:
+    return [(p["value"], s) for p in points if (s := as_score(p.get(metric)))]
+
+
+def _row(name: str, point: Mapping[str, Any], present: Sequence[str]) -> list[dict[str, Any]]:
+    scores = [as_score(point.get(m)) for m in present]
+    runs = next((point[m].get("n") for m in present if isinstance(point.get(m), Mapping)), None)
+    cells: list[dict[str, Any]] = [{"text": name, "key": None}] if name else []
+    cells += [{"text": str(point["value"]), "key": number(point["value"])}]
+    cells += [{"text": str(s or NOTHING), "key": s and s.value} for s in scores]
+    return [*cells, {"text": NOTHING if runs is None else str(runs), "key": number(runs)}]
+
+
+def _seeds(rows: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    counts = {row[-1]["text"] for row in rows} - {NOTHING}
+    return f"Each point is the mean of {' or '.join(sorted(counts))} runs, with its 95 % interval." if counts else ""
+
+
+def _best(over: str, series: Sequence[Mapping[str, Any]], present: Sequence[str]) -> list[str]:
+    if not present:
+        return ["There is no result yet."]
+    metric = present[0]
+    known = [(s, p["name"], x) for p in (dict(s) | {"name": s["name"]} for s in series)
+             for x, s in _line(p["points"], metric)]  # fmt: skip
+    best, worst = max(known, key=lambda k: k[0].value), min(known, key=lambda k: k[0].value)
+    of = f" ({best[1]})" if best[1] else ""
+    text = (
+        f"The {metric.replace('_', ' ')} accuracy is highest at {over} = {best[2]}{of}: {best[0].value:.1f} %. "
+        f"It is lowest at {worst[2]}: {worst[0].value:.1f} %."
+    )
+    if best[0].low is not None and worst[0].high is not None and best[0].low <= worst[0].high:
+        text += " Their intervals overlap: the difference may be chance."
+    return [text]
+
+
+def reproduction(found: Mapping[str, Any]) -> Part:
+    """{"source", "rows": [{"method", "data", "ours": {"mean", "low", "high", "n"}, "paper": 60.94 or "60.94 ± 0.97",
+    "difference"}]}; "title", "notes", "settings" and "versions" are shown where they are given."""
+    rows = [_compared(row) for row in found["rows"]]
+    scale = [v for r in rows for s in (r["ours"], r["paper"]) if s for v in s if v is not None]
+    low = max(0.0, min(scale, default=0.0) - 5)
+    high = min(100.0, max(scale, default=100.0) + 5) if max(scale, default=0) <= 100 else max(scale) + 5
+    for row in rows:
+        row["at"] = {
+            name: s
+            and {k: None if v is None else 100 * (v - low) / ((high - low) or 1) for k, v in s._asdict().items()}
+            for name, s in (("ours", row["ours"]), ("paper", row["paper"]))
+        }
+    source = str(found.get("source") or "the paper")
+    title = str(found.get("title") or "Reproduction")
+    ends = [f"{v:.0f}" for v in (low, (low + high) / 2, high)]
+    data = {"rows": rows, "ends": ends, "source": source}
+    sections = [Section("reproduction", "Ours and the paper's", data, f"Published: {source}.")]
+    sections.append(Section("facts", "How this was measured", [facts(found, title)]))
+    return Part([_agreement(rows)], sections, title, [str(n) for n in found.get("notes") or []])
+
+
+def _compared(row: Mapping[str, Any]) -> dict[str, Any]:
+    ours, paper = as_score(row.get("ours")), published(row.get("paper"))
+    difference = number(row.get("difference"))
+    if difference is None and ours and paper:
+        difference = ours.value - paper.value
+    name = ", ".join(str(row[k]) for k in ("name", "method", "data", "metric") if row.get(k))
+    n = row["ours"].get("n") if isinstance(row.get("ours"), Mapping) else row.get("n")
+    return {"name": name, "ours": ours, "paper": paper, "difference": difference, "n": n,
+            "settings": row.get("settings_text") or ""}  # fmt: skip
+
+
+def published(found: Any) -> Score | None:
+    """A number as papers print it, with its standard deviation as limits.
+
+    >>> published("60.94 ± 0.97")
+    Score(value=60.94, low=59.97, high=61.91)
+    >>> published(88.5), published("–")
+    (Score(value=88.5, low=None, high=None), None)
+    """
+    if not isinstance(found, str):
+        return as_score(found)
+    numbers = [float(v) for v in re.findall(r"\d+(?:\.\d+)?", found)]
+    if len(numbers) == 2 and "±" in found:
+        return Score(numbers[0], round(numbers[0] - numbers[1], 6), round(numbers[0] + numbers[1], 6))
+    return Score(numbers[0]) if len(numbers) == 1 else None
+
+
+def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
+    known = [r for r in rows if r["difference"] is not None]
+    if not known:
+        return "There is no result yet."
+    near = [r for r in known if _meets(r["ours"], r["paper"])]
+    far = max(known, key=lambda r: abs(r["difference"]))
+    text = f"For {len(near)} of {len(known)} published numbers, the paper's spread and our interval overlap. "
+    return text + f"The largest difference is {far['difference']:+.1f} points ({far['name']})."
+
+
+def _meets(ours: Score | None, paper: Score | None) -> bool:
+    if not ours or not paper:
+        return False
+    a = (ours.low if ours.low is not None else ours.value, ours.high if ours.high is not None else ours.value)
+    b = (paper.low if paper.low is not None else paper.value, paper.high if paper.high is not None else paper.value)
+    return a[0] <= b[1] and b[0] <= a[1]
+
+
+def facts(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What a saved result says about how it came about."""
+    said = {k: found.get(k) for k in ("source", "command", "date", "selection", "labels_used", "seeds")}
+    return {
+        "name": name,
+        "facts": {k.replace("_", " "): v for k, v in said.items() if v is not None},
+        "settings": {k: discreet(v) for k, v in flatten(found.get("settings") or {}).items()},
+        "versions": found.get("versions") or {},
+    }
