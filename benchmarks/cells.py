@@ -21,7 +21,7 @@ KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average
 
 @functools.cache  # by text, because a worker meets the same data again and again
 def embedded(data, backbone, root):
-    from spurless.embed import embed
+    from spurless.embedding import embed
 
     return embed(json.loads(data), json.loads(backbone), device="cpu", root=root)
 

@@ -22,6 +22,9 @@ _WHERE = {
     "load_run": "engine",
     "load_data": "registry",
     "mine": "mining",
+    "audit": "auditing",
+    "infer_groups": "inference",
+    "embed": "embedding",
     "Result": "result",
     "Split": "core",
     "Bundle": "core",
@@ -37,10 +40,13 @@ _WHERE = {
 __all__ = ["__version__", *_WHERE]
 
 if TYPE_CHECKING:
+    from spurless.auditing import audit
     from spurless.augment import Augment
     from spurless.core import Batch, Bundle, Method, Recipe, Run, Split, Stage
+    from spurless.embedding import embed
     from spurless.engine import evaluate, fit, load_run
     from spurless.errors import UserError
+    from spurless.inference import infer_groups
     from spurless.mining import mine
     from spurless.nets import Net
     from spurless.registry import load_data

@@ -228,8 +228,8 @@ def audit(
     if fail_on is not None and fail_on not in bad:
         raise unknown("level", fail_on, bad)
     chosen = gather(set_ or [], ("data", "net", "recipe"))
-    from spurless.audit import FILE, REPORT, audit
-    from spurless.audit.terminal import show
+    from spurless.auditing import FILE, REPORT, audit
+    from spurless.auditing.terminal import show
     from spurless.registry import check_recipe
 
     check_recipe(chosen["recipe"])

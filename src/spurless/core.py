@@ -69,6 +69,7 @@ class Bundle:
     mean: tuple[float, ...] = ()  # of each channel, of inputs scaled to 0..1; empty: inputs are not standardised
     std: tuple[float, ...] = ()
     augment: Augment = Augment()
+    columns: tuple[str, ...] = ()  # of a table: what each input is
     net: str = "mlp"  # the network used when none is named
     recipe: Recipe = field(default_factory=lambda: Recipe())
     settings: dict[str, Any] = field(default_factory=dict)  # what it was loaded with

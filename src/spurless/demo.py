@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from spurless.methods import METHODS
-
-if TYPE_CHECKING:
-    from spurless.core import Bundle
 
 SHOWN = ("erm", "pgd", "lff")
 DATA = {"name": "colored_digits", "rho": 0.02}
@@ -18,9 +12,10 @@ def run_demo(out: Path, seed: int = 0, device: str | None = None) -> Path:
     """Train, print one table, write a report, and return where it is."""
     from rich.console import Console
 
+    from spurless.auditing import audit
     from spurless.engine import fit
     from spurless.registry import load_data
-    from spurless.report import write
+    from spurless.report import write_any
     from spurless.tables import comparison
 
     console = Console()
@@ -30,24 +25,11 @@ def run_demo(out: Path, seed: int = 0, device: str | None = None) -> Path:
         "another one; in the test split it is random. A classifier that reads the colour fails there.\n",
         highlight=False,
     )
-    rows = []
-    for name in (name for name in SHOWN if name in METHODS):
-        folder = out / f"{name}-seed{seed}"
-        rows.append(fit(name, data, seed=seed, out=folder, device=device).row())
+    folders = {name: out / f"{name}-seed{seed}" for name in SHOWN}
+    rows = [fit(name, data, seed=seed, out=folder, device=device).row() for name, folder in folders.items()]
     console.print(comparison(rows))
-    page = write(rows, out / "report.html", title="Coloured digits: the demo", pictures=sample_pictures(data))
+    found = audit(data, folders["erm"], out / "audit", seed=seed, device=device, source="colored_digits")
+    console.print(f"Audit of the plain model: {found['verdict']}. {found['headline']}", highlight=False)
+    page = write_any([out / "audit", *folders.values()], out / "report.html", "Coloured digits: the demo")
     console.print(f"Report: {page}", highlight=False)
     return page
-
-
-def sample_pictures(data: Bundle) -> list[tuple[str, bytes]]:
-    """A sheet of aligned and conflicting samples."""
-    import tempfile
-
-    from spurless.describe import contact_sheet
-
-    with tempfile.TemporaryDirectory() as folder:
-        sheet = contact_sheet(data, Path(folder) / "samples.png")
-        if sheet is None:
-            return []
-        return [("Above: digits in their usual colour. Below: digits in another colour.", Path(sheet).read_bytes())]

@@ -73,7 +73,7 @@ def to_bundle(
 
     hidden = set(label.columns).union(*(f.columns for f in attributes if drop_attribute))
     inputs = frame[[c for c in frame.columns if c not in hidden]]
-    x, _, said = encode(inputs[keep], train[keep], categorical, max_categories)
+    x, columns, said = encode(inputs[keep], train[keep], categorical, max_categories)
     notes = [*notes, *said]
     if not x.shape[1]:
         raise UserError(f"{name} has no input column left to learn from: {'; '.join(said) or 'all are targets'}.")
@@ -103,6 +103,7 @@ def to_bundle(
         attributes=tuple(f.name for f in attributes),
         values=values,
         aligned=aligned,
+        columns=tuple(columns),
         net="mlp",
         recipe=RECIPE,
         settings=settings or {},

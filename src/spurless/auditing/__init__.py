@@ -1,0 +1,275 @@
+"""Is the model taking a shortcut, where, what does it cost, and what should be done?"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from spurless.auditing import attributes, hidden
+from spurless.auditing.advice import Facts, advise
+from spurless.auditing.case import Case, make_case
+from spurless.auditing.evidence import share
+from spurless.auditing.gallery import draw, galleries, histogram, map2d, suspicious_rows, with_pictures
+from spurless.auditing.model import Audited, given, open_data, train, with_held_out
+from spurless.auditing.slices import find_slices
+from spurless.auditing.verdict import Shortcut, cost, evidence, headline, leading, overall, reliability
+from spurless.paths import atomic
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from spurless.core import Bundle, Recipe
+    from spurless.engine import NetSpec
+    from spurless.progress import Watcher
+
+SCHEMA = 1
+FILE, REPORT = "audit.json", "report.html"
+FIX_MINUTES = 10.0  # for --fix, where no budget is named
+SURE = 0.99  # a probability that the model gives to a class other than the label, for the label to look wrong
+STEPS = ("data", "model", "attributes", "cues", "slices", "pictures", "fix", "report")
+
+
+def audit(
+    data: Bundle | str | Mapping[str, Any],
+    model: nn.Module | str | Path | None = None,
+    out: str | Path | None = None,
+    budget: float | None = None,
+    fix: bool = False,
+    net: NetSpec | None = None,
+    recipe: Recipe | Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    root: str | Path | None = None,
+    progress: bool | Watcher | None = None,
+    command: str | None = None,
+    source: str | None = None,
+    settings: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Audit a model on held-out rows; without a model, train a plain one first. Returns what audit.json holds.
+
+    `model` is a module, a run's folder or a weights file; `out` the folder for audit.json, pictures and report.html
+    (none: nothing is written); `budget` minutes for everything; `fix` tries the methods that fit. `command`, `source`
+    and `settings` are how a shell would say it, for the report and for the commands that are advised.
+
+    >>> found = audit({"name": "toy", "n": 600}, progress=False, device="cpu")
+    >>> found["verdict"], found["attributes"][0]["name"]
+    ('shortcut found', 'bias')
+    """
+    from spurless.engine import pick_device
+
+    started, place = time.monotonic(), pick_device(device)
+    folder = None if out is None else Path(out)
+    step = Step(progress)
+    step("data")
+    if source is None:
+        source = data if isinstance(data, str) else str(data["name"]) if isinstance(data, Mapping) else data.name
+    bundle, split = with_held_out(open_data(data, root, model), seed)
+    step("model")
+    seconds = None if budget is None else 60 * budget
+    if model is None:
+        audited = train(bundle, split, net, recipe, seconds, folder, place, seed, progress)
+    else:
+        audited = given(model, bundle, net, split)
+    case = make_case(audited.data, audited.net, audited.source, split, place, seed)
+    step("attributes")
+    known = attributes.examine(case)
+    cues = hidden.examine(case, lambda cue: step("cues", cue))
+    verdict = overall([e["finding"] for e in (*known, *cues)])
+    shortcut = leading(case, known, cues)
+    step("slices")
+    slices = find_slices(case)
+    found = {
+        "verdict": verdict,
+        "schema": SCHEMA,
+        "headline": headline(verdict, shortcut, case),
+        **_facts(case, audited, command),
+        "evidence": evidence(known, cues),
+        "reliability": reliability(),
+        "attributes": [_plain(e) for e in known],
+        "cues": [_plain(e) for e in cues],
+        **_where(case, shortcut, slices, folder, step),
+        "cost": cost(shortcut),
+        "advice": advise(_situation(case, audited, source, verdict, shortcut, budget, settings)),
+        "fix": None,
+    }
+    if fix:
+        step("fix")
+        left = (seconds or 60 * FIX_MINUTES) - (time.monotonic() - started if seconds else 0)
+        found["fix"] = _fix(case, audited, shortcut, left, folder, place, progress)
+    found["seconds"] = round(time.monotonic() - started, 1)
+    if folder is not None:
+        step("report")
+        save(found, folder)
+    step.done()
+    return found
+
+
+def save(found: dict[str, Any], folder: Path) -> None:
+    """Write audit.json, and the report that is made from it."""
+    from spurless.report import write_audit
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic(folder / FILE) as part:
+        part.write_text(json.dumps(found, indent=1, allow_nan=False), encoding="utf-8")
+    write_audit(folder, folder / REPORT)
+
+
+class Step:
+    """Says what the audit is at, in one line that is drawn over, where someone watches."""
+
+    def __init__(self, progress: bool | Watcher | None):
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        shown = console.is_terminal if progress is None else progress is True
+        self.status = console.status("") if shown else None
+
+    def __call__(self, name: str, detail: str = "") -> None:
+        if self.status is None:
+            return
+        if name in ("model", "fix"):  # these have bars of their own
+            self.status.stop()
+            return
+        self.status.update(f"audit {STEPS.index(name) + 1}/{len(STEPS)}: {name} {detail}")
+        self.status.start()
+
+    def done(self) -> None:
+        if self.status is not None:
+            self.status.stop()
+
+
+def _facts(case: Case, audited: Audited, command: str | None) -> dict[str, Any]:
+    from spurless import __version__
+    from spurless.result import versions
+
+    data = case.data
+    return {
+        "spurless": __version__,
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "command": command,
+        "seconds": 0.0,
+        "data": {
+            "name": data.name,
+            "rows": len(data.train),
+            "held_out": len(case.held),
+            "split": case.split,
+            "classes": list(data.classes),
+            "attributes": list(data.attributes),
+            "notes": list(data.notes),
+        },
+        "model": {"name": audited.name, "source": audited.source, "average": share(case.right.numpy())},
+        "settings": {"seed": case.seed, "data": {k: str(v) for k, v in data.settings.items()}},
+        "versions": versions(case.device),
+    }
+
+
+def suspicion(case: Case, shortcut: Shortcut | None) -> Tensor:
+    """(n,) 1 − the probability of each row's label; rows that follow the shortcut count for half."""
+    score = 1 - case.logits.softmax(1).gather(1, case.held.y[:, None])[:, 0]
+    return score if shortcut is None else torch.where(shortcut.follows, score / 2, score)
+
+
+def _where(
+    case: Case, shortcut: Shortcut | None, slices: list[dict[str, Any]], folder: Path | None, step: Callable[..., None]
+) -> dict[str, Any]:
+    """The rows, galleries, slices and charts; with pictures where there is a folder for them."""
+    step("pictures")
+    score = suspicion(case, shortcut)
+    contradicting = ~case.right if shortcut is None else ~shortcut.follows
+    rows = suspicious_rows(case, shortcut and shortcut.says, score)
+    shown = galleries(case, contradicting, score)
+    names = ("usual", "contradicting") if shortcut else ("right", "wrong")
+    if folder is not None:
+        wanted = [r["row"] for r in rows] + [i["row"] for g in shown for k in ("usual", "contradicting") for i in g[k]]
+        drawn = draw(case, wanted + [r for s in slices for r in s["rows"][:6]], folder)
+        rows = with_pictures(rows, drawn)
+        shown = [g | {k: with_pictures(g[k], drawn) for k in ("usual", "contradicting")} for g in shown]
+        slices = [s | {"pictures": [drawn[r][0] for r in s["rows"][:6] if r in drawn]} for s in slices]
+    return {
+        "rows": rows,
+        "gallery": shown,
+        "slices": [{k: v for k, v in s.items() if k != "rows"} for s in slices],
+        "histogram": histogram(score, contradicting),
+        "map2d": map2d(case, contradicting.long(), names, most=800) if folder is not None else None,
+    }
+
+
+def _situation(
+    case: Case,
+    audited: Audited,
+    source: str,
+    verdict: str,
+    shortcut: Shortcut | None,
+    budget: float | None,
+    settings: tuple[str, ...],
+) -> Facts:
+    named = shortcut is not None and shortcut.kind == "attribute"
+    chance, other = case.logits.softmax(1).max(1)
+    odd = (chance > SURE) & (other != case.held.y)
+    if shortcut is not None and shortcut.says is not None:
+        odd &= shortcut.says != other  # a shortcut that points there explains it
+    return Facts(
+        verdict=verdict,
+        source=source,
+        train_labels=named and case.data.train.a is not None,
+        val_labels=named and case.data.val is not None and case.data.val.a is not None,
+        rows=len(case.data.train),
+        held_out=len(case.held),
+        classes=len(case.data.classes),
+        contradicting=None if shortcut is None else int((~shortcut.follows).sum()),
+        conflicting=shortcut.contradicting["value"] if shortcut and shortcut.contradicting else None,
+        aligned=shortcut.following["value"] if shortcut and shortcut.following else None,
+        seconds=audited.seconds or None,
+        budget=budget,
+        wrong_labels=float(odd.float().mean()),
+        name=None if shortcut is None else shortcut.name,
+        settings=settings,
+        needed=_rows_to_hold(case, shortcut),
+    )
+
+
+def _rows_to_hold(case: Case, shortcut: Shortcut | None) -> int | None:
+    """Held-out rows in all, for as many contradicting ones as the test needs."""
+    if shortcut is None or shortcut.needed is None:
+        return None
+    have = int((~shortcut.follows).sum())
+    return round(len(case.held) * shortcut.needed / have) if have else None
+
+
+def _fix(
+    case: Case,
+    audited: Audited,
+    shortcut: Shortcut | None,
+    seconds: float,
+    folder: Path | None,
+    device: torch.device,
+    progress: bool | Watcher | None,
+) -> dict[str, Any]:
+    from spurless.auditing.fix import repair
+
+    if shortcut is None:
+        return {"rule": "", "chosen": None, "text": ["There is no shortcut to repair."], "rows": []}
+    labels = tuple(shortcut.name.split(" & ")) if shortcut.kind == "attribute" else ()
+    return repair(
+        case,
+        ~shortcut.follows,
+        seconds,
+        folder,
+        audited.spec,
+        audited.recipe,
+        device,
+        seconds_of_one=audited.seconds,
+        progress=progress,
+        labels=labels,
+    )
+
+
+def _plain(entry: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in entry.items() if not isinstance(v, Tensor)}

@@ -1,0 +1,258 @@
+"""What to do next, in plain words, each with the command to run. Pure: from a few facts to sentences."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from spurless.methods import METHODS
+from spurless.metrics.groups import wilson
+
+# The best-fitting first: those that use labels, where there are any, then those that need none. The numbers are how
+# long each takes, in plain trainings: PGD trains twice, LfF two networks at once, JTT twice, the second time on more
+# rows.
+COST = {"group_dro": 1.1, "rs": 1.0, "dfr": 1.5, "pgd": 2.1, "lff": 2.2, "jtt": 3.0}
+AT_MOST = 3  # methods that are worth trying
+
+POINTS = 5.0  # an accuracy that is known to so many points is good enough to act on
+EACH_CLASS = 20  # contradicting rows of a class, below which one row more or less decides
+LOOK_WRONG = 0.02  # share of rows at odds with their label from which it is worth a look
+
+Advice = dict[str, str | None]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the advice is made from. Accuracies are percentages; None: not known."""
+
+    verdict: str
+    source: str  # the data as the user would type it: folder:photos, csv:table.csv, waterbirds
+    train_labels: bool  # whether the shortcut is an attribute that is known for the training rows
+    val_labels: bool  # ... for the validation rows
+    rows: int
+    held_out: int
+    classes: int
+    contradicting: int | None = None  # held-out rows that contradict the shortcut
+    conflicting: float | None = None  # accuracy on them
+    aligned: float | None = None  # accuracy on the others
+    seconds: float | None = None  # of one plain training
+    budget: float | None = None  # minutes
+    wrong_labels: float = 0.0  # share of held-out rows whose label the model and a look without the cue both contradict
+    name: str | None = None  # of the attribute or cue
+    settings: tuple[str, ...] = ()  # what was set for the data: data.label=kind
+    needed: int | None = None  # held-out rows that the test which could not tell asks for
+
+    @property
+    def shortcut(self) -> str:
+        return f"'{self.name}'" if self.name else "the shortcut"
+
+    @property
+    def share(self) -> float | None:
+        """Of the held-out rows, how many contradict the shortcut."""
+        return None if self.contradicting is None else self.contradicting / max(1, self.held_out)
+
+    def command(self, *words: str, sets: tuple[str, ...] = ()) -> str:
+        """A command line on this data, quoted for a shell; `sets` go on top of what is set already."""
+        pairs = [word for pair in (*self.settings, *sets) for word in ("--set", pair)]
+        return shlex.join(["spurless", *words, self.source, *pairs])
+
+
+def advise(facts: Facts) -> list[Advice]:
+    """The advice for a verdict, the most useful first."""
+    if facts.verdict == "no evidence":
+        return [*_labels(facts), *_not_covered(facts)]
+    if facts.verdict == "cannot tell":
+        return [*_more_rows(facts), *_labels(facts), *_name_it(facts)]
+    look = [*_look(facts)] if facts.verdict == "suspected" else []
+    fixes = [*_drop_column(facts), *_methods(facts), *_try_all(facts)]
+    if facts.contradicting == 0:  # no method can learn from rows that are not there
+        return [*look, *_collect(facts), *_labels(facts), *fixes]
+    # Methods that need no labels dwell on the rows that are hard to fit, and wrong labels are the hardest.
+    labels_first = facts.share is None or facts.wrong_labels >= facts.share
+    rest = [fixes, [*_collect(facts)]]
+    rest.insert(0 if labels_first else 2, [*_labels(facts)])
+    return look + sum(rest, [])
+
+
+def fitting(train_labels: bool, val_labels: bool) -> list[str]:
+    """The methods that these labels allow, the best-fitting first.
+
+    >>> fitting(True, True), fitting(False, True), fitting(False, False)
+    (['group_dro', 'rs', 'dfr'], ['dfr', 'pgd', 'lff'], ['pgd', 'lff', 'jtt'])
+    """
+    known = {"training": train_labels, "validation": val_labels}
+    allowed = [name for name in COST if name in METHODS and known.get(METHODS[name].labels, True)]
+    return allowed[:AT_MOST]
+
+
+def rows_for(points: float, accuracy: float | None = None) -> int:
+    """How many rows make an accuracy (percent) known to ± so many points: by the width of Wilson's interval.
+
+    Without an accuracy, enough for any.
+
+    >>> rows_for(5), rows_for(5, 90), rows_for(10)
+    (381, 141, 93)
+    """
+    p, half, z2 = 0.5 if accuracy is None else accuracy / 100, points / 100, NormalDist().inv_cdf(0.975) ** 2
+    # Wilson's half width, z √(p (1 − p) n + z²/4) / (n + z²), is `half` at the larger root of a quadratic in n.
+    middle = z2 * p * (1 - p) / (2 * half**2) - z2
+    return math.ceil(middle + math.sqrt(middle**2 + z2**2 * (0.25 / half**2 - 1)))
+
+
+def about(n: float) -> int:
+    """Rounded up to two digits: more would claim too much.
+
+    >>> about(381), about(7), about(1234)
+    (390, 7, 1300)
+    """
+    step = 10 ** max(0, len(str(math.ceil(n))) - 2)
+    return math.ceil(n / step) * step
+
+
+def _look(facts: Facts) -> Iterator[Advice]:
+    yield _item(
+        "Look at the suspicious rows first",
+        f"{_gap(facts)}That is a suspicion, not a proof: the {facts.held_out:,} held-out rows leave room for chance.",
+        facts.command("data", "describe"),
+    )
+
+
+def _methods(facts: Facts) -> Iterator[Advice]:
+    """Those that fit the budget first."""
+    known = {"training": "the attribute is known for the training rows", "validation": "validation rows have it"}
+    names = fitting(facts.train_labels, facts.val_labels)
+    for rank, name in enumerate(sorted(names, key=lambda each: not _in_time(facts, each))):
+        labels, gap = METHODS[name].labels, "" if rank or facts.verdict == "suspected" else _gap(facts)  # once
+        needs = f"It can use that {known[labels]}" if labels in known else "It needs no labels of the shortcut"
+        took = "" if facts.seconds is None else f" and takes about {_span(COST[name] * facts.seconds)}"
+        late = "" if _in_time(facts, name) else f", more than the {facts.budget:g} min you gave"
+        title = f"Train with {name}: {METHODS[name].what}"
+        yield _item(title, f"{gap}{needs}{took}{late}.", facts.command("train", name))
+
+
+def _gap(facts: Facts) -> str:
+    if facts.conflicting is None or facts.aligned is None:
+        return ""
+    rows = "rows" if facts.contradicting is None else f"{facts.contradicting:,} held-out rows"
+    return (
+        f"The model is right on {facts.conflicting:.0f} % of the {rows} that contradict {facts.shortcut}, and on "
+        f"{facts.aligned:.0f} % of the others. "
+    )
+
+
+def _in_time(facts: Facts, method: str) -> bool:
+    return not (facts.budget and facts.seconds) or COST[method] * facts.seconds <= 60 * facts.budget
+
+
+def _try_all(facts: Facts) -> Iterator[Advice]:
+    names = fitting(facts.train_labels, facts.val_labels)
+    seconds = None if facts.seconds is None else sum(COST[name] for name in names) * facts.seconds
+    # A budget is for the audit too, which may train a plain model; and other work may slow the machine down.
+    minutes = math.ceil(1.3 * (seconds + facts.seconds) / 60) if seconds and facts.seconds else None
+    took = f", about {_span(seconds)} in all," if seconds else ""
+    yield _item(
+        "Or let the audit try them and compare",
+        f"It trains {', '.join(names)}{took} and shows before and after on half of {facts.held_out:,} held-out rows.",
+        facts.command("audit", "--fix", *(["--budget", str(minutes)] if minutes else [])),
+    )
+
+
+def _drop_column(facts: Facts) -> Iterator[Advice]:
+    """A table's own column can simply be left out of the inputs."""
+    set_already = any(pair.startswith("data.drop_attribute=") for pair in facts.settings)
+    if facts.source.startswith("csv:") and facts.train_labels and not set_already:
+        yield _item(
+            f"Take {facts.shortcut} out of the inputs",
+            f"{_gap(facts)}What the model is not given it cannot read, except through columns that go with it: "
+            "audit again afterwards.",
+            facts.command("train", "erm", sets=("data.drop_attribute=true",)),
+        )
+
+
+def _collect(facts: Facts) -> Iterator[Advice]:
+    have = facts.contradicting
+    wanted = about(max(rows_for(POINTS, facts.conflicting), EACH_CLASS * facts.classes))
+    if have is not None and have >= wanted:
+        return
+    if have and facts.conflicting is not None:
+        low, high = wilson(facts.conflicting / 100 * have, have)
+        now = f"The {have:,} held-out ones put the accuracy there between {100 * low:.0f} and {100 * high:.0f} %. "
+    elif have == 0:
+        now = "No held-out row contradicts it, so nobody can say how the model does there, and no method can learn it. "
+    else:
+        now = "It is not known which rows contradict it. "
+    classes = f"each of the {facts.classes} classes {EACH_CLASS} or more"
+    yield _item(
+        f"Collect about {about(wanted - (have or 0)):,} more samples that contradict {facts.shortcut}",
+        f"{now}About {wanted:,} would make it known to ± {POINTS:g} points and can give {classes}; keep them out of "
+        "training, or collect as many again for it.",
+    )
+
+
+def _labels(facts: Facts) -> Iterator[Advice]:
+    if facts.wrong_labels >= LOOK_WRONG:
+        wrong = f"{round(facts.wrong_labels * facts.held_out):,} of the {facts.held_out:,} held-out rows"
+        yield _item(
+            "Check the labels",
+            f"On {wrong} ({100 * facts.wrong_labels:.0f} %) both the model and a look without the cue contradict the "
+            "label. Mend those that are wrong, then audit again.",
+            facts.command("audit"),
+        )
+
+
+def _more_rows(facts: Facts) -> Iterator[Advice]:
+    if facts.needed:
+        wanted = facts.needed
+    elif facts.share:
+        wanted = math.ceil(rows_for(10, facts.conflicting) / facts.share)  # as many of them contradict
+    else:
+        wanted = rows_for(10) * facts.classes  # each class is known to ± 10 points
+    wanted = about(max(wanted, 2 * facts.held_out))  # as many as there are were too few
+    few = "" if facts.contradicting is None else f", of which {facts.contradicting:,} contradict {facts.shortcut}"
+    yield _item(
+        f"Hold out about {wanted:,} samples, then audit again",
+        f"There are {facts.held_out:,}{few}: too few to tell a shortcut from chance. This is no pass, and no failure.",
+        facts.command("audit"),
+    )
+
+
+def _name_it(facts: Facts) -> Iterator[Advice]:
+    kind = facts.source.partition(":")[0]
+    if not facts.train_labels and kind in ("folder", "csv"):
+        where = "a column of metadata.csv in the folder" if kind == "folder" else "a column of the table"
+        yield _item(
+            "Write down what you suspect",
+            f"None of the {facts.rows:,} rows says where, how or by whom it was made. As {where}, such an "
+            "attribute is tested directly, which takes far fewer rows (put its name for ATTRIBUTE).",
+            facts.command("audit", sets=("data.attribute=ATTRIBUTE",)),
+        )
+
+
+def _not_covered(facts: Facts) -> Iterator[Advice]:
+    yield _item(
+        "Keep the model, and know what was not covered",
+        f"{facts.held_out:,} held-out rows were looked at. A shortcut that hardly any of them contradicts, one "
+        "that is none of the attributes and cues tested, and data from elsewhere are not covered.",
+    )
+    yield from _name_it(facts)
+    yield _item(
+        "Audit again whenever data or model change",
+        f"In CI this command fails as soon as there is a suspicion; this audit was of {facts.rows:,} rows.",
+        facts.command("audit", "--fail-on", "suspected"),
+    )
+
+
+def _item(title: str, why: str, command: str | None = None) -> Advice:
+    return {"title": title, "why": why, "command": command}
+
+
+def _span(seconds: float) -> str:
+    """Time in words.
+
+    >>> _span(42), _span(600)
+    ('42 s', '10 min')
+    """
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,108 @@
+"""Known attributes: do the model's errors depend on one, given the label, and in the direction of a shortcut?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spurless.auditing.case import Case
+from spurless.auditing.evidence import apart, association, holm, more_errors, rows_needed, share
+from spurless.core import overrepresented
+from spurless.describe import counts, cramers_v
+
+FOUND, SUSPECTED = 0.005, 0.025  # levels of the corrected p-values
+LEAST_GAP = 5.0  # points of accuracy; a smaller difference is real but nobody's shortcut
+PAIRS = 10  # pairs of attributes are looked at while there are no more than so many
+
+
+def examine(case: Case) -> list[dict[str, Any]]:
+    """One entry for each attribute and pair of attributes, the most telling first. Empty where none is known."""
+    if case.held.a is None or case.data.train.a is None:
+        return []
+    found = [_entry(case, *column) for column in columns(case)]
+    for entry, p in zip(found, holm([e["p"] for e in found]), strict=True):
+        entry["p"] = p
+    for entry, p in zip(found, holm([e["association_p"] for e in found]), strict=True):
+        entry["association_p"] = p
+        entry["finding"] = _finding(entry)
+    return sorted(found, key=lambda e: (e["p"], -(e["gap"] or {"value": 0})["value"]))
+
+
+Column = tuple[
+    str, Tensor, Tensor, Tensor, tuple[str, ...]
+]  # name, train values, held-out values, aligned, value names
+
+
+def columns(case: Case) -> Iterator[Column]:
+    """Every attribute, and every pair of them as one attribute whose values are the combinations."""
+    data, train, held = case.data, case.data.train.a, case.held.a
+    assert train is not None and held is not None
+    for k, name in enumerate(data.attributes):
+        yield name, train[:, k], held[:, k], data.aligned[k], data.values[k]
+    pairs = list(combinations(range(len(data.attributes)), 2))
+    for i, j in pairs if len(pairs) <= PAIRS else []:
+        width = len(data.values[j])
+        names = tuple(f"{a} & {b}" for a in data.values[i] for b in data.values[j])
+        of_train, of_held = train[:, i] * width + train[:, j], held[:, i] * width + held[:, j]
+        table = overrepresented(data.train.y, of_train, len(data.classes), len(names))
+        yield f"{data.attributes[i]} & {data.attributes[j]}", of_train, of_held, table, names
+
+
+def _entry(
+    case: Case, name: str, train: Tensor, held: Tensor, aligned: Tensor, values: tuple[str, ...]
+) -> dict[str, Any]:
+    y, right = case.held.y, case.right.numpy()
+    follows = aligned[y, held].numpy()  # (n,)
+    table = counts(case.data.train.y.numpy(), train.numpy(), len(case.data.classes), len(values))
+    following, contradicting = share(right[follows]), share(right[~follows])
+    error = 1 - (following["value"] / 100 if following else 1.0)
+    return {
+        "name": name,
+        "association": cramers_v(table)[1],
+        "association_p": association(table),
+        "p": more_errors(~right, ~follows, y.numpy()),
+        "gap": apart(following, contradicting),
+        "following": following,
+        "contradicting": contradicting,
+        "needed": rows_needed(error),
+        "groups": list(_groups(case, name, held, aligned, values)),
+        "follows": torch.from_numpy(follows),
+    }
+
+
+def _groups(case: Case, name: str, held: Tensor, aligned: Tensor, values: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    y, right = case.held.y, case.right
+    for c, label in enumerate(case.data.classes):
+        for v, value in enumerate(values):
+            score = share(right[(y == c) & (held == v)].numpy())
+            if score:
+                yield {
+                    "label": label,
+                    "attribute": name,
+                    "value": value,
+                    "n": score["n"],
+                    "correct": round(score["value"] * score["n"] / 100),
+                    "accuracy": score["value"],
+                    "low": score["low"],
+                    "high": score["high"],
+                    "aligned": bool(aligned[c, v]),
+                }
+
+
+def _finding(entry: dict[str, Any]) -> str:
+    """A shortcut goes with the label in training, and the model fails where it points elsewhere: both, or nothing."""
+    gap = entry["gap"]
+    if gap is not None and gap["value"] >= LEAST_GAP:
+        if entry["p"] < FOUND and entry["association_p"] < FOUND:
+            return "found"
+        if entry["p"] < SUSPECTED and entry["association_p"] < SUSPECTED:
+            return "suspected"
+    if entry["association_p"] >= SUSPECTED or np.isclose(entry["association"], 0):
+        return "none"  # what says nothing about the label cannot stand in for it
+    few = entry["contradicting"] is None or entry["contradicting"]["n"] < entry["needed"]
+    return "cannot tell" if few else "none"

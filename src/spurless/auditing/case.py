@@ -1,0 +1,66 @@
+"""What is audited: a model, and rows that it was not trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spurless.core import Bundle, Recipe, Split
+from spurless.feed import Inputs
+from spurless.nets import Net
+from spurless.scoring import outputs
+
+RECIPE = Recipe(channels_last=False, eval_batch_size=256)
+
+
+@dataclass(frozen=True)
+class Case:
+    """The model on its held-out rows. Everything an audit says is computed from here."""
+
+    data: Bundle  # as the user gave it, with its attributes where they are known
+    net: Net  # the audited model, on the CPU or a GPU, in evaluation mode
+    source: str  # "given", or "trained for this audit"
+    held: Split  # rows that the model was not trained on
+    split: str  # which split they are
+    device: torch.device
+    logits: Tensor  # (n, classes) of the held-out rows, on the CPU
+    features: Tensor  # (n, d) of the held-out rows, on the CPU
+    seed: int = 0
+
+    @property
+    def images(self) -> bool:
+        return len(self.data.shape) == 3
+
+    @property
+    def predicted(self) -> Tensor:
+        """(n,) The class that the model gives each held-out row."""
+        return self.logits.argmax(1)
+
+    @property
+    def right(self) -> Tensor:
+        """(n,) bool: where the model is right."""
+        return self.predicted == self.held.y
+
+    def answers(self, x: Tensor) -> Tensor:
+        """(m,) The class that the model gives inputs of the data's own kind (uint8 images, float vectors)."""
+        return self.outputs(Split(x, torch.zeros(len(x), dtype=torch.long))).argmax(1)
+
+    def outputs(self, split: Split, features: bool = False) -> Tensor:
+        """(m, classes) The model's logits, or its features, of any rows."""
+        inputs = Inputs(self.data, RECIPE, self.device)
+        return outputs(self.net, split, inputs, RECIPE, self.device, features).float().cpu()
+
+    def prepared(self, x: Tensor) -> Tensor:
+        """Inputs as the network itself takes them: standardised, on the device."""
+        return Inputs(self.data, RECIPE, self.device)(x.to(self.device))
+
+
+def make_case(data: Bundle, net: Net, source: str, split: str, device: torch.device, seed: int = 0) -> Case:
+    """Ask the model about every row of a split."""
+    held = data.splits[split]
+    net = net.to(device).eval()
+    inputs = Inputs(data, RECIPE, device)
+    logits, features = (outputs(net, held, inputs, RECIPE, device, f).float().cpu() for f in (False, True))
+    return Case(data, net, source, held, split, device, logits, features, seed)

@@ -1,0 +1,127 @@
+"""The tests behind a verdict: exact where that is possible, and corrected for how many there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from spurless.metrics.groups import wilson
+
+Score = dict[str, float | int]
+
+
+def more_errors(wrong: ArrayLike, marked: ArrayLike, label: ArrayLike) -> float:
+    """The p-value of "errors are no more frequent among the marked rows, class by class": exact, one-sided.
+
+    Given how many rows, errors and marked rows each class has, the errors among its marked rows are hypergeometric; the
+    test is on their sum over the classes (the exact form of the Cochran-Mantel-Haenszel test).
+
+    >>> wrong, marked = [True] * 3 + [False] * 5, [True] * 3 + [False] * 5
+    >>> round(more_errors(wrong, marked, [0] * 8), 6) == round(1 / 56, 6)  # one of the 8 over 3 draws
+    True
+    >>> more_errors([True, False], [True, False], [0, 1])  # in each class all rows are alike: nothing to compare
+    1.0
+    """
+    bad, picked, y = (np.asarray(each) for each in (wrong, marked, label))  # (n,) each
+    chances, least = np.ones(1), 0
+    for c in np.unique(y):
+        own = y == c
+        chance, start = _hypergeometric(int(own.sum()), int(bad[own].sum()), int(picked[own].sum()))
+        chances, least = np.convolve(chances, chance), least + start
+    seen = int((bad & picked).sum())
+    return float(min(1.0, chances[seen - least :].sum()))
+
+
+def _hypergeometric(rows: int, bad: int, picked: int) -> tuple[NDArray, int]:
+    """The chances of each possible number of bad rows among the picked ones, and the least such number."""
+    least, most = max(0, picked + bad - rows), min(bad, picked)
+    k = np.arange(least, most + 1)
+    log = _log_choose(bad, k) + _log_choose(rows - bad, picked - k) - _log_choose(rows, np.array([picked]))
+    return np.exp(log), least
+
+
+def _log_choose(n: int, k: NDArray) -> NDArray:
+    from scipy.special import gammaln
+
+    return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+
+
+def association(table: NDArray) -> float:
+    """The p-value of "rows and columns of this table of counts have nothing to do with each other" (Pearson's χ²).
+
+    >>> association(np.array([[50, 50], [50, 50]])), association(np.array([[99, 1], [1, 99]])) < 1e-9
+    (1.0, True)
+    """
+    from scipy.stats import chi2_contingency
+
+    table = table[table.sum(1) > 0][:, table.sum(0) > 0]
+    return float(chi2_contingency(table, correction=False).pvalue) if min(table.shape) > 1 else 1.0
+
+
+def more_than_half(yes: int, no: int) -> float:
+    """The p-value of "yes is no more likely than no": the sign test, one-sided.
+
+    >>> more_than_half(5, 0) == 0.5**5, more_than_half(0, 0)
+    (True, 1.0)
+    """
+    from scipy.stats import binom
+
+    return float(binom.sf(yes - 1, yes + no, 0.5))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """P-values corrected for their number (Holm): the chance of any false alarm among them stays below the level.
+
+    >>> [round(q, 3) for q in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p, kind="stable")
+    corrected, top = [1.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        top = max(top, min(1.0, (len(p) - rank) * p[i]))
+        corrected[i] = top
+    return corrected
+
+
+def share(right: ArrayLike) -> Score | None:
+    """The share of True, in percent, with its 95 % interval.
+
+    >>> {k: round(v, 1) for k, v in share([True, True, True, False]).items()}
+    {'value': 75.0, 'low': 30.1, 'high': 95.4, 'n': 4}
+    """
+    hit = np.asarray(right, dtype=bool)
+    if not len(hit):
+        return None
+    low, high = wilson(int(hit.sum()), len(hit))
+    return {"value": 100 * float(hit.mean()), "low": 100 * low, "high": 100 * high, "n": len(hit)}
+
+
+def apart(better: Score | None, worse: Score | None) -> Score | None:
+    """The difference of two shares of different rows, in points, with its 95 % interval (Newcombe).
+
+    >>> gap = apart(share([True] * 9 + [False]), share([True] * 4 + [False] * 6))
+    >>> {k: round(v, 1) for k, v in gap.items()}
+    {'value': 50.0, 'low': 8.2, 'high': 74.6, 'n': 20}
+    """
+    if better is None or worse is None:
+        return None
+    gap = better["value"] - worse["value"]
+    low = gap - math.hypot(better["value"] - better["low"], worse["high"] - worse["value"])
+    high = gap + math.hypot(better["high"] - better["value"], worse["value"] - worse["low"])
+    return {"value": gap, "low": low, "high": high, "n": int(better["n"] + worse["n"])}
+
+
+def rows_needed(error: float, gap: float = 0.10) -> int:
+    """How many contradicting rows it takes to see that they err more often than `error` by `gap`, four times in five.
+
+    The usual formula for a share against a known one, one-sided at 2.5 %.
+
+    >>> rows_needed(0.05), rows_needed(0.30)
+    (53, 172)
+    """
+    other = min(error + gap, 0.99)
+    spread = 1.959964 * math.sqrt(error * (1 - error)) + 0.841621 * math.sqrt(other * (1 - other))
+    return math.ceil((spread / gap) ** 2)

@@ -1,0 +1,213 @@
+"""What a person looks at: the most suspicious rows, pictures of them with attribution maps, and a map of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spurless.auditing.case import Case
+from spurless.auditing.cues import floats
+from spurless.errors import UserError
+from spurless.progress import complain
+
+Drawn = dict[int, tuple[str, str | None]]  # row -> its picture, and its attribution map where there is one
+
+BARS = 20
+AT_ONCE = 32  # passes whose activations are in memory at a time
+# Integrated Gradients, for networks without a convolution, take this many passes a picture: fine for small ones.
+STEPS, LARGEST = 16, 64
+
+
+def suspicious_rows(case: Case, says: Tensor | None, score: Tensor, most: int = 40) -> list[dict[str, Any]]:
+    """The held-out rows with the highest scores (n,), highest first; rows that score 0 are not suspicious.
+
+    `says` (n,) is the class that the shortcut points to, -1 where it points to none.
+    """
+    classes, found = case.data.classes, []
+    suspicious = (score.isfinite() & (score > 0)).nonzero()[:, 0]
+    for rank, row in enumerate(_highest(score, suspicious)[:most], start=1):
+        points_to = -1 if says is None else int(says[row])
+        found.append(
+            {
+                "rank": rank,
+                "row": row,
+                "split": case.split,
+                "name": name_of(case, row),
+                "label": classes[int(case.held.y[row])],
+                "prediction": classes[int(case.predicted[row])],
+                "says": classes[points_to] if points_to >= 0 else None,
+                "score": round(float(score[row]), 4),
+                "picture": None,
+                "map": None,
+            }
+        )
+    return found
+
+
+def galleries(
+    case: Case, contradicting: Tensor, score: Tensor, most_classes: int = 6, each: int = 6
+) -> list[dict[str, Any]]:
+    """For the classes with most contradicting rows (n,): those with the highest scores, against usual ones.
+
+    Usual rows are right, do not contradict, and are nearest to the mean of all such rows of the class in the model's
+    features. Items hold their "row", for `draw` and `with_pictures`. Only of images.
+    """
+    count = torch.bincount(case.held.y[contradicting], minlength=len(case.data.classes))
+    order = count.argsort(descending=True, stable=True)[:most_classes]
+    found = []
+    for label in [c for c in order.tolist() if count[c] and case.images]:
+        own = case.held.y == label
+        usual, against = ((own & mask).nonzero()[:, 0] for mask in (case.right & ~contradicting, contradicting))
+        rows = _typical(case.features, usual)[:each], _highest(score, against)[:each]
+        kinds = [[{"row": r, "name": name_of(case, r), "picture": None, "map": None} for r in part] for part in rows]
+        found.append({"class": case.data.classes[label], "usual": kinds[0], "contradicting": kinds[1]})
+    return found
+
+
+def name_of(case: Case, row: int) -> str:
+    """Where a row came from, as text that any file can hold: names of files need not be valid Unicode."""
+    names = case.held.names
+    return f"row {row}" if names is None else str(names[row]).encode("utf-8", "backslashreplace").decode()
+
+
+def with_pictures(items: Sequence[Mapping[str, Any]], drawn: Drawn) -> list[dict[str, Any]]:
+    """The items with the pictures of their rows, where they were drawn.
+
+    >>> with_pictures([{"row": 3}, {"row": 4}], {3: ("pictures/3.png", None)})
+    [{'row': 3, 'picture': 'pictures/3.png', 'map': None}, {'row': 4, 'picture': None, 'map': None}]
+    """
+    found = [(item, drawn.get(item["row"], (None, None))) for item in items]
+    return [{**item, "picture": picture, "map": heat} for item, (picture, heat) in found]
+
+
+# Pictures
+
+
+def draw(case: Case, rows: Sequence[int], folder: Path, size: int = 96) -> Drawn:
+    """Write pictures/ROW.png and pictures/ROW-map.png below the folder, at most `size` pixels wide and high.
+
+    The map shows what speaks for the model's prediction. A picture that cannot be made is left out, and so is a map: an
+    audit does not fail for them. Paths are relative to the folder. Only of images.
+    """
+    if not case.images or not rows:
+        return {}
+    from spurless.metrics.attribution import overlay
+
+    (folder / "pictures").mkdir(parents=True, exist_ok=True)
+    read = {row: x for row in sorted(set(rows)) if (x := _read(case, row)) is not None}
+    maps, drawn = _maps(case, read), {}
+    for row, x in read.items():
+        picture, heat = f"pictures/{row}.png", f"pictures/{row}-map.png"
+        image = _bytes(x)
+        _save(image, folder / picture, size)
+        if row in maps:
+            _save(overlay(image, maps[row]), folder / heat, size)
+        drawn[row] = picture, heat if row in maps else None
+    return drawn
+
+
+def _read(case: Case, row: int) -> Tensor | None:
+    try:
+        return case.held[torch.tensor([row])][0]  # (c, h, w)
+    except Exception as error:  # a file that is gone or damaged by now
+        complain(f"No picture of {name_of(case, row)}: {error}")
+        return None
+
+
+def _maps(case: Case, read: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """The maps (h, w) of these rows; none where they cannot be made, or not quickly."""
+    from spurless.metrics.attribution import attribute, usable
+
+    rows = list(read)
+    try:
+        how = usable(case.net, "gradcam", case.data.shape)
+        if not rows or (how == "ig" and max(case.data.shape[1:]) > LARGEST):
+            return {}
+        x = case.prepared(torch.stack([read[row] for row in rows]))
+        found = attribute(case.net, x, case.predicted[rows], how, steps=STEPS, batch_size=AT_ONCE)
+        return dict(zip(rows, found, strict=True))
+    except Exception as error:
+        complain(f"No attribution maps: {error}")
+        return {}
+
+
+def _bytes(x: Tensor) -> Tensor:
+    """uint8 (1 or 3, h, w) Of an image of any kind; of numbers, the smallest is black and the largest white."""
+    if x.dtype != torch.uint8:
+        x = floats(x).nan_to_num(0.0, 0.0, 0.0)
+        if x.min() < 0 or x.max() > 1:
+            x = (x - x.min()) / (x.max() - x.min()).clamp_min(1e-6)
+        x = (255 * x).round().to(torch.uint8)
+    return x[:3] if len(x) > 2 else x[:1]
+
+
+def _save(image: Tensor, file: Path, size: int) -> None:
+    from PIL import Image
+
+    pixels = image.permute(1, 2, 0).contiguous().numpy()
+    picture = Image.fromarray(pixels[..., 0] if len(image) == 1 else pixels)
+    picture.thumbnail((size, size))  # never larger than it is
+    picture.save(file, "PNG", optimize=True)
+
+
+# Charts
+
+
+def histogram(
+    score: Tensor, candidates: Tensor, title: str = "How suspicious each held-out row is"
+) -> dict[str, Any] | None:
+    """How many usual rows and candidates (n,) have which score (n,); None without scores.
+
+    >>> found = histogram(torch.tensor([0.0, 0.02, 1.0]), torch.tensor([False, False, True]))
+    >>> found["edges"][:3], found["usual"][:2], found["candidates"][-1]
+    ([0.0, 0.05, 0.1], [2, 0], 1)
+    """
+    known = score.isfinite()
+    if not bool(known.any()):
+        return None
+    low, high = min(0.0, float(score[known].min())), max(1.0, float(score[known].max()))
+    edges = [round(low + (high - low) * i / BARS, 6) for i in range(BARS + 1)]
+    place = ((score.double() - low) / (high - low) * BARS).nan_to_num().long().clamp(0, BARS - 1)
+    counts = [place[known & mask].bincount(minlength=BARS).tolist() for mask in (~candidates, candidates)]
+    return {"edges": edges, "usual": counts[0], "candidates": counts[1], "title": title}
+
+
+def map2d(case: Case, groups: Tensor | None, names: Sequence[str], most: int = 1500) -> dict[str, Any] | None:
+    """Two coordinates for at most so many rows, so that rows alike to the model lie together (t-SNE).
+
+    `groups` (n,) number the `names`; None: by the first attribute or, where none is known, by right and wrong.
+    """
+    from spurless.metrics.representation import project
+
+    if groups is None and case.held.a is not None:
+        groups, names = case.held.a[:, 0], case.data.values[0]
+    elif groups is None:
+        groups, names = (~case.right).long(), ("right", "wrong")
+    try:
+        found = project(case.features, most=most, seed=case.seed)
+    except UserError:  # too few rows, or features that are not finite
+        return None
+    n, m = len(found.rows), len(case.features)
+    places = [[round(v, 2) for v in place] for place in found.xy.tolist()]
+    codes = zip(case.held.y[found.rows].tolist(), groups[found.rows].tolist(), strict=True)
+    return {
+        "how": f"t-SNE of the model's features of {n:,} held-out rows" + (f", drawn from {m:,}" if n < m else ""),
+        "points": [[*place, *code] for place, code in zip(places, codes, strict=True)],
+        "labels": [str(c) for c in case.data.classes],
+        "groups": [str(g) for g in names],
+    }
+
+
+def _highest(score: Tensor, rows: Tensor) -> list[int]:
+    """The rows by score, highest first and unknown last; of several with one score, the first row first."""
+    return rows[score[rows].nan_to_num(-torch.inf).argsort(descending=True, stable=True)].tolist()
+
+
+def _typical(features: Tensor, rows: Tensor) -> list[int]:
+    """The rows by how near they are to their mean, nearest first."""
+    z = features[rows].double().nan_to_num(0.0, 0.0, 0.0)
+    return rows[(z - z.mean(0)).norm(dim=1).argsort(stable=True)].tolist()

@@ -1,0 +1,175 @@
+"""The model that is audited: the user's own, or a plain one that is trained here for the purpose."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spurless.core import Bundle, Recipe, Split
+from spurless.engine import NetSpec, example_of, fit, network_maker
+from spurless.errors import UserError
+from spurless.feed import Inputs
+from spurless.folder import MODEL, load_tensors
+from spurless.nets import Net
+from spurless.progress import Watcher
+from spurless.registry import PLACES, load_data
+from spurless.settings import resolve, settings_of
+
+HELD_OUT = 0.3  # share of the training rows that are held out where the data has neither a test nor a validation split
+SIDE = 80  # pixels at which photographs are audited, where the user names no size: enough for most shortcuts, and fast
+STEPS = 2000  # at most, of a training from scratch
+QUICK_NETS = ("linear", "mlp", "fcn", "simconv1", "simconv2", "conv3")  # that train in seconds on a CPU
+FOR_TRAINING = 0.5  # share of a time budget
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A model, the data as the model sees it, and the split that it was not trained on."""
+
+    data: Bundle
+    net: Net
+    name: str
+    source: str
+    split: str
+    spec: NetSpec  # how to make such a network again
+    recipe: Recipe
+    seconds: float  # of training
+
+
+def open_data(data: Bundle | str | Mapping[str, Any], root: str | Path | None, model: Any = None) -> Bundle:
+    """The data. Photographs come at the size that a given run was trained with, or else at a small one."""
+    if isinstance(data, Bundle):
+        return data
+    given: dict[str, Any] = {"name": data} if isinstance(data, str) else dict(data)
+    if "size" not in given and (side := _side(given["name"], model)):
+        given["size"] = side
+    return load_data(given, root=root)
+
+
+def _side(name: str, model: Any) -> int | None:
+    kind = name.partition(":")[0]
+    try:
+        module = __import__(PLACES.get(kind, f"spurless.datasets.{name}"), fromlist=["load"])
+    except ImportError:
+        return None  # load_data says which names there are
+    size = settings_of(module.load).get("size")
+    if size is None or not isinstance(size.default, int) or size.default <= SIDE:
+        return None
+    file = Path(model) / MODEL if isinstance(model, (str, Path)) and Path(model).is_dir() else None
+    if file is not None and file.exists():
+        shape = load_tensors(file)[1].get("shape", ())
+        return int(shape[-1]) if len(shape) == 3 else None
+    return SIDE if model is None else None
+
+
+def with_held_out(data: Bundle, seed: int) -> tuple[Bundle, str]:
+    """The data, and the split whose rows a model has not seen; drawn from the training rows where there is none."""
+    if data.test is not None:
+        return data, "test"
+    if data.val is not None:
+        return data, "val"
+    kept, held = (_rows(data.train, rows) for rows in _halves(data.train.y, seed))
+    return replace(data, train=kept, val=held), "val"
+
+
+def _halves(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """Row numbers to train on and to hold out, the same share of every class."""
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    held = torch.zeros(len(y), dtype=torch.bool)
+    for c in y.unique():
+        own = order[y[order] == c]
+        held[own[: round(HELD_OUT * len(own))]] = True
+    return (~held).nonzero()[:, 0], held.nonzero()[:, 0]
+
+
+def _rows(split: Split, rows: Tensor) -> Split:
+    names = None if split.names is None else [split.names[i] for i in rows.tolist()]
+    return Split(split[rows], split.y[rows], None if split.a is None else split.a[rows], names)
+
+
+def given(model: Any, data: Bundle, net: NetSpec | None, split: str) -> Audited:
+    """The user's model: a run's folder, a weights file, or a module."""
+    from spurless.loading import trained, with_weights
+
+    if isinstance(model, nn.Module):
+        wrapped = model if isinstance(model, Net) else Net.wrap(model, example=example_of(data))
+        return Audited(data, wrapped, type(model).__name__, "given", split, model, data.recipe, 0.0)
+    path = Path(model)
+    if not path.exists():
+        raise UserError(f"{path} is neither a run's folder nor a weights file.")
+    if net is None:
+        found, data, _ = trained(path, data)
+        facts = load_tensors(path / MODEL if path.is_dir() else path)[1]
+        return Audited(data, found, path.name, "given", split, facts["net"], data.recipe, 0.0)
+    if not isinstance(net, (str, Mapping)):
+        raise UserError("The network of a weights file is named: net='resnet18', or a table of its settings.")
+    spec: dict[str, Any] = {"name": net} if isinstance(net, str) else dict(net)
+    return Audited(data, with_weights(spec, path, data), path.name, "given", split, spec, data.recipe, 0.0)
+
+
+def train(
+    data: Bundle,
+    split: str,
+    net: NetSpec | None,
+    recipe: Recipe | Mapping[str, Any] | None,
+    budget: float | None,
+    out: Path | None,
+    device: torch.device,
+    seed: int,
+    progress: bool | Watcher | None,
+) -> Audited:
+    """A plain model, trained for this audit on the training rows alone."""
+    spec = net or suited(data)
+    how = recipe if isinstance(recipe, Recipe) else suited_recipe(data, spec)
+    if isinstance(recipe, Mapping):
+        how = Recipe(**resolve(Recipe, recipe, "recipe", asdict(how)))
+    if budget is not None:
+        how = within(budget * FOR_TRAINING, data, spec, how, device, seed)
+    started = time.monotonic()
+    result = fit("erm", data, spec, how, seed, out and out / "model", device, progress=progress)
+    if result.classifier is None:
+        raise UserError(f"The model of the audit diverged: {result.error} Try a lower recipe.lr.")
+    spent = result.seconds or time.monotonic() - started
+    return Audited(data, result.classifier, result.net, "trained for this audit", split, spec, how, spent)
+
+
+def suited(data: Bundle) -> NetSpec:
+    """A network that learns the data within a few minutes on a CPU."""
+    if data.net in QUICK_NETS:
+        return data.net
+    photographs = len(data.shape) == 3 and data.shape[0] == 3 and min(data.shape[1:]) >= 64
+    if photographs and find_spec("efficientnet_lite_pytorch"):
+        return {"name": "efficientnet_lite0", "pretrained": True}
+    return "conv3" if len(data.shape) == 3 else data.net
+
+
+def suited_recipe(data: Bundle, spec: NetSpec) -> Recipe:
+    """How to train it: a few epochs of a pretrained network, more of one that starts from nothing."""
+    if isinstance(spec, Mapping) and spec.get("pretrained"):
+        return Recipe("adamw", 3e-4, batch_size=32, epochs=3, schedule="cosine", augment="none", eval_every=0)
+    if len(data.shape) != 3:
+        return replace(data.recipe, selection="last", eval_every=0)
+    steps = min(STEPS, -(-12 * len(data.train) // 64))
+    return Recipe("adam", 1e-3, batch_size=64, iterations=steps, eval_every=0)
+
+
+def within(seconds: float, data: Bundle, spec: NetSpec, recipe: Recipe, device: torch.device, seed: int) -> Recipe:
+    """The recipe, shortened where three timed steps say that it would not end in time."""
+    net = network_maker(spec, data.shape, len(data.classes), seed, example_of(data))(0).to(device).train()
+    rows = torch.arange(min(recipe.batch_size, len(data.train)))
+    x, y = Inputs(data, recipe, device)(data.train[rows].to(device)), data.train.y[rows].to(device)
+    for timed in (False, True, True, True):
+        if timed and "started" not in locals():
+            started = time.monotonic()
+        nn.functional.cross_entropy(net(x), y).backward()
+    step = (time.monotonic() - started) / 3
+    planned = recipe.iterations or recipe.epochs * -(-len(data.train) // recipe.batch_size)
+    affordable = max(20, int(seconds / max(step, 1e-6)))
+    return recipe if planned <= affordable else replace(recipe, iterations=affordable)

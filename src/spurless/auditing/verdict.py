@@ -1,0 +1,168 @@
+"""From tests to a verdict, and to sentences that say what it rests on."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from spurless.auditing.case import Case
+from spurless.auditing.evidence import Score, share
+from spurless.describe import best_guess, counts
+
+VERDICTS = ("shortcut found", "suspected", "cannot tell", "no evidence")  # the worst first
+OF_FINDING = {"found": "shortcut found", "suspected": "suspected", "cannot tell": "cannot tell", "none": "no evidence"}
+
+
+class Shortcut(NamedTuple):
+    """What the model seems to go by: the strongest of all findings, or the closest to one."""
+
+    name: str
+    kind: str  # attribute or cue
+    finding: str
+    follows: Tensor  # (n,) bool over the held-out rows
+    says: Tensor | None  # (n,) the class that it points to; None where it does not single one out
+    following: Score | None
+    contradicting: Score | None
+    alone: Score | None  # what a model that saw nothing else would get
+    needed: int | None  # contradicting rows that a test takes
+
+
+def overall(findings: list[str]) -> str:
+    """The verdict of an audit: its worst finding. "Cannot tell" only where nothing else was found.
+
+    >>> overall(["none", "suspected", "cannot tell"]), overall(["none", "cannot tell"]), overall([])
+    ('suspected', 'cannot tell', 'cannot tell')
+    """
+    verdicts = {OF_FINDING[f] for f in findings} or {"cannot tell"}
+    return next(v for v in VERDICTS if v in verdicts)
+
+
+def leading(case: Case, attributes: list[dict[str, Any]], cues: list[dict[str, Any]]) -> Shortcut | None:
+    """The shortcut to talk about: found before suspected, a known attribute before a cue."""
+    rank = {"found": 0, "suspected": 1, "cannot tell": 2}
+    known = sorted((e for e in attributes if e["finding"] in rank), key=lambda e: rank[e["finding"]])
+    seen = sorted((e for e in cues if e["finding"] in rank), key=lambda e: rank[e["finding"]])
+    if known and (not seen or rank[known[0]["finding"]] <= rank[seen[0]["finding"]]):
+        return _attribute(case, known[0])
+    return _cue(case, seen[0]) if seen else None
+
+
+def _attribute(case: Case, entry: dict[str, Any]) -> Shortcut:
+    data = case.data
+    says, alone = None, None
+    if entry["name"] in data.attributes and data.train.a is not None and case.held.a is not None:
+        k = data.attributes.index(entry["name"])
+        table = counts(data.train.y.numpy(), data.train.a[:, k].numpy(), len(data.classes), len(data.values[k]))
+        right = round(best_guess(table)[0] * len(data.train))
+        alone = share(torch.arange(len(data.train)).numpy() < right)
+        says = torch.from_numpy(table.argmax(0))[case.held.a[:, k]]
+    scores = entry["following"], entry["contradicting"], alone
+    return Shortcut(entry["name"], "attribute", entry["finding"], entry["follows"], says, *scores, entry["needed"])
+
+
+def _cue(case: Case, entry: dict[str, Any]) -> Shortcut:
+    follows, says = torch.ones(len(case.held), dtype=torch.bool), case.predicted.clone()
+    says[entry["rows"]] = entry["says"]
+    follows[entry["rows"]] = entry["says"] == case.held.y[entry["rows"]]
+    scores = entry["following"], entry["contradicting"], entry["alone"]
+    return Shortcut(entry["name"], "cue", entry["finding"], follows, says, *scores, needed=None)
+
+
+def evidence(attributes: list[dict[str, Any]], cues: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each test in a sentence, with its numbers."""
+    return [_of_attribute(e) for e in attributes] + [_of_cue(e) for e in cues]
+
+
+def _of_attribute(e: dict[str, Any]) -> dict[str, Any]:
+    gap, n = e["gap"], e["contradicting"]["n"] if e["contradicting"] else 0
+    if e["finding"] == "cannot tell":
+        text = f"Only {n:,} held-out rows contradict '{e['name']}'; about {e['needed']:,} are needed to tell."
+    elif gap is None:
+        text = f"No held-out row contradicts '{e['name']}'."
+    else:
+        text = (
+            f"Accuracy is {e['following']['value']:.1f} % where '{e['name']}' agrees with the label as usual and "
+            f"{e['contradicting']['value']:.1f} % where it does not ({n:,} rows); its association with the label is "
+            f"{e['association']:.2f} of 1."
+        )
+        if e["finding"] == "none" and e["association_p"] >= 0.025:
+            text += " It says nothing about the label, so it cannot be a shortcut to it."
+    return {
+        "test": f"errors by attribute '{e['name']}', given the label",
+        "finding": e["finding"],
+        "text": text,
+        "p": e["p"],
+        "effect": gap and gap["value"],
+        "low": gap and gap["low"],
+        "high": gap and gap["high"],
+    }
+
+
+def _of_cue(e: dict[str, Any]) -> dict[str, Any]:
+    with_cue, with_rest = e["goes_with_cue"], e["goes_with_rest"]
+    text = f"Alone, {e['words']} would give {e['alone']['value']:.1f} %. "
+    text += (
+        f"Of {e['pairs']:,} images that got it from an image of another class, the model takes {with_cue:,} for the "
+        f"class of the donor and {with_rest:,} for their own."
+        if e["pairs"]
+        else "The model gets too few images right to exchange it between them."
+    )
+    part = share(torch.arange(with_cue + with_rest).numpy() < with_cue)
+    if part:
+        text += f" It sides with the donor in {part['value']:.0f} % ({part['low']:.0f} to {part['high']:.0f})."
+    return {
+        "test": f"exchange of {e['name']} between images",
+        "finding": e["finding"],
+        "text": text,
+        "p": e["p"],
+        "effect": None,  # a share, not points of accuracy
+        "low": None,
+        "high": None,
+    }
+
+
+def headline(verdict: str, shortcut: Shortcut | None, case: Case) -> str:
+    """One sentence for someone who reads nothing else."""
+    if verdict == "no evidence":
+        return f"No evidence of a shortcut in {len(case.held):,} held-out rows, as far as these tests can see."
+    if shortcut is None or verdict == "cannot tell":
+        return "There are too few rows to tell whether the model takes a shortcut."
+    word = "goes by" if verdict == "shortcut found" else "may go by"
+    what = f"'{shortcut.name}'" if shortcut.kind == "attribute" else f"the {shortcut.name} of the image"
+    costs = ""
+    if shortcut.contradicting and shortcut.following:
+        costs = (
+            f": it is right on {shortcut.contradicting['value']:.0f} % of the samples that contradict it, and on "
+            f"{shortcut.following['value']:.0f} % of the others"
+        )
+    return f"The model {word} {what}{costs}."
+
+
+def cost(shortcut: Shortcut | None) -> dict[str, Any] | None:
+    if shortcut is None:
+        return None
+    told = []
+    if shortcut.contradicting:
+        s = shortcut.contradicting
+        told.append(
+            f"On the {s['n']:,} held-out samples that contradict '{shortcut.name}' the model is right in "
+            f"{s['value']:.1f} % ({s['low']:.1f} to {s['high']:.1f})."
+        )
+    if shortcut.alone:
+        told.append(f"A model that saw nothing but '{shortcut.name}' would get {shortcut.alone['value']:.1f} %.")
+    return {
+        "text": told,
+        "following": shortcut.following,
+        "contradicting": shortcut.contradicting,
+        "shortcut_alone": shortcut.alone,
+    }
+
+
+def reliability() -> dict[str, Any] | None:
+    """How often such verdicts were wrong where the truth was known: measured by benchmarks/audit.py."""
+    file = files(__package__).joinpath("calibration.json")
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
