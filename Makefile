@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.7
-EXTRAS := dev timm tracking lite0 attribution
+EXTRAS := dev timm tracking lite0 attribution export
 
 .PHONY: setup demo test test-all check results lock clean
 
@@ -35,6 +35,7 @@ test-all: check
 
 results: setup
 	$(BIN)/python benchmarks/readme.py
+	$(BIN)/python -m benchmarks.pages
 
 lock:
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

@@ -98,12 +98,21 @@ def picture(path):
 
 
 def filled(text):
-    """The README with its tables, each between its two comments."""
-    for name, table in {"demo": demo_table(), "cmnist": cmnist_table()}.items():
+    """The README with its tables."""
+    return fill(text, {"demo": demo_table(), "cmnist": cmnist_table()})
+
+
+def fill(text, tables):
+    """A page with those of the tables that it has a place for, each between its two comments.
+
+    >>> fill("<!-- results: a --><!-- end --> b", {"a": "1", "c": "2"})
+    '<!-- results: a -->\\n1\\n<!-- end --> b'
+    """
+    for name, table in tables.items():
         start = f"<!-- results: {name} -->"
-        before, rest = text.split(start, 1)
-        after = rest.split("<!-- end -->", 1)[1]
-        text = f"{before}{start}\n{table}\n<!-- end -->{after}"
+        if start in text:
+            before, rest = text.split(start, 1)
+            text = f"{before}{start}\n{table}\n<!-- end -->{rest.split('<!-- end -->', 1)[1]}"
     return text
 
 

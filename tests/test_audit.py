@@ -11,7 +11,7 @@ from scipy.stats import fisher_exact
 from torch import nn
 from typer.testing import CliRunner
 
-from spurless.auditing import attributes, audit, hidden
+from spurless.auditing import attributes, audit, hidden, shift
 from spurless.auditing.case import make_case
 from spurless.auditing.cues import CUES, geometry, object_mask, swap_colour, swap_place, swap_size, swap_style
 from spurless.auditing.evidence import holm, more_errors, rows_needed
@@ -282,8 +282,8 @@ def test_its_file_has_the_verdict_first_and_the_documented_keys(digits):
     assert next(iter(saved)) == "verdict" and saved == json.loads(json.dumps(found))
     assert set(saved) == {
         "verdict", "schema", "headline", "spurless", "date", "command", "seconds", "data", "model", "settings",
-        "versions", "evidence", "reliability", "attributes", "cues", "rows", "gallery", "slices", "histogram", "map2d",
-        "cost", "advice", "fix",
+        "versions", "evidence", "reliability", "attributes", "cues", "kinds", "rows", "gallery", "slices", "histogram",
+        "map2d", "cost", "advice", "fix",
     }  # fmt: skip
 
 
@@ -406,3 +406,16 @@ def test_photographs_are_read_small_unless_a_size_is_named(tmp_path):
     assert open_data({"name": place, "size": 40}, None).shape == (3, 40, 40)
     with pytest.raises(UserError):
         open_data("no_such_data", None)
+
+
+def test_a_model_that_fails_on_another_split_is_suspected():
+    """Training and validation agree with the colour, the test split does not, and no attribute is known."""
+    case = case_of("colour", share=1.0)
+    x, y, _ = scenes(400, seed=9, colour_follows=0.3)
+    bare = {name: split.blinded() for name, split in case.data.splits.items()}
+    data = Bundle("bars", **bare, test=Split(x, y))
+    found = shift.examine(make_case(data, case.net, "given", "test", CPU))
+    assert [e["finding"] for e in found] == ["suspected"] and found[0]["effect"] > 50
+    same = replace(data, test=data.val)
+    assert shift.examine(make_case(same, case.net, "given", "test", CPU))[0]["finding"] == "none"
+    assert shift.examine(case) == []  # one split says nothing

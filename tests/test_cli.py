@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from spurless.cli import app, trained
+from spurless.cli import app
+from spurless.loading import trained
 from spurless.registry import load_data
 
 WANTED = "method data net seed status scores n selection labels_used seconds settings versions folder".split()

@@ -25,6 +25,15 @@ def test_the_tables_are_those_of_the_measured_rows():
     assert maker.filled(README) == README, "run make results"
 
 
+def test_the_tables_of_the_pages_are_those_of_the_measured_rows():
+    from benchmarks import pages
+
+    assert pages.rows("waterbirds") and pages.rows("audit"), "no measured rows: the comparison would show nothing"
+    for page in pages.PAGES:
+        text = (ROOT / "docs" / f"{page}.md").read_text()
+        assert pages.fill(text, pages.tables()) == text, "run make results"
+
+
 def test_every_method_and_data_set_is_named():
     named = set(re.findall(r"`([a-z_0-9]+)`", README))
     assert set(METHODS) <= named

@@ -299,6 +299,59 @@ def card(
     typer.echo(f"Model card: {out}")
 
 
+@app.command()
+@mistakes_in_one_line
+def export(
+    model: Annotated[Path, typer.Argument(help="A run's folder, or a weights file.")],
+    out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/export-NAME.")] = None,
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help="plain, torch or onnx; may be repeated. Default: all.")
+    ] = None,
+    cut: Annotated[bool, typer.Option("--cut/--no-cut", help="Remove dead channels for good.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Write a network as files that need nothing of Spurless, without its dead channels, and measure it."""
+    from spurless.export import FORMATS, export, lines
+
+    with redirect_stdout(sys.stderr):
+        found = export(model, out, formats or FORMATS, cut)
+    if as_json:
+        print_json(found)
+        return
+    typer.echo("\n".join([*lines(found), f"Saved in {found['folder']}"]))
+
+
+@app.command()
+@mistakes_in_one_line
+def prune(
+    run: Annotated[Path, typer.Argument(help="A finished run's folder. It is not changed.")],
+    keep: Annotated[list[float] | None, typer.Option(help="Share that stays; may be repeated. Default: 0.3.")] = None,
+    how: Annotated[str, typer.Option(help="magnitude, avp, random or dcwp.")] = "magnitude",
+    structured: Annotated[
+        bool, typer.Option("--structured", help="Remove whole channels, not single weights.")
+    ] = False,
+    finetune: Annotated[float, typer.Option(help="Train on: a share of the recipe's length.", min=0)] = 0.0,
+    seed: Annotated[int, typer.Option(help="Decides everything that is random.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/prune-NAME-HOW-...")] = None,
+    set_: Set = None,
+    device: Device = None,
+    data_root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Prune a trained run to one or more sizes, score each, and draw accuracy against size."""
+    from spurless.prune import prune, table
+
+    chosen = gather(set_ or [], ("method", "recipe"))
+    with redirect_stdout(sys.stderr):
+        found = prune(
+            run, keep or [0.3], how, structured, finetune, out, None, None, seed, device, data_root, chosen
+        )  # fmt: skip
+    if as_json:
+        print_json(found)
+        return
+    typer.echo("\n".join([*table(found), f"Saved in {found['folder']}; the curve: curve.png"]))
+
+
 @app.command("list")
 @mistakes_in_one_line
 def list_(

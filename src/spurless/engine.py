@@ -143,7 +143,8 @@ def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
     split = {"training": data.train, "validation": data.val}.get(need)
     if need != "none" and (split is None or split.a is None):
         free = ", ".join(name for name, entry in METHODS.items() if entry.labels in ("none", "selection"))
-        raise UserError(f"{name_of(method)} needs bias labels and {data.name} has none; these do not: {free}.")
+        guess = " It can also guess the groups: method.groups = eiil." if hasattr(method, "groups") else ""
+        raise UserError(f"{name_of(method)} needs bias labels and {data.name} has none; these do not: {free}.{guess}")
     return need
 
 

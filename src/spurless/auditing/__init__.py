@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from spurless.auditing import attributes, hidden
+from spurless.auditing import attributes, hidden, shift
 from spurless.auditing.advice import Facts, advise
 from spurless.auditing.case import Case, make_case
 from spurless.auditing.evidence import share
@@ -81,16 +81,17 @@ def audit(
     step("attributes")
     known = attributes.examine(case)
     cues = hidden.examine(case, lambda cue: step("cues", cue))
-    verdict = overall([e["finding"] for e in (*known, *cues)])
+    moved = shift.examine(case)
+    verdict = overall([e["finding"] for e in (*known, *cues, *moved)])
     shortcut = leading(case, known, cues)
     step("slices")
     slices = find_slices(case)
     found = {
         "verdict": verdict,
         "schema": SCHEMA,
-        "headline": headline(verdict, shortcut, case),
+        "headline": headline(verdict, shortcut, case, moved),
         **_facts(case, audited, command),
-        "evidence": evidence(known, cues),
+        "evidence": evidence(known, cues) + moved,
         "reliability": reliability(),
         "attributes": [_plain(e) for e in known],
         "cues": [_plain(e) for e in cues],
@@ -193,6 +194,7 @@ def _where(
         shown = [g | {k: with_pictures(g[k], drawn) for k in ("usual", "contradicting")} for g in shown]
         slices = [s | {"pictures": [drawn[r][0] for r in s["rows"][:6] if r in drawn]} for s in slices]
     return {
+        "kinds": list(names),
         "rows": rows,
         "gallery": shown,
         "slices": [{k: v for k, v in s.items() if k != "rows"} for s in slices],
@@ -255,7 +257,12 @@ def _fix(
     from spurless.auditing.fix import repair
 
     if shortcut is None:
-        return {"rule": "", "chosen": None, "text": ["There is no shortcut to repair."], "rows": []}
+        return {
+            "rule": "",
+            "chosen": None,
+            "text": ["No shortcut is known by name: there is nothing to compare by."],
+            "rows": [],
+        }
     labels = tuple(shortcut.name.split(" & ")) if shortcut.kind == "attribute" else ()
     return repair(
         case,

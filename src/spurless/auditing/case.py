@@ -12,7 +12,7 @@ from spurless.feed import Inputs
 from spurless.nets import Net
 from spurless.scoring import outputs
 
-RECIPE = Recipe(channels_last=False, eval_batch_size=256)
+RECIPE = Recipe(eval_batch_size=256)
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ def make_case(data: Bundle, net: Net, source: str, split: str, device: torch.dev
     """Ask the model about every row of a split."""
     held = data.splits[split]
     net = net.to(device).eval()
-    inputs = Inputs(data, RECIPE, device)
-    logits, features = (outputs(net, held, inputs, RECIPE, device, f).float().cpu() for f in (False, True))
-    return Case(data, net, source, held, split, device, logits, features, seed)
+    features = outputs(net, held, Inputs(data, RECIPE, device), RECIPE, device, features=True)
+    with torch.no_grad():
+        logits = net.head(features)  # which is what the network does with them: one pass is enough
+    return Case(data, net, source, held, split, device, logits.float().cpu(), features.cpu(), seed)

@@ -125,10 +125,13 @@ def _of_cue(e: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def headline(verdict: str, shortcut: Shortcut | None, case: Case) -> str:
+def headline(verdict: str, shortcut: Shortcut | None, case: Case, moved: list[dict[str, Any]]) -> str:
     """One sentence for someone who reads nothing else."""
     if verdict == "no evidence":
         return f"No evidence of a shortcut in {len(case.held):,} held-out rows, as far as these tests can see."
+    if verdict == "suspected" and (shortcut is None or shortcut.finding == "cannot tell"):
+        drop = f", a drop of {moved[0]['effect']:.0f} points" if moved else ""
+        return f"The model may go by something that holds in its training data and not in the test split{drop}."
     if shortcut is None or verdict == "cannot tell":
         return "There are too few rows to tell whether the model takes a shortcut."
     word = "goes by" if verdict == "shortcut found" else "may go by"

@@ -206,9 +206,12 @@ BROKEN = Kind(
 )
 
 
+LISTED = 100  # places under each kind of problem: more would push what they mean off the screen
+
+
 @dataclass
 class Problems:
-    """All that is wrong with a user's data, told in one go: under each kind and its remedy, every place."""
+    """All that is wrong with a user's data, told in one go: under each kind and its remedy, the places."""
 
     found: dict[Kind, list[str]] = field(default_factory=dict)
 
@@ -225,7 +228,9 @@ class Problems:
     def __str__(self) -> str:
         lines = []
         for kind, places in self.found.items():
-            lines += [f"{kind.what} ({len(places):,}). {kind.remedy}", *(f"  {printable(place)}" for place in places)]
+            lines += [f"{kind.what} ({len(places):,}). {kind.remedy}"]
+            lines += [f"  {printable(place)}" for place in places[:LISTED]]
+            lines += [f"  and {len(places) - LISTED:,} more"] * (len(places) > LISTED)
         return "\n".join(lines)
 
     def stop(self, where: str) -> None:

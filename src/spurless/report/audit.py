@@ -39,7 +39,7 @@ def part(audit: Mapping[str, Any], folder: Path) -> Part:
         Section("attributes", "Where: accuracy by attribute", _attributes(audit), short="Attributes"),
         Section("slices", "Where: groups that stand out", _slices(audit, album), short="Groups"),
         Section("suspects", "Where: the most suspicious rows", _suspects(audit, album), short="Rows"),
-        Section("mined", "Where: how suspicious each row is", _histogram(audit.get("histogram")), short="Scores"),
+        Section("mined", "Where: how suspicious each row is", _histogram(audit), short="Scores"),
         Section("points", "Where: what the network sees", _points(audit.get("map2d")), short="Map"),
         Section("confusion", "What is taken for what", _confusion(audit.get("confusion")), short="Confusion"),
         Section("cost", "How much it costs", _cost(audit.get("cost")), short="Cost"),
@@ -55,8 +55,8 @@ def part(audit: Mapping[str, Any], folder: Path) -> Part:
 
 
 GALLERY_NOTE = (
-    "Samples that look as most of their class do, and those that seem to contradict the shortcut. "
-    "Click one to enlarge it."
+    "Samples that look as most of their class do, and those that contradict the shortcut or, where none is known, that "
+    "the model gets wrong. Click one to enlarge it."
 )
 
 
@@ -133,12 +133,20 @@ def _bars(found: Mapping[str, Any], names: Mapping[str, tuple[str, str, str]]) -
     ]
 
 
+COLUMNS = {"usual": "aligned", "contradicting": "conflicting"}  # the gallery's, and how each is drawn
+
+
+def kinds_of(audit: Mapping[str, Any]) -> list[str]:
+    """What the two kinds of rows are called: where no shortcut is known by name, they are only right and wrong."""
+    return [str(kind) for kind in audit.get("kinds") or COLUMNS]
+
+
 def _gallery(audit: Mapping[str, Any], album: Album) -> dict[str, Any]:
     rows = []
     for found in audit.get("gallery") or []:
         kinds = [
             {"kind": kind, "title": title, "items": _items(found.get(key) or [], f"{found['class']}, {title}", album)}
-            for key, kind, title in (("usual", "aligned", "usual"), ("contradicting", "conflicting", "contradicting"))
+            for (key, kind), title in zip(COLUMNS.items(), kinds_of(audit), strict=True)
         ]
         if any(k["items"] for k in kinds):
             rows.append({"class": found["class"], "kinds": kinds})
@@ -217,10 +225,12 @@ def _suspects(audit: Mapping[str, Any], album: Album) -> list[dict[str, Any]]:
     return rows
 
 
-def _histogram(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def _histogram(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = audit.get("histogram")
     if not found:
         return []
-    title, kinds = str(found.get("title") or "Score of each row"), ("usual rows", "rows that may contradict")
+    title, (usual, other) = str(found.get("title") or "Score of each row"), kinds_of(audit)
+    kinds = f"{usual} rows", f"{other} rows"
     chart = points.histogram(found["edges"], found["usual"], found["candidates"], title, kinds)
     return [{"name": "", "histograms": [chart]}]
 

@@ -1,0 +1,372 @@
+"""Prune a trained run to several sizes, and see what that costs. The run itself is only read.
+
+    rows = prune("runs/erm-toy", keep=[0.5, 0.3], how="magnitude")["rows"]
+
+Each size is saved as weights of the same shape with zeros (`keep-0.30/model.safetensors`, for `spurless evaluate` and
+`spurless export`), and measured after its dead channels are cut out.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from spurless.core import Batch, Bundle, Method, Run, Stage
+from spurless.engine import NetSpec, example_of, fit, load_run
+from spurless.errors import UserError, unknown
+from spurless.export import classifier_of, folder_name, macs, parameters, size_of
+from spurless.folder import MODEL, finite, save_tensors
+from spurless.gates import Gates, mask_stage
+from spurless.losses import ce
+from spurless.methods.dcwp import DCWP, oversampling
+from spurless.methods.pgd import length
+from spurless.nets import Net
+from spurless.paths import atomic
+from spurless.progress import complain
+from spurless.pruning import Masks, Scores, chances, hold, keep_highest, prunable, squares, variability, watching, zero
+from spurless.registry import load_data, make_method, make_recipe
+from spurless.scoring import fingerprint
+from spurless.settings import Range, resolve
+from spurless.shrink import Channels, Shrunk, channel_groups, columns_of, shrink, torch_pruning
+from spurless.standalone import pack
+from spurless.tables import score
+
+How = Literal["magnitude", "avp", "random", "dcwp"]
+HOWS: tuple[str, ...] = get_args(How)
+CURVE = "prune.json"
+METRICS = ("average", "unbiased", "conflicting", "worst_group")
+
+
+@dataclass(frozen=True)
+class PruneTrained(Method):
+    """Remove weights or channels of a trained network, and train the others on if asked.
+
+    The scores are found once, for every share that is asked for: they are in `known`.
+    """
+
+    bias_labels = "selection"
+
+    how: Annotated[How, "what decides: size, activation variability, chance, or DCWP's learnt mask"] = "magnitude"
+    keep: Annotated[
+        float, "share of the weights that stays; structured: of the channels of each layer", Range(0, 1)
+    ] = 0.3
+    structured: Annotated[bool, "remove whole channels, through all layers that share them"] = False
+    finetune: Annotated[float, "training afterwards, as a share of the recipe's length; 0: none", Range(0)] = 0.0
+    dcwp: DCWP = DCWP()
+    trained: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    by: Method | None = None  # that trained it
+    groups: Sequence[Channels] = ()
+    known: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def stages(self, run: Run) -> Generator[Stage, None, Net]:
+        net = self.classifier(run.net)
+        net.load_state_dict(self.trained)
+        if "scores" not in self.known:
+            self.known["scores"] = yield from self._scores(run, net)
+        masks = self.masks(net, self.known["scores"])
+        zero(net, masks)
+        if self.finetune:
+            optimizer = hold(run.optimizer(net), net, masks)
+            conflicting = self.known.get("conflicting")
+            yield Stage(
+                "finetune",
+                self._loss(net, conflicting),
+                optimizer,
+                model=net,
+                epochs=self.finetune * length(run),
+                weights=None if conflicting is None else oversampling(conflicting, self.dcwp.lambda_up),
+                select=True,
+            )
+        return net
+
+    def classifier(self, make: Any) -> Net:
+        return self.by.classifier(make) if self.by else make()
+
+    def masks(self, net: Net, scores: Scores) -> Masks:
+        """What stays. What was zero before stays zero, and is the first to be counted as removed."""
+        there = {name: net.get_parameter(name).detach() != 0 for name in scores}
+        if self.structured:
+            found = channel_masks(net, self.groups, scores, self.keep, by_reader=self.how == "avp")
+        else:
+            found = keep_highest({k: s.masked_fill(~there[k], -math.inf) for k, s in scores.items()}, self.keep)
+        return {name: mask & there[name] if name in there else mask for name, mask in found.items()}
+
+    def _scores(self, run: Run, net: Net) -> Generator[Stage, None, Scores]:
+        if self.how == "magnitude":
+            return squares(net)
+        if self.how == "random":
+            return chances(net, run.generator("prune"), structure="row" if self.structured else "weight")
+        if self.how == "avp":
+            with watching(net) as moments:
+                run.outputs(net)
+            return variability(net, moments, units=self.structured)
+        return (yield from self._learnt(run, net))
+
+    def _learnt(self, run: Run, net: Net) -> Generator[Stage, None, Scores]:
+        """DCWP's logits over the trained weights: the longer a weight stays, the higher."""
+        d = self.dcwp
+        mined = yield from d._mine(run)
+        conflicting = self.known["conflicting"] = mined.rows.to(run.device)
+        form = d.gate_form or d.form
+        gates = run.keep(Gates(net, d.start, d.temperature, form, "channel" if self.structured else "weight"))
+
+        def objective(b: Batch, features: Tensor, logits: Tensor) -> Tensor:
+            return d._debiased(b, features, logits, conflicting, d.lambda_align)
+
+        odds = oversampling(conflicting, d.lambda_up)
+        penalty = d.penalty_form or d.form
+        yield mask_stage(
+            run, net, gates, objective, d.lambda_l1, penalty, d.mask_lr, d.mask_iterations, odds, d.hold_stats
+        )
+        found = dict(zip(gates.names, gates.logits, strict=True))
+        return {name: found[name].detach().expand(net.get_parameter(name).shape) for name in found}
+
+    def _loss(self, net: Net, conflicting: Tensor | None) -> Any:
+        if conflicting is None:
+            return lambda b: ce(net(b.x), b.y)
+
+        def debiased(b: Batch) -> Tensor:
+            features = net.features(b.x)
+            return self.dcwp._debiased(b, features, net.head(features), conflicting, self.dcwp.finetune_align)
+
+        return debiased
+
+
+def channel_masks(net: Net, groups: Sequence[Channels], scores: Scores, keep: float, by_reader: bool = False) -> Masks:
+    """Masks that keep this share of the channels of each group, at least one: those of the highest mean score.
+
+    A removed channel loses the weights into it, its biases, and the weights that read it: BatchNorm cannot bring it
+    back. `by_reader`: its score is that of the weights that read it, not of those into it.
+    """
+    masks: Masks = {}
+
+    def mask(name: str) -> Tensor:
+        return masks.setdefault(name, torch.ones_like(net.get_parameter(name), dtype=torch.bool))
+
+    for group in groups:
+        known = [f"{name}.weight" for name in (group.takers if by_reader else group.makers)]
+        known = [name for name in known if name in scores]
+        if not known:
+            continue
+        sides = [scores[name].transpose(0, 1) if by_reader else scores[name] for name in known]
+        each = torch.stack([side.reshape(group.size, -1).float().mean(1) for side in sides]).mean(0)  # (size,)
+        count = max(1, round(keep * group.size))
+        gone = each.argsort(stable=True)[: group.size - count].cpu()
+        for name in group.makers:
+            mask(f"{name}.weight")[gone] = False
+            if getattr(net.get_submodule(name), "bias", None) is not None:
+                mask(f"{name}.bias")[gone] = False
+        for name in group.takers:
+            mask(f"{name}.weight")[:, columns_of(net.get_submodule(name), gone, group.size)] = False
+    return masks
+
+
+def prune(
+    run: str | Path,
+    keep: Sequence[float] = (0.3,),
+    how: str = "magnitude",
+    structured: bool = False,
+    finetune: float = 0.0,
+    out: str | Path | None = None,
+    data: Bundle | None = None,
+    net: NetSpec | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    root: str | Path | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Prune a run to each share, score it, save it, and draw accuracy against size. Returns what prune.json holds.
+
+    `settings`: {"recipe": ...} changes the run's recipe for fine-tuning, {"method": ...} sets DCWP's. `data` and `net`:
+    needed where the run was made with objects of your own.
+    """
+    if how not in HOWS:
+        raise unknown("way to prune", how, HOWS)
+    keep = check_shares(keep)
+    path, given = Path(run), settings or {}
+    if given.get("method") and how != "dcwp":
+        raise UserError(f"--set method... is for --how dcwp; {how} has no settings.")
+    if structured:
+        torch_pruning()
+    dcwp = DCWP(**resolve(DCWP, dict(given.get("method", {})), "method"))
+    before = load_run(path, net, "cpu")
+    classifier, facts = classifier_of(path, net)
+    bundle = data if data is not None else the_data(before.settings["data"], root)
+    asked = {"run": str(path), "how": how, "structured": structured, "finetune": finetune, "keep": keep, "seed": seed}
+    asked |= {"settings": {k: dict(v) for k, v in given.items() if v}}
+    folder = Path(out) if out is not None else default_folder(path, asked)
+    if found := claim(folder, path, asked):
+        return found
+    recipe = make_recipe(before.settings["recipe"] | dict(given.get("recipe", {})), bundle)
+    example = example_of(bundle)
+    groups = channel_groups(copy.deepcopy(classifier), example) if structured else []
+    if structured and not groups:
+        raise UserError(f"{before.net} has no channels that can be cut; prune single weights, without --structured.")
+    spec = fresh(facts["net"]) if net is None else net
+    by = make_method(facts["method"]) if before.settings["method"]["name"] == before.method else None
+    known: dict[str, Any] = {}
+    rows = [
+        measured(classifier, example, None) | {"keep": 1.0, "scores": before.scores, "n": before.n, "pruned": False}
+    ]
+    for share in keep:
+        method = PruneTrained(
+            how, share, structured, finetune, dcwp, classifier.state_dict(), by, groups, known  # type: ignore[arg-type]
+        )  # fmt: skip
+        result = fit(method, bundle, spec, recipe, seed, device=device)
+        if result.classifier is None:
+            complain(f"At {share:g}: {result.error}")
+            rows.append({"keep": share, "pruned": True, "error": result.error})
+            continue
+        pruned = result.classifier.cpu().eval()
+        save_tensors(folder / f"keep-{share:.2f}" / MODEL, pruned.state_dict(), facts)
+        rows.append(
+            measured(pruned, example, cut(pruned, example))
+            | {"keep": share, "scores": result.scores, "n": result.n, "scored_on": result.scored_on, "pruned": True}
+        )
+    curve = asked | {"data": bundle.name, "net": before.net, "method": before.method, "rows": rows}
+    curve["notes"] = notes(curve)
+    draw(curve, folder)
+    with atomic(folder / CURVE) as part:
+        part.write_text(json.dumps(finite(curve), indent=1) + "\n", encoding="utf-8")
+    return curve | {"folder": str(folder)}
+
+
+def check_shares(keep: Sequence[float]) -> list[float]:
+    """In falling order, each once, with a name of its own.
+
+    >>> check_shares([0.3, 0.5, 0.3])
+    [0.5, 0.3]
+    """
+    shares = sorted({round(float(k), 2) for k in keep}, reverse=True)
+    if not shares or not all(0 < k <= 1 for k in shares):
+        raise UserError("--keep takes shares above 0 and up to 1, to two decimals, such as --keep 0.5 --keep 0.3.")
+    return shares
+
+
+def the_data(saved: Mapping[str, Any], root: str | Path | None) -> Bundle:
+    """The data of a run, from its settings; a complaint when it is not the same as then."""
+    spec = {k: v for k, v in saved.items() if k not in ("fingerprint", "source") and v is not None}
+    bundle = load_data(spec | {"name": saved.get("source", saved["name"])}, root=root)
+    if saved.get("fingerprint") not in (None, fingerprint(bundle)):
+        complain(f"{bundle.name} is not the data that the run was trained on: its rows have changed since.")
+    return bundle
+
+
+def default_folder(run: Path, asked: Mapping[str, Any]) -> Path:
+    tail = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
+    kind = "-structured" if asked["structured"] else ""
+    return Path("runs") / f"prune-{folder_name(run)}-{asked['how']}{kind}-{tail}"
+
+
+def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the folder holds if it was asked the same before; refuse a folder with anything else."""
+    if folder.resolve() == run.resolve():
+        raise UserError("--out is the run's own folder, which is never changed; name another one.")
+    if (folder / CURVE).exists():
+        saved = json.loads((folder / CURVE).read_text(encoding="utf-8"))
+        if {k: saved.get(k) for k in asked} == json.loads(json.dumps(asked)):
+            return saved | {"folder": str(folder)}
+        raise UserError(f"{folder} holds a pruning with other settings. Name another --out folder, or remove this one.")
+    if folder.exists() and any(p for p in folder.iterdir() if not p.name.startswith("keep-")):
+        raise UserError(f"{folder} is not empty and holds no pruning. Name another --out folder.")
+    return None
+
+
+def fresh(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The network of a run without the weights that it started from, which need not be here."""
+    return {k: v for k, v in spec.items() if k not in ("pretrained", "weights")}
+
+
+def cut(net: Net, example: Tensor) -> Shrunk | None:
+    """Without its dead channels; None where the package for that is missing."""
+    try:
+        return shrink(net, example)
+    except UserError as error:
+        complain(f"Dead channels are not cut out. {error}")
+        return None
+
+
+def measured(net: Net, example: Tensor, small: Shrunk | None) -> dict[str, Any]:
+    """The sizes of a pruned network: what is stored and computed, and how much of it is zeros."""
+    real = net if small is None else small.net
+    weights = [net.get_parameter(name).detach() for name in prunable(net)]
+    there, of = sum(int((w != 0).sum()) for w in weights), sum(w.numel() for w in weights)
+    packed = pack({name: t.contiguous() for name, t in real.state_dict().items()})
+    return {
+        "weights_percent": 100 * there / of,  # that are not zero
+        "parameters": parameters(real),
+        "macs": macs(real, example[:1]),
+        "bytes": size_of(real),
+        "compressed_bytes": sum(t.nbytes for t in packed.values()),
+        "channels_removed": small.channels if small else 0,
+        "difference": small.difference if small else 0.0,
+    }
+
+
+def notes(curve: Mapping[str, Any]) -> list[str]:
+    told = []
+    if not curve["structured"]:
+        told.append(
+            "Single weights were removed: the compressed file is smaller, but dense kernels multiply by zeros all the "
+            "same, so only channels that died as a whole save time. --structured removes channels."
+        )
+    if curve["finetune"] and curve["how"] != "dcwp":
+        told.append("Fine-tuning was by plain cross entropy on the training rows, which can bring a shortcut back.")
+    return told
+
+
+def draw(curve: Mapping[str, Any], folder: Path) -> None:
+    """Accuracy against size, as curve.png and curve.svg."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = [row for row in curve["rows"] if row.get("scores")]
+    size, label = ("parameters", "parameters") if curve["structured"] else ("weights_percent", "weights left, %")
+    figure = Figure(figsize=(5.2, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for metric in METRICS:
+        points = [(row[size], s) for row in rows if (s := score(row, metric))]
+        if not points:
+            continue
+        xs, ys = [x for x, _ in points], [s.value for _, s in points]
+        (line,) = axes.plot(xs, ys, marker="o", markersize=4, label=metric.replace("_", " "))
+        if all(s.low is not None for _, s in points):
+            low, high = [s.low for _, s in points], [s.high for _, s in points]
+            axes.fill_between(xs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)  # type: ignore[arg-type]
+    axes.set(xscale="log", xlabel=label, ylabel="accuracy, %", ylim=(0, 101))
+    axes.set_title(f"{curve['method']} on {curve['data']}, pruned by {curve['how']}", fontsize=9)
+    axes.invert_xaxis()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    folder.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context({"svg.hashsalt": "spurless"}):
+        for kind in ("png", "svg"):
+            with atomic(folder / f"curve.{kind}") as part:
+                figure.savefig(part, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+
+
+def table(curve: Mapping[str, Any]) -> list[str]:
+    """The curve for a terminal."""
+    shown = [m for m in METRICS if any(score(row, m) for row in curve["rows"])]
+    told = [f"{'keep':>6}{'weights':>10}{'parameters':>13}{'MACs':>15}" + "".join(f"{m:>13}" for m in shown)]
+    for row in curve["rows"]:
+        if row.get("error"):
+            told.append(f"{row['keep']:>6.2f}  {row['error']}")
+            continue
+        found = [score(row, m) for m in shown]
+        told.append(
+            f"{row['keep']:>6.2f}{row['weights_percent']:>9.1f}%{row['parameters']:>13,}{row['macs']:>15,}"
+            + "".join(f"{s.value:>13.1f}" if s else f"{'':>13}" for s in found)
+        )
+    return [*told, *curve["notes"]]

@@ -1,0 +1,158 @@
+"""Exported files say what the network says, and need nothing of Spurless."""
+
+import ast
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from spurless import export as exporting
+from spurless import standalone
+from spurless.errors import UserError
+from spurless.export import export, in_a_row, macs, plain
+from spurless.folder import save_tensors
+from spurless.nets import build
+from spurless.pruning import keep_highest, squares, zero
+from spurless.shrink import NotTheSame
+
+MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
+needs_onnx = pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)} (extra: export)")
+needs_pruning = pytest.mark.skipif(
+    importlib.util.find_spec("torch_pruning") is None, reason="needs torch-pruning (extra: export)"
+)
+
+
+def weights_file(folder, net, spec, shape):
+    facts = {"net": spec, "method": {"name": "erm"}, "data": "pictures", "shape": shape, "classes": ["a", "b", "c"]}
+    file = folder / "model.safetensors"
+    save_tensors(file, net.state_dict(), facts | {"mean": [0.5], "std": [0.2], "precision": "fp32"})
+    return file
+
+
+@pytest.fixture
+def masked(tmp_path):
+    """A conv3 with dead rows and with zeros at single places, as a weights file."""
+    net = build("conv3", (1, 8, 8), 3).eval()
+    with torch.no_grad():
+        net.encoder[3].weight[:64] = 0
+    zero(net, keep_highest(squares(net), 0.3))
+    return net, weights_file(tmp_path, net, {"name": "conv3"}, (1, 8, 8))
+
+
+def loader(folder):
+    spec = importlib.util.spec_from_file_location("exported_load", folder / "load.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.load
+
+
+@needs_pruning
+def test_plain_and_torch_files(masked, tmp_path):
+    net, file = masked
+    report = export(file, tmp_path / "out", ["plain", "torch"], repeats=2)
+    x = torch.randn(3, 1, 8, 8)
+    load = loader(tmp_path / "out")
+    with torch.no_grad():
+        for found in (load(tmp_path / "out"), load(tmp_path / "out", compressed=True)):
+            assert type(found) is nn.Sequential
+            assert (found(x) - net(x)).abs().max() < 1e-4
+        program = torch.export.load(tmp_path / "out" / "model.pt2").module()
+        assert (program(x) - net(x)).abs().max() < 1e-4
+    assert report["channels_removed"]["encoder.3"] >= 60
+    assert report["parameters"]["after"] == sum(p.numel() for p in load(tmp_path / "out").parameters())
+    assert report["macs"]["after"] < report["macs"]["before"]
+    sizes = report["bytes"]
+    assert sizes["compressed"] < sizes["after"] < sizes["before"]
+    assert abs((tmp_path / "out" / "model.safetensors").stat().st_size - sizes["after"]) < 1000  # but for names
+    assert set(report["latency_ms"]) == {"1", "64"} and report["latency_ms"]["64"]["after"] > 0
+    assert any("do not make the network faster" in note for note in report["notes"])
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["difference"] < 1e-4
+    assert json.loads((tmp_path / "out" / "architecture.json").read_text())["input"]["mean"] == [0.5]
+
+
+@needs_onnx
+def test_onnx(tmp_path):
+    import onnxruntime
+
+    net = build({"name": "mlp", "widths": [4]}, (3,), 3).eval()
+    export(weights_file(tmp_path, net, {"name": "mlp", "widths": [4]}, (3,)), tmp_path / "out", ["onnx"], repeats=1)
+    x = torch.randn(7, 3)
+    (found,) = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx").run(None, {"x": x.numpy()})
+    with torch.no_grad():
+        assert (torch.from_numpy(found) - net(x)).abs().max() < 1e-4
+
+
+def test_onnx_is_skipped_by_name(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    told = exporting.write_onnx(nn.Linear(2, 2), None, tmp_path, [])
+    assert "onnxruntime" in told and "pip install" in told
+
+
+def test_the_loader_imports_nothing_of_spurless():
+    tree = ast.parse(Path(standalone.__file__).read_text(encoding="utf-8"))
+    names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.split(".")[0] for name in names} <= {"json", "pathlib", "torch", "safetensors", "torchvision"}
+
+
+def test_torchvision_names_and_changed_layers():
+    from torchvision import models
+
+    net = build({"name": "resnet18", "stem": "small"}, (3, 8, 8), 3)
+    net.encoder.layer4[1].conv1 = nn.Conv2d(512, 7, 3, padding=1, bias=False)
+    module, architecture = plain(net, "resnet18")
+    assert set(module.state_dict()) == set(models.resnet18(num_classes=3).state_dict())
+    assert [row[0] for row in architecture["layers"]] == ["conv1", "maxpool", "layer4.1.conv1"]
+    made = standalone.build(json.loads(json.dumps(architecture)))
+    assert {k: v.shape for k, v in made.state_dict().items()} == {k: v.shape for k, v in module.state_dict().items()}
+    assert type(made.maxpool) is nn.Identity and made.layer4[1].conv1.padding == (1, 1)
+
+
+def test_a_module_of_the_users_own_has_no_plain_architecture(tmp_path):
+    class Twice(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    assert in_a_row(nn.Sequential(nn.ReLU(), Twice())) is None
+    with pytest.raises(ValueError, match="torch.export.load"):
+        standalone.build({"base": None, "why": "It is your own."})
+
+
+def test_a_file_that_says_something_else_is_never_passed_over(monkeypatch, tmp_path):
+    net = build("linear", (3,), 3)
+
+    def wrong(folder, compressed=False):
+        return build("linear", (3,), 3)
+
+    monkeypatch.setattr(standalone, "load", wrong)
+    with pytest.raises(NotTheSame, match="plain"):
+        exporting.write(net, tmp_path, ["plain"], torch.randn(2, 3), {"net": {"name": "linear"}})
+
+
+def test_macs_by_hand():
+    assert macs(nn.Conv2d(3, 5, 3), torch.zeros(1, 3, 6, 6)) == 4 * 4 * 5 * 27
+    assert macs(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)), torch.zeros(2, 4)) == 24 + 12  # for one input
+
+
+def test_packing_gives_back_every_tensor():
+    drawn = torch.randn(3, 5, 7) * (torch.rand(3, 5, 7) < 0.3)
+    given = {"a": drawn, "b": torch.randn(9), "n": torch.tensor(3), "empty": torch.zeros(11)}
+    packed = standalone.pack(given)
+    assert "a.bits" in packed and "b" in packed  # a full one is left as it is
+    back = standalone.unpack(packed)
+    assert set(back) == set(given) and all(torch.equal(back[k], given[k]) for k in given)
+
+
+def test_mistakes(masked, tmp_path):
+    with pytest.raises(UserError, match="onnx"):
+        export(masked[1], tmp_path / "out", ["onx"])
+    with pytest.raises(UserError, match="neither"):
+        export(tmp_path / "nothing")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("x")
+    with pytest.raises(UserError, match="not empty"):
+        export(masked[1], tmp_path / "full")

@@ -1,0 +1,140 @@
+"""`spurless prune`: what stays, what is reported, and that the run is not touched."""
+
+import importlib.util
+import json
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from spurless import evaluate, fit
+from spurless.cli import app
+from spurless.engine import load_classifier
+from spurless.errors import UserError
+from spurless.nets import Net
+from spurless.prune import PruneTrained, channel_masks, prune
+from spurless.pruning import squares, zero
+from spurless.shrink import Channels
+from tests.worlds import tiny
+
+NET = {"name": "mlp", "widths": [12, 8]}
+QUICK = {"method": {"mask_iterations": 3, "mining_iterations": 3}}
+needs_package = pytest.mark.skipif(
+    importlib.util.find_spec("torch_pruning") is None, reason="needs torch-pruning (extra: export)"
+)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return tiny()
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prune") / "run"
+    fit("erm", data, NET, out=folder, device="cpu", progress=False)
+    return folder
+
+
+def layers_of(file):
+    net = load_classifier(file, device="cpu")
+    return [m.weight.detach() for m in net.modules() if isinstance(m, nn.Linear)]
+
+
+@needs_package
+def test_keeping_everything_changes_nothing(run, data, tmp_path):
+    was = {p.name: p.read_bytes() for p in run.iterdir() if p.is_file()}
+    first, row = prune(run, [1.0], out=tmp_path / "out", data=data, device="cpu")["rows"]
+    assert row["scores"] == first["scores"] and row["parameters"] == first["parameters"]
+    assert row["weights_percent"] == 100
+    assert {p.name: p.read_bytes() for p in run.iterdir() if p.is_file()} == was
+
+
+@needs_package
+@pytest.mark.parametrize("how", ["magnitude", "avp", "random", "dcwp"])
+def test_single_weights(run, data, tmp_path, how):
+    settings = QUICK if how == "dcwp" else None
+    found = prune(run, [0.5, 0.25], how, out=tmp_path / "out", data=data, device="cpu", settings=settings, finetune=0.3)
+    for row in found["rows"][1:]:
+        file = tmp_path / "out" / f"keep-{row['keep']:.2f}" / "model.safetensors"
+        weights = layers_of(file)
+        total = sum(w.numel() for w in weights)
+        left = sum(int((w != 0).sum()) for w in weights)
+        assert abs(left - row["keep"] * total) <= 1  # through fine-tuning as well
+        assert row["weights_percent"] == pytest.approx(100 * left / total)
+        assert row["difference"] < 1e-4
+        assert evaluate(load_classifier(file, device="cpu"), data, device="cpu") == row["scores"]
+    assert found["rows"][2]["compressed_bytes"] < found["rows"][0]["compressed_bytes"]
+    assert (tmp_path / "out" / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "out" / "curve.svg").stat().st_size > 1000
+
+
+@needs_package
+@pytest.mark.parametrize("how", ["magnitude", "avp", "random", "dcwp"])
+def test_channels(run, data, tmp_path, how):
+    settings = QUICK if how == "dcwp" else None
+    found = prune(run, [0.5], how, True, out=tmp_path / "out", data=data, device="cpu", settings=settings, finetune=0.3)
+    row = found["rows"][1]
+    d, classes = data.shape[0], len(data.classes)
+    assert row["channels_removed"] == 6 + 4
+    assert row["parameters"] == (d * 6 + 6) + (6 * 4 + 4) + (4 * classes + classes)
+    assert row["macs"] == d * 6 + 6 * 4 + 4 * classes
+
+
+def test_the_smallest_channels_go_by_hand():
+    net = Net(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), nn.Linear(3, 2))
+    with torch.no_grad():
+        net.encoder[0].weight.copy_(torch.tensor([[1.0, 1.0], [0.1, 0.1], [2.0, 0.0]]))
+    groups = [Channels(3, ["encoder.0"], [], ["head"])]
+    masks = channel_masks(net, groups, squares(net), 0.4)  # one of three
+    assert masks["encoder.0.weight"].all(1).tolist() == [False, False, True]
+    assert masks["encoder.0.bias"].tolist() == [False, False, True]
+    assert masks["head.weight"].tolist() == [[False, False, True]] * 2
+    assert "head.bias" not in masks
+    with torch.no_grad():
+        net.head.weight.copy_(torch.tensor([[1.0, 5.0, 1.0], [1.0, 5.0, 1.0]]))
+    masks = channel_masks(net, groups, squares(net), 0.4, by_reader=True)
+    assert masks["head.weight"][0].tolist() == [False, True, False]
+
+
+def test_what_was_zero_stays_zero_and_counts():
+    net = Net(nn.Flatten(), nn.Linear(10, 2))
+    zero(net, {"head.weight": torch.arange(20).view(2, 10) % 2 == 0})
+    scores = {"head.weight": torch.ones(2, 10)}  # blind to the zeros
+    masks = PruneTrained(keep=0.4).masks(net, scores)["head.weight"]
+    assert int(masks.sum()) == 8 and not bool((masks & (net.head.weight == 0)).any())
+
+
+@needs_package
+def test_folders(run, data, tmp_path):
+    with pytest.raises(UserError, match="own folder"):
+        prune(run, out=run, data=data)
+    first = prune(run, [0.5], out=tmp_path / "out", data=data, device="cpu")
+    assert prune(run, [0.5], out=tmp_path / "out", data=data, device="cpu")["rows"] == first["rows"]
+    with pytest.raises(UserError, match="other settings"):
+        prune(run, [0.4], out=tmp_path / "out", data=data)
+
+
+def test_mistakes(run, data, tmp_path):
+    for changed, told in [
+        ({"how": "magnitud"}, "magnitude"),
+        ({"keep": [1.5]}, "--keep"),
+        ({"settings": {"method": {"q": 1}}}, "dcwp"),
+    ]:
+        with pytest.raises(UserError, match=told):
+            prune(run, **({"keep": [0.5], "out": tmp_path / "out", "data": data} | changed))
+
+
+@needs_package
+def test_commands(run, tmp_path):
+    """From the run's folder alone: the data is made again from its settings. Then the pruned weights are exported."""
+    out = tmp_path / "out"
+    told = CliRunner().invoke(app, ["prune", str(run), "--keep", "0.5", "--structured", "--out", str(out), "--json"])
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["rows"][1]["channels_removed"] == 10
+    file = out / "keep-0.50" / "model.safetensors"
+    args = ["export", str(file), "--format", "plain", "--out", str(tmp_path / "files")]
+    told = CliRunner().invoke(app, args)
+    assert told.exit_code == 0, told.output
+    assert "parameters" in told.stdout and (tmp_path / "files" / "load.py").exists()
