@@ -283,7 +283,7 @@ def test_its_file_has_the_verdict_first_and_the_documented_keys(digits):
     assert set(saved) == {
         "verdict", "schema", "headline", "spurless", "date", "command", "seconds", "data", "model", "settings",
         "versions", "evidence", "reliability", "attributes", "cues", "kinds", "rows", "gallery", "slices", "histogram",
-        "map2d", "cost", "advice", "fix",
+        "confusion", "map2d", "cost", "advice", "fix",
     }  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from tests.worlds import OwnModule, pictures, tiny
 # A pruning baseline only promises to train: which weights it removes has nothing to do with the bias.
 PROMISED = {"erm": 0}
 PRUNERS = ("mrm", "avp", "random_prune", "magnitude_prune")
+# ReBias needs a bias that small patches of an image show: test_rebias.py has one. The toy has two numbers.
+UNPROMISED = (*PRUNERS, "rebias")
 ERM_AT_MOST = 30
 OTHERS = 40  # a debiasing method must at least leave the baseline clearly behind
 
@@ -47,7 +49,7 @@ def test_it_trains_predicts_and_keeps_its_promise(name):
     conflicting = result.scores["conflicting"]
     if name == "erm":
         assert conflicting < ERM_AT_MOST
-    elif name not in PRUNERS:
+    elif name not in UNPROMISED:
         assert conflicting > PROMISED.get(name, OTHERS), f"{name}: {conflicting:.1f} % on conflicting rows"
         # Not by turning the shortcut round: right on conflicting rows and wrong on aligned ones is no repair.
         assert result.scores["unbiased"] > on_toy("erm").scores["unbiased"]

@@ -31,7 +31,7 @@ from spurless.progress import Bar, Watcher, complain
 from spurless.pruning import sparsity
 from spurless.registry import load_data, make_method, make_recipe, name_of
 from spurless.result import Result, versions
-from spurless.scoring import fingerprint, outputs, score
+from spurless.scoring import fingerprint, full_score, outputs
 from spurless.seeds import derive
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -112,7 +112,7 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
     assert loop.net is not None
     name = "test" if data.test is not None else "val" if data.val is not None else "train"
     split = data.splits[name]
-    result.scores = score(data, split, loop.run.outputs(loop.net, split))
+    result.scores = full_score(data, split, loop.run.outputs(loop.net, split))
     result.scored_on, result.n = name, len(split)
     result.sparsity = sparsity(loop.net)
     truth = data.is_aligned(data.train)
@@ -232,7 +232,7 @@ def evaluate(
     recipe = Recipe(channels_last=False, precision=precision)
     net = net.to(place)
     rows = data.splits[split]
-    return score(data, rows, outputs(net, rows, Inputs(data, recipe, place), recipe, place))
+    return full_score(data, rows, outputs(net, rows, Inputs(data, recipe, place), recipe, place))
 
 
 def network_maker(

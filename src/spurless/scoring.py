@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from spurless.core import Bundle, Recipe, Split
 from spurless.feed import Inputs, fetch_ahead
-from spurless.metrics.groups import group_scores
+from spurless.metrics.groups import confusion, group_scores
 
 
 @torch.no_grad()
@@ -87,6 +87,15 @@ def score(data: Bundle, split: Split, logits: Tensor) -> dict[str, Any]:
         values=data.values,
         train_counts=group_counts(data),
     )
+
+
+def full_score(data: Bundle, split: Split, logits: Tensor) -> dict[str, Any]:
+    """The scores, and label by prediction for rows that agree with the bias and for those that do not."""
+    agrees = data.is_aligned(split)
+    everything = np.ones(len(split), dtype=bool)
+    kinds = {"all": everything} if agrees is None else {"aligned": agrees.all(1), "conflicting": ~agrees.all(1)}
+    predicted = logits.argmax(1).cpu().numpy()
+    return score(data, split, logits) | {"confusion": confusion(split.y.numpy(), predicted, data.classes, kinds)}
 
 
 def group_counts(data: Bundle) -> list[np.ndarray] | None:

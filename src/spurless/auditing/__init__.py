@@ -17,9 +17,10 @@ from spurless.auditing.advice import Facts, advise
 from spurless.auditing.case import Case, make_case
 from spurless.auditing.evidence import share
 from spurless.auditing.gallery import draw, galleries, histogram, map2d, suspicious_rows, with_pictures
-from spurless.auditing.model import Audited, given, open_data, train, with_held_out
+from spurless.auditing.model import SIDE, Audited, given, open_data, train, with_held_out
 from spurless.auditing.slices import find_slices
 from spurless.auditing.verdict import Shortcut, cost, evidence, headline, leading, overall, reliability
+from spurless.metrics.groups import confusion
 from spurless.paths import atomic
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def audit(
 
     >>> found = audit({"name": "toy", "n": 600}, progress=False, device="cpu")
     >>> found["verdict"], found["attributes"][0]["name"]
-    ('shortcut found', 'bias')
+    ('shortcut found', 'spurious')
     """
     from spurless.engine import pick_device
 
@@ -187,6 +188,8 @@ def _where(
     rows = suspicious_rows(case, shortcut and shortcut.says, score)
     shown = galleries(case, contradicting, score)
     names = ("usual", "contradicting") if shortcut else ("right", "wrong")
+    everything = torch.ones(len(score), dtype=torch.bool)
+    kinds = {"usual": ~contradicting, "contradicting": contradicting} if shortcut else {"all": everything}
     if folder is not None:
         wanted = [r["row"] for r in rows] + [i["row"] for g in shown for k in ("usual", "contradicting") for i in g[k]]
         drawn = draw(case, wanted + [r for s in slices for r in s["rows"][:6]], folder)
@@ -199,6 +202,7 @@ def _where(
         "gallery": shown,
         "slices": [{k: v for k, v in s.items() if k != "rows"} for s in slices],
         "histogram": histogram(score, contradicting),
+        "confusion": confusion(case.held.y, case.predicted, case.data.classes, kinds),
         "map2d": map2d(case, contradicting.long(), names, most=800) if folder is not None else None,
     }
 
@@ -234,7 +238,18 @@ def _situation(
         name=None if shortcut is None else shortcut.name,
         settings=settings,
         needed=_rows_to_hold(case, shortcut),
+        network=_options(audited),
     )
+
+
+def _options(audited: Audited) -> tuple[str, ...]:
+    """How a command names the audited network and the size of its images, where they are not the data's own."""
+    size = audited.data.settings.get("size")
+    words = ("--set", f"data.size={size}") if size == SIDE else ()
+    if not isinstance(audited.spec, Mapping) or audited.source == "given" or audited.spec["name"] == audited.data.net:
+        return words
+    own = [word for k, v in audited.spec.items() if k != "name" for word in ("--set", f"net.{k}={str(v).lower()}")]
+    return "--net", audited.spec["name"], *own, *words
 
 
 def _rows_to_hold(case: Case, shortcut: Shortcut | None) -> int | None:

@@ -43,6 +43,7 @@ class Facts:
     wrong_labels: float = 0.0  # share of held-out rows whose label the model and a look without the cue both contradict
     name: str | None = None  # of the attribute or cue
     settings: tuple[str, ...] = ()  # what was set for the data: data.label=kind
+    network: tuple[str, ...] = ()  # options that name the audited network, where it is not the data's own
     needed: int | None = None  # held-out rows that the test which could not tell asks for
 
     @property
@@ -56,8 +57,9 @@ class Facts:
 
     def command(self, *words: str, sets: tuple[str, ...] = ()) -> str:
         """A command line on this data, quoted for a shell; `sets` go on top of what is set already."""
+        network = self.network if words[0] == "train" else ()
         pairs = [word for pair in (*self.settings, *sets) for word in ("--set", pair)]
-        return shlex.join(["spurless", *words, self.source, *pairs])
+        return shlex.join(["spurless", *words, self.source, *network, *pairs])
 
 
 def advise(facts: Facts) -> list[Advice]:
@@ -127,7 +129,11 @@ def _methods(facts: Facts) -> Iterator[Advice]:
     for rank, name in enumerate(sorted(names, key=lambda each: not _in_time(facts, each))):
         labels, gap = METHODS[name].labels, "" if rank or facts.verdict == "suspected" else _gap(facts)  # once
         needs = f"It can use that {known[labels]}" if labels in known else "It needs no labels of the shortcut"
-        took = "" if facts.seconds is None else f" and takes about {_span(COST[name] * facts.seconds)}"
+        took = (
+            ""
+            if facts.seconds is None
+            else f" and takes about {_span(COST[name] * facts.seconds)} at this audit's length"
+        )
         late = "" if _in_time(facts, name) else f", more than the {facts.budget:g} min you gave"
         title = f"Train with {name}: {METHODS[name].what}"
         yield _item(title, f"{gap}{needs}{took}{late}.", facts.command("train", name))

@@ -8,6 +8,8 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from spurless.report.audit import chance
+
 COLOURS = {"shortcut found": "red", "suspected": "yellow", "cannot tell": "cyan", "no evidence": "green"}
 ROWS, ADVICE, TESTS = 5, 3, 4  # of each that are shown; the report has them all
 
@@ -21,7 +23,7 @@ def screen(found: dict[str, Any]) -> Group:
     told = [e for e in found["evidence"] if e["finding"] != "none"] or found["evidence"]
     parts += [
         Text("Evidence", "bold"),
-        *(_under(f"{e['finding']}: {e['text']} (p = {e['p']:.2g})") for e in told[:TESTS]),
+        *(_under(f"{e['finding']}: {e['text']} ({chance(e['p'])})") for e in told[:TESTS]),
     ]
     if found["rows"]:
         parts.append(Text("Where", "bold"))

@@ -3,7 +3,7 @@
 Accuracies and their limits are percentages; everything that is returned can be written as JSON as it stands.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+MOST_CONFUSED = 20  # classes; a larger table of confusions nobody reads
 METRICS = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted")
 
 
@@ -140,6 +141,26 @@ def group_scores(
     figures["worst_group"] = min(worst, key=lambda f: f.value or 0.0, default=Figure())
     empty = sum(part["empty_cells"] for part in by_attribute.values())
     return _as_dict(figures) | {"groups": groups, "by_attribute": by_attribute, "empty_cells": empty}
+
+
+def confusion(
+    y: ArrayLike, predicted: ArrayLike, classes: Sequence[str], kinds: Mapping[str, ArrayLike]
+) -> dict[str, Any] | None:
+    """For each kind of rows, (n,) masks by name, how often each label got each prediction; None for many classes.
+
+    >>> found = confusion([0, 1, 1], [0, 1, 0], ["cat", "dog"], {"all": [True, True, True]})
+    >>> found["groups"]
+    [{'name': 'all', 'counts': [[1, 0], [1, 1]]}]
+    """
+    number = len(classes)
+    if number > MOST_CONFUSED:
+        return None
+    cell = np.asarray(y) * number + np.asarray(predicted)  # (n,)
+    groups = []
+    for name, mask in kinds.items():
+        counts = np.bincount(cell[np.asarray(mask, dtype=bool)], minlength=number**2).reshape(number, number)
+        groups.append({"name": name, "counts": counts.tolist()})
+    return {"classes": [str(c) for c in classes], "groups": groups}
 
 
 def boolean(mask: ArrayLike, name: str, shape: tuple[int, ...] | None = None) -> NDArray[np.bool_]:
