@@ -314,6 +314,7 @@ def test_too_few_rows_cannot_tell():
     case = case_of("direction", n=24)
     found = audit(case.data, Reads("direction"), **QUIET)
     assert found["verdict"] == "cannot tell" and "too few" in found["headline"]
+    assert f"about {found['attributes'][0]['needed']} that contradict 'colour' are needed" in found["headline"]
     assert "samples" in found["advice"][0]["title"]
 
 

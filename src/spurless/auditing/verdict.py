@@ -133,7 +133,11 @@ def headline(verdict: str, shortcut: Shortcut | None, case: Case, moved: list[di
         drop = f", a drop of {moved[0]['effect']:.0f} points" if moved else ""
         return f"The model may go by something that holds in its training data and not in the test split{drop}."
     if shortcut is None or verdict == "cannot tell":
-        return "There are too few rows to tell whether the model takes a shortcut."
+        need = ""
+        if shortcut is not None and shortcut.needed:
+            have = int((~shortcut.follows).sum())
+            need = f": about {shortcut.needed:,} that contradict '{shortcut.name}' are needed, and {have:,} are there"
+        return f"There are too few rows to tell whether the model takes a shortcut{need}."
     word = "goes by" if verdict == "shortcut found" else "may go by"
     what = f"'{shortcut.name}'" if shortcut.kind == "attribute" else f"the {shortcut.name} of the image"
     costs = ""
