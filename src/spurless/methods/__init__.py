@@ -27,7 +27,7 @@ METHODS: dict[str, Entry] = {
         "end:EnD", "push apart features that share the bias, pull together those that share the class", "training"
     ),
     "rebias": Entry("rebias:ReBias", "features independent of those of a network that sees small patches only", "none"),
-    "irm": Entry("irm:IRM", "a head that is best in every environment at once", "training"),
+    "irm": Entry("irm:IRM", "one classifier that is best in every environment", "training"),
     "eiil": Entry("eiil:EIIL", "guess environments that break plain training, then train for the worst", "selection"),
     "cnc": Entry("cnc:CnC", "contrast rows of a class that a plain model tells apart", "selection"),
     "george": Entry(
