@@ -1,7 +1,7 @@
 """How often is an audit wrong? On data whose truth is known: clean controls, label noise, and planted shortcuts.
 
     python benchmarks/audit.py --out results/audit [--workers 2]      # measure; what is there is left alone
-    python benchmarks/audit.py --out results/audit --summary          # the table, and what the report quotes
+    python benchmarks/audit.py --out results/audit --summary          # what every report quotes
 
 Every audit sees 2,000 rows, of which it holds out 30 % itself: no test split, no colour balance, nothing that a user
 would not have. Each is judged twice: with the attributes as the data has them, and with all of them taken away.
@@ -13,7 +13,6 @@ import argparse
 import json
 import multiprocessing
 import time
-from collections import defaultdict
 from pathlib import Path
 
 ROWS = 2000
@@ -137,40 +136,34 @@ def measure(job):
 
 
 ALARMS = ("shortcut found", "suspected")
+VERDICTS = ("verdict", "verdict_without_attributes")
+QUOTED = Path(__file__).parent.parent / "src/spurless/auditing/calibration.json"  # what every report says
 
 
-def summary(out):
+def rates(rows):
+    """For data without and with a shortcut, and by either verdict, the share of audits that raised an alarm."""
     from spurless.auditing.evidence import share
 
-    rows = [json.loads(path.read_text()) for path in sorted(Path(out).glob("*.json"))]
-    table = defaultdict(list)
-    for row in rows:
-        table["clean" if row["truth"] == "clean" else "biased", row["world"]].append(row)
-    print("| data | truth | audits | alarms | alarms without attributes |\n| :-- | :-- | --: | --: | --: |")
-    for (truth, world), own in sorted(table.items()):
-        with_, without = ([r[key] in ALARMS for r in own if r[key]] for key in VERDICTS)
-        print(f"| {world} | {truth} | {len(own)} | {sum(with_)} | {sum(without)} of {len(without)} |")
-    rates = {}
-    for truth in ("clean", "biased"):
-        own = [r for r in rows if (r["truth"] == "clean") == (truth == "clean")]
-        for key in VERDICTS:
-            rates[truth, key] = share([r[key] in ALARMS for r in own if r[key]])
-            print(truth, key, rates[truth, key])
-    false, found = rates["clean", VERDICTS[0]], rates["biased", VERDICTS[0]]
-    blind = rates["biased", VERDICTS[1]]
-    quoted = {
-        "text": f"In {false['n']} audits of data without a shortcut {false['value']:.0f} % raised an alarm "
-        f"({false['low']:.0f} to {false['high']:.0f}); in {found['n']} audits of data with one {found['value']:.0f} % "
-        f"did ({found['low']:.0f} to {found['high']:.0f}), and {blind['value']:.0f} % where no attribute was known.",
-        "false_alarms": false,
-        "found": found,
-        "found_without_attributes": blind,
-        "false_alarms_without_attributes": rates["clean", VERDICTS[1]],
+    return {
+        (clean, key): share([row[key] in ALARMS for row in rows if row[key] and (row["truth"] == "clean") == clean])
+        for clean in (True, False)
+        for key in VERDICTS
     }
-    Path("src/spurless/auditing/calibration.json").write_text(json.dumps(quoted, indent=1) + "\n")
 
 
-VERDICTS = ("verdict", "verdict_without_attributes")
+def quoted(rows):
+    found = rates(rows)
+    false, blind_false, real, blind = (found[clean, key] for clean in (True, False) for key in VERDICTS)
+    return {
+        "text": f"In {false['n']} audits of data without a shortcut {false['value']:.0f} % raised an alarm "
+        f"({false['low']:.0f} to {false['high']:.0f}); in {real['n']} audits of data with one {real['value']:.0f} % "
+        f"did ({real['low']:.0f} to {real['high']:.0f}), and {blind['value']:.0f} % where no attribute was known.",
+        "false_alarms": false,
+        "found": real,
+        "found_without_attributes": blind,
+        "false_alarms_without_attributes": blind_false,
+    }
+
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
@@ -180,7 +173,8 @@ if __name__ == "__main__":
     parser.add_argument("--summary", action="store_true")
     given = parser.parse_args()
     if given.summary:
-        summary(given.out)
+        rows = [json.loads(path.read_text()) for path in sorted(given.out.glob("*.json"))]
+        QUOTED.write_text(json.dumps(quoted(rows), indent=1) + "\n")
     else:
         jobs = [(*world, str(given.out), given.data_root) for world in worlds()]
         jobs = sorted(jobs, key=lambda job: (job[2], job[0] == "waterbirds"))  # a run cut short has some of everything

@@ -3,10 +3,10 @@
 import statistics
 from collections import defaultdict
 
+from benchmarks.audit import ALARMS, VERDICTS, rates
 from benchmarks.readme import ROOT, fill, rows
 
 PAGES = ("groups", "audit")
-ALARMS = ("shortcut found", "suspected")
 
 
 def spread(values):
@@ -109,33 +109,25 @@ def cmnist_groups_table():
 
 
 def audit_table():
-    from spurless.auditing.evidence import share
-
     found = rows("audit")
     if not found:
         return ""
     worlds = defaultdict(list)
     for row in found:
-        worlds["no" if row["truth"] == "clean" else "yes", row["world"]].append(row)
+        worlds[row["truth"] == "clean", row["world"]].append(row)
     lines = ["| data | shortcut | audits | alarms | alarms without attributes |", "| :-- | :-- | --: | --: | --: |"]
-    totals = defaultdict(list)
-    for (truth, world), own in sorted(worlds.items()):
-        both = []
-        for key in ("verdict", "verdict_without_attributes"):
-            raised = [row[key] in ALARMS for row in own if row[key]]
-            totals[truth, key] += raised
-            both.append(f"{sum(raised)} of {len(raised)}" if raised else "–")
-        lines.append(f"| {world} | {truth} | {len(own)} | {' | '.join(both)} |")
-    for truth, words in (("no", "all without a shortcut"), ("yes", "all with one")):
-        texts = []
-        for key in ("verdict", "verdict_without_attributes"):
-            s = share(totals[truth, key])
-            texts.append(f"**{s['value']:.1f} %** [{s['low']:.1f}–{s['high']:.1f}]")
-        lines.append(f"| {words} | {truth} | {len(totals[truth, 'verdict'])} | {' | '.join(texts)} |")
+    for (clean, world), own in sorted(worlds.items()):
+        raised = [[row[key] in ALARMS for row in own if row[key]] for key in VERDICTS]
+        texts = [f"{sum(each)} of {len(each)}" if each else "–" for each in raised]
+        lines.append(f"| {world} | {'no' if clean else 'yes'} | {len(own)} | {' | '.join(texts)} |")
+    total = rates(found)
+    for clean, words in ((True, "all without a shortcut | no"), (False, "all with one | yes")):
+        both = [total[clean, key] for key in VERDICTS]
+        texts = [f"**{s['value']:.1f} %** [{s['low']:.1f}–{s['high']:.1f}]" for s in both]
+        lines.append(f"| {words} | {both[0]['n']} | {' | '.join(texts)} |")
     seconds = statistics.median(row["seconds"] for row in found)
-    return "\n".join(
-        [*lines, "", f"An alarm is `shortcut found` or `suspected`. Median {seconds:.0f} s an audit, one thread."]
-    )
+    facts = f"An alarm is `shortcut found` or `suspected`. Median {seconds:.0f} s an audit, one thread."
+    return "\n".join([*lines, "", facts])
 
 
 def tables():

@@ -16,7 +16,7 @@ from spurless.auditing.case import make_case
 from spurless.auditing.cues import CUES, geometry, object_mask, swap_colour, swap_place, swap_size, swap_style
 from spurless.auditing.evidence import holm, more_errors, rows_needed
 from spurless.auditing.learner import Guess
-from spurless.auditing.model import open_data, with_held_out, within
+from spurless.auditing.model import begun_with, open_data, with_held_out, within
 from spurless.auditing.verdict import leading, overall
 from spurless.cli import app
 from spurless.core import Bundle, Recipe, Split
@@ -346,6 +346,16 @@ def test_a_budget_shortens_the_training():
     long = Recipe(iterations=10**9)
     assert within(0.05, data, "mlp", long, CPU, 0).iterations < 10**7
     assert within(1e9, data, "mlp", Recipe(epochs=2), CPU, 0) == Recipe(epochs=2)
+
+
+def test_an_audit_with_a_budget_goes_on_in_its_folder(tmp_path, monkeypatch):
+    """Steps are timed to fit the budget; timed again they would be others, and the run would refuse its own folder."""
+    data = case_of("colour", n=120).data
+    audit(data, out=tmp_path, net="conv3", budget=0.02, **QUIET)
+    begun = begun_with(tmp_path / "model")
+    monkeypatch.setattr("spurless.auditing.model.within", lambda *_: Recipe(iterations=begun + 7))
+    again = audit(data, out=tmp_path, net="conv3", budget=0.02, **QUIET)
+    assert again["verdict"] and begun_with(tmp_path / "model") == begun
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What the README claims is what was measured."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -32,6 +33,12 @@ def test_the_tables_of_the_pages_are_those_of_the_measured_rows():
     for page in pages.PAGES:
         text = (ROOT / "docs" / f"{page}.md").read_text()
         assert pages.fill(text, pages.tables()) == text, "run make results"
+
+
+def test_what_every_report_says_of_the_audits_errors_is_what_was_measured():
+    from benchmarks import audit, pages
+
+    assert json.loads(audit.QUOTED.read_text()) == audit.quoted(pages.rows("audit"))
 
 
 def test_every_method_and_data_set_is_named():

@@ -27,7 +27,6 @@ from spurless.auditing.case import Case
 from spurless.auditing.cues import CUES, Cue, floats, like
 from spurless.auditing.evidence import apart, holm, more_errors, more_than_half, share
 from spurless.auditing.learner import Guess
-from spurless.core import Split
 from spurless.metrics.groups import wilson
 
 LEARN, ASK, PAIRS = 1500, 4000, 400  # rows to learn a cue from, held-out rows it is read from, exchanged images
@@ -39,7 +38,7 @@ def examine(case: Case, on_step: Callable[[str], None] = lambda name: None) -> l
     """One entry for each cue, the most telling first. Empty for data that is not images."""
     if not case.images:
         return []
-    train, asked = _sample(case.data.train, LEARN, case.seed), _rows(len(case.held), ASK, case.seed)
+    train, asked = _rows(len(case.data.train), LEARN, case.seed), _rows(len(case.held), ASK, case.seed)
     learned, held = floats(case.data.train[train]), floats(case.held[asked])
     found = []
     for cue in CUES:
@@ -116,10 +115,6 @@ def exchange_pairs(y: Tensor, right: Tensor, typical: Tensor, seed: int) -> tupl
             kept.append(i)
             donors.append(int(others[len(donors) % len(others)]))
     return torch.tensor(kept, dtype=torch.long), torch.tensor(donors, dtype=torch.long)
-
-
-def _sample(split: Split, most: int, seed: int) -> Tensor:
-    return _rows(len(split), most, seed)
 
 
 def _rows(n: int, most: int, seed: int) -> Tensor:

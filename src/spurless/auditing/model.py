@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from spurless.core import Bundle, Recipe, Split
 from spurless.engine import NetSpec, example_of, fit, network_maker
 from spurless.errors import UserError
 from spurless.feed import Inputs
-from spurless.folder import MODEL, load_tensors
+from spurless.folder import MODEL, SETTINGS, load_tensors, read_toml
 from spurless.nets import Net
 from spurless.progress import Watcher
 from spurless.registry import PLACES, load_data
@@ -56,7 +57,7 @@ def open_data(data: Bundle | str | Mapping[str, Any], root: str | Path | None, m
 def _side(name: str, model: Any) -> int | None:
     kind = name.partition(":")[0]
     try:
-        module = __import__(PLACES.get(kind, f"spurless.datasets.{name}"), fromlist=["load"])
+        module = import_module(PLACES.get(kind, f"spurless.datasets.{name}"))
     except ImportError:
         return None  # load_data says which names there are
     size = settings_of(module.load).get("size")
@@ -75,11 +76,11 @@ def with_held_out(data: Bundle, seed: int) -> tuple[Bundle, str]:
         return data, "test"
     if data.val is not None:
         return data, "val"
-    kept, held = (_rows(data.train, rows) for rows in _halves(data.train.y, seed))
+    kept, held = (_rows(data.train, rows) for rows in _kept_and_held(data.train.y, seed))
     return replace(data, train=kept, val=held), "val"
 
 
-def _halves(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+def _kept_and_held(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Row numbers to train on and to hold out, the same share of every class."""
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
     held = torch.zeros(len(y), dtype=torch.bool)
@@ -130,14 +131,26 @@ def train(
     how = recipe if isinstance(recipe, Recipe) else suited_recipe(data, spec)
     if isinstance(recipe, Mapping):
         how = Recipe(**resolve(Recipe, recipe, "recipe", asdict(how)))
+    folder = None if out is None else out / "model"
     if budget is not None:
-        how = within(budget * FOR_TRAINING, data, spec, how, device, seed)
+        planned = begun_with(folder)
+        if planned is None:
+            how = within(budget * FOR_TRAINING, data, spec, how, device, seed)
+        else:
+            how = replace(how, iterations=planned)
     started = time.monotonic()
-    result = fit("erm", data, spec, how, seed, out and out / "model", device, progress=progress)
+    result = fit("erm", data, spec, how, seed, folder, device, progress=progress)
     if result.classifier is None:
         raise UserError(f"The model of the audit diverged: {result.error} Try a lower recipe.lr.")
     spent = result.seconds or time.monotonic() - started
     return Audited(data, result.classifier, result.net, "trained for this audit", split, spec, how, spent)
+
+
+def begun_with(folder: Path | None) -> int | None:
+    """The steps that an audit here was begun with: timed again, they would be others, and it could not go on."""
+    if folder is None or not (folder / SETTINGS).exists():
+        return None
+    return read_toml(folder / SETTINGS).get("recipe", {}).get("iterations")
 
 
 def suited(data: Bundle) -> NetSpec:
@@ -165,11 +178,14 @@ def within(seconds: float, data: Bundle, spec: NetSpec, recipe: Recipe, device: 
     net = network_maker(spec, data.shape, len(data.classes), seed, example_of(data))(0).to(device).train()
     rows = torch.arange(min(recipe.batch_size, len(data.train)))
     x, y = Inputs(data, recipe, device)(data.train[rows].to(device)), data.train.y[rows].to(device)
-    for timed in (False, True, True, True):
-        if timed and "started" not in locals():
-            started = time.monotonic()
+    took = []
+    for _ in range(4):
+        started = time.monotonic()
         nn.functional.cross_entropy(net(x), y).backward()
-    step = (time.monotonic() - started) / 3
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        took.append(time.monotonic() - started)
+    step = sum(took[1:]) / 3  # the first one also sets things up
     planned = recipe.iterations or recipe.epochs * -(-len(data.train) // recipe.batch_size)
     affordable = max(20, int(seconds / max(step, 1e-6)))
     return recipe if planned <= affordable else replace(recipe, iterations=affordable)
