@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.7
-EXTRAS := dev timm tracking lite0 attribution export
+EXTRAS := dev timm tracking lite0 attribution export text ray slurm optim
 
 .PHONY: setup demo test test-all check results lock clean
 

@@ -566,3 +566,18 @@ def test_the_public_names_are_there():
         assert getattr(spurless, name) is not None
     with pytest.raises(AttributeError):
         spurless.nothing  # noqa: B018
+
+
+def test_looks_at_the_test_split_are_reported_and_pick_nothing(tmp_path):
+    data, recipe = pictures(n=70), Recipe("sgd", 0.05, batch_size=16, epochs=3)
+    plain = fit("pgd", data, "simconv1", recipe, **CPU)
+    looked = fit("pgd", data, "simconv1", replace(recipe, test_every=2), **CPU)
+    assert same_weights(plain.classifier, looked.classifier)
+    assert plain.scores == looked.scores and plain.test_selected is None
+    # 5 steps an epoch, 15 steps of the stage that is selected: looks at 2, 4, ..., 14 and at the end.
+    assert looked.test_selected["looks"] == 8
+    assert looked.test_selected["unbiased"] >= looked.scores["unbiased"]
+    with pytest.raises(KeyboardInterrupt):
+        fit("pgd", data, "simconv1", replace(recipe, test_every=2), out=tmp_path, device="cpu", progress=StopAt(24))
+    again = fit("pgd", data, "simconv1", replace(recipe, test_every=2), out=tmp_path, **CPU)
+    assert again.test_selected == looked.test_selected

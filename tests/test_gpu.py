@@ -120,3 +120,32 @@ def test_switches_train(switch):
 def test_divergence_is_seen_inside_the_graph():
     result = fit("erm", pictures(), "conv3", replace(PLAIN, lr=1e20, deterministic=False), **GPU)
     assert result.status == "diverged" and "not finite" in result.error
+
+
+def test_runs_in_lanes_on_a_gpu_end_as_each_does_alone():
+    from spurless.lanes import Job, run_lanes
+
+    data, recipe = pictures(n=70), replace(PLAIN, augment="pgd_digits")
+    jobs = [
+        Job(f"{method}-{seed}", {"method": method, "data": data, "net": "simconv1", "recipe": recipe, "seed": seed})
+        for method in ("erm", "lff", "pgd", "disent")
+        for seed in (0, 1)
+    ]
+    together = {job.key: found for job, found in run_lanes(iter(jobs), 4, "cuda")}
+    for job in jobs:
+        found = together[job.key]
+        assert not isinstance(found, Exception), found
+        alone = fit(**job.arguments, **GPU)
+        assert same_weights(found.classifier, alone.classifier), job.key
+
+
+def test_the_number_of_lanes_is_found_by_measurement():
+    from spurless.lanes import Job, run_lanes
+
+    recipe = replace(PLAIN, epochs=40)
+    jobs = (
+        Job(str(s), {"method": "erm", "data": pictures(n=320), "net": "simconv1", "recipe": recipe, "seed": s})
+        for s in range(6)
+    )
+    found = [outcome for _, outcome in run_lanes(jobs, None, "cuda")]
+    assert [f.status for f in found] == ["done"] * 6

@@ -128,3 +128,24 @@ def test_a_class_without_any_loss_gives_no_nan():
     memory.update(torch.tensor([0, 1]), torch.zeros(2))
     assert memory.relative(torch.tensor([0, 1])).tolist() == [0.0, 0.0]
     assert not math.isnan(float(memory.class_max[0]))
+
+
+@pytest.mark.parametrize("classes", [1, 3, 7])
+def test_the_class_maximum_is_the_same_by_table_and_by_scatter(classes):
+    y = torch.randint(classes, (50,), generator=torch.Generator().manual_seed(classes))
+    y[:classes] = torch.arange(classes)
+    table, scatter = (LossMemory(y, classes) for _ in range(2))
+    assert table.members is not None
+    scatter.members = None
+    for step in range(4):
+        idx = torch.randint(50, (9,), generator=torch.Generator().manual_seed(step)).unique()
+        loss = torch.rand(len(idx), generator=torch.Generator().manual_seed(step))
+        for memory in (table, scatter):
+            memory.update(idx, loss)
+        assert torch.equal(table.relative(idx), scatter.relative(idx))
+        assert torch.equal(table.class_max, torch.stack([table.value[y == c].max() for c in range(classes)]))
+
+
+def test_a_class_without_rows_or_a_lopsided_one_has_no_table():
+    assert LossMemory(torch.tensor([0, 0, 2]), 3).members is None
+    assert LossMemory(torch.tensor([0] * 100 + list(range(1, 30))), 30).members is None

@@ -25,6 +25,8 @@ _WHERE = {
     "audit": "auditing",
     "infer_groups": "inference",
     "embed": "embedding",
+    "run_sweep": "sweep",
+    "suggest_lr": "sweep",
     "Result": "result",
     "Split": "core",
     "Bundle": "core",
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from spurless.nets import Net
     from spurless.registry import load_data
     from spurless.result import Result
+    from spurless.sweep import run_sweep, suggest_lr
 
 
 def __getattr__(name: str) -> Any:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from spurless.core import Bundle
-from spurless.losses import ce_rows
+from spurless.errors import UserError
+from spurless.losses import plain_ce_rows
 
 Ball = Literal["l2", "linf"]
+Read = Callable[[nn.Module, Tensor], Tensor]  # what a network answers to an input
+
+
+def ask(net: nn.Module, x: Tensor) -> Tensor:
+    """The network's logits (n, classes) of inputs that it takes as they are."""
+    return net(x)
 
 
 def bias_adversarial(
@@ -29,14 +36,17 @@ def bias_adversarial(
     random_start: bool = False,
     low: Tensor | float | None = None,
     high: Tensor | float | None = None,
+    free: Tensor | None = None,
+    read: Read = ask,
 ) -> Tensor:
     """Inputs near x that the biased network gets wrong and the debiased one still gets right (BiasAdv).
 
         argmax over ‖x̃ − x‖ ≤ ε of  CE(biased, x̃) − λ · CE(debiased, x̃)
 
     by `steps` projected gradient steps of size 2.5 ε / steps unless given; the last point is returned. ε and the step
-    are in the units of x. `low` and `high` (numbers, or tensors that broadcast with x) are the valid values of x.
-    Both networks are in evaluation mode meanwhile; nothing of them changes, neither gradients nor statistics.
+    are in the units of x. `low` and `high` (numbers, or tensors that broadcast with x) are the valid values of x, and
+    `free` is 1 where x may change and 0 where it must not. `read(network, x̃)` are the logits: see `on_text`. Both
+    networks are in evaluation mode meanwhile; nothing of them changes, neither gradients nor statistics.
 
     >>> biased, debiased = nn.Linear(2, 2), nn.Linear(2, 2)
     >>> x, y = torch.zeros(3, 2), torch.tensor([0, 1, 1])
@@ -46,13 +56,14 @@ def bias_adversarial(
     """
     size = 2.5 * eps / max(steps, 1) if step_size is None else step_size
     start = x.detach()
-    adv = within(start + random_point(start, eps, norm), low, high) if random_start else start
+    adv = within(start + random_point(start, eps, norm, free), low, high) if random_start else start
     with evaluating(biased, debiased), torch.enable_grad():
         for _ in range(steps):
             adv = adv.detach().requires_grad_()
             # A sum, so that each row has the gradient that it would have on its own.
-            gain = (ce_rows(biased(adv), y) - lam * ce_rows(debiased(adv), y)).sum()
+            gain = (plain_ce_rows(read(biased, adv), y) - lam * plain_ce_rows(read(debiased, adv), y)).sum()
             (grad,) = torch.autograd.grad(gain, adv)  # of the inputs alone: parameters gather nothing
+            grad = grad if free is None else grad * free
             moved = adv.detach() + size * steepest(grad, norm)
             # Into the ball, then into the valid values: where x is valid, the second never leads out of the first.
             adv = within(start + project(moved - start, eps, norm), low, high)
@@ -85,13 +96,18 @@ def project(change: Tensor, eps: float, norm: Ball) -> Tensor:
     return change * (eps / length.clamp_min(max(eps, 1e-12)))
 
 
-def random_point(x: Tensor, eps: float, norm: Ball) -> Tensor:
-    """A change like x, each row drawn uniformly from the ball of radius eps."""
+def random_point(x: Tensor, eps: float, norm: Ball, free: Tensor | None = None) -> Tensor:
+    """A change like x, each row drawn uniformly from the ball of radius eps; 0 where `free` is 0."""
     if norm == "linf":
-        return (2 * torch.rand_like(x) - 1) * eps
+        change = (2 * torch.rand_like(x) - 1) * eps
+        return change if free is None else change * free
     # The share of a d-dimensional ball that lies within r of its centre is (r/ε)^d.
     radius = torch.rand_like(x[(slice(None), *[slice(0, 1)] * (x.dim() - 1))])  # (n, 1, ...)
-    return eps * radius ** (1 / x[0].numel()) * steepest(torch.randn_like(x), "l2")
+    change = torch.randn_like(x)
+    if free is None:
+        return eps * radius ** (1 / x[0].numel()) * steepest(change, "l2")
+    dims = free.expand_as(x).flatten(1).sum(1).clamp_min(1).view_as(radius)  # of each row's own ball
+    return eps * radius ** (1 / dims) * steepest(change * free, "l2")
 
 
 def within(x: Tensor, low: Tensor | float | None, high: Tensor | float | None) -> Tensor:
@@ -120,6 +136,45 @@ def pixel_range(data: Bundle, device: torch.device | str = "cpu") -> tuple[Tenso
         ends = (ends - mean) / std
     low, high = ends  # each (1, channels or 1, 1, 1)
     return low, high
+
+
+# Text: what is changed is the vector of each token
+
+
+def on_text(x: Tensor, like: nn.Module) -> tuple[Tensor, Tensor, Read]:
+    """An attack on rows of token ids (n, 2, l): where it starts, what is free to change, and how a network reads it.
+
+    Ids cannot change by a little. What does is one change (n, l, d), at first 0, that is added to the vector that each
+    token has in a network; the places of padding stay 0. Every network adds it to its own vectors. `like` is a network
+    with vectors of the width d.
+
+    >>> from spurless.nets import build
+    >>> net = build({"name": "embedding_bag", "dim": 4, "vocab": 9}, (2, 3), 2)
+    >>> rows = torch.tensor([[[7, 8, 0], [1, 1, 0]]])  # two tokens and one place of padding
+    >>> start, free, read = on_text(rows, net)
+    >>> start.shape, free.flatten().tolist(), torch.equal(read(net, start), net(rows))
+    (torch.Size([1, 3, 4]), [1.0, 1.0, 0.0], True)
+    """
+    table = embedding_of(like).weight
+    start = torch.zeros(len(x), x.shape[-1], table.shape[1], dtype=table.dtype, device=x.device)
+
+    def read(net: nn.Module, change: Tensor) -> Tensor:
+        encoder: Any = net.encoder
+        # Whole in every process: each then finds the same gradients, of which the mean is taken.
+        return net.head(encoder.from_embeddings(encoder.embed(x) + change, x).flatten(1))  # type: ignore[operator]
+
+    return start, (x[:, 1] > 0).to(table.dtype)[..., None], read
+
+
+def embedding_of(net: nn.Module) -> nn.Embedding:
+    """The layer of a network's token vectors; a UserError for one that is not in the two halves of nets.text."""
+    encoder = getattr(net, "encoder", None)
+    if not all(hasattr(encoder, part) for part in ("embedding", "embed", "from_embeddings")):
+        raise UserError(
+            f"On text bias_adv changes the vectors of tokens, and {type(encoder or net).__name__} has no embed and "
+            "from_embeddings as spurless.nets.text describes them; use embedding_bag, minilm, bert, roberta or hf:NAME."
+        )
+    return encoder.embedding  # type: ignore[union-attr]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from spurless.settings import Range
 
 if TYPE_CHECKING:
     from spurless.nets import Net
+    from spurless.text import Tokens
 
 M = TypeVar("M", bound=nn.Module)
 Labels = Literal["none", "selection", "validation", "training"]
@@ -35,10 +36,12 @@ class Rows(Protocol):
 class Split:
     """Rows of a data set: inputs, targets and, where they are known, bias attributes."""
 
-    x: Tensor | Rows  # uint8 images (n, c, h, w), or float vectors (n, d), or Rows that are decoded on demand
+    # uint8 images (n, c, h, w), float vectors (n, d), int32 tokens (n, 2, length), or Rows that are decoded on demand
+    x: Tensor | Rows
     y: Tensor  # (n,) int64
     a: Tensor | None = None  # (n, k) int64: one column for each bias attribute
     names: Sequence[str] | None = None  # where each row came from: a path or an id
+    member: Tensor | None = None  # (n, m) bool: which groups of Bundle.overlap a row is in: none, one or several
 
     def __len__(self) -> int:
         return len(self.y)
@@ -48,8 +51,18 @@ class Split:
         return self.x.index_select(0, idx) if isinstance(self.x, Tensor) else self.x[idx]
 
     def blinded(self) -> Split:
-        """Without bias attributes, and without names, because names often spell the attribute out."""
-        return replace(self, a=None, names=None)
+        """Without bias attributes and groups, and without names, because names often spell the attribute out."""
+        return replace(self, a=None, names=None, member=None)
+
+
+class Overlap(NamedTuple):
+    """Groups that share rows, such as the identities that a comment mentions: for scores, not for training.
+
+    Each group of each class is a cell; where a data set has them, `worst_group` is the worst of these cells.
+    """
+
+    name: str  # of what the groups are: identity
+    groups: tuple[str, ...]  # one name for each column of Split.member
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,9 @@ class Bundle:
     std: tuple[float, ...] = ()
     augment: Augment = Augment()
     columns: tuple[str, ...] = ()  # of a table: what each input is
+    tokens: Tokens | None = None  # of text: what the token ids mean
+    overlap: Overlap | None = None
+    groups_ignore_class: bool = False  # a method's groups are the attributes' values, not those within a class
     net: str = "mlp"  # the network used when none is named
     recipe: Recipe = field(default_factory=lambda: Recipe())
     settings: dict[str, Any] = field(default_factory=dict)  # what it was loaded with
@@ -96,6 +112,13 @@ class Bundle:
         from spurless.datasets.adapters import from_arrays
 
         return from_arrays(*args, **settings)
+
+    @staticmethod
+    def from_texts(*args: Any, **settings: Any) -> Bundle:
+        """From texts or pairs of texts: see spurless.datasets.adapters.from_texts."""
+        from spurless.datasets.adapters import from_texts
+
+        return from_texts(*args, **settings)
 
     @staticmethod
     def from_dataset(*args: Any, **settings: Any) -> Bundle:
@@ -157,6 +180,7 @@ class Batch(NamedTuple):
 
 
 Loss = Callable[[Batch], Tensor]
+PLAIN = {"loss": "ce"}  # what Stage.shared says of plain training
 
 
 @dataclass
@@ -179,6 +203,9 @@ class Stage:
     # A network is in training mode (dropout on, BatchNorm by the batch) when the optimiser holds any of its
     # parameters; these are in training mode all the same.
     in_training_mode: Sequence[nn.Module] = ()
+    # What the outcome depends on beside data, network, recipe and seed, such as {"loss": "gce", "q": 0.7}: runs that
+    # agree in all of it train the stage once. None: it is this run's alone.
+    shared: Mapping[str, Any] | None = None
 
     @property
     def updates(self) -> list[tuple[Loss, Optimizer]]:
@@ -191,22 +218,36 @@ class Stage:
 class Recipe:
     """How to train: the same for every stage unless the method says otherwise."""
 
-    optimizer: Annotated[Literal["sgd", "adam", "adamw"], "the optimiser"] = "adam"
+    optimizer: Annotated[Literal["sgd", "adam", "adamw", "psgd"], "the optimiser; psgd: PSGD-Kron"] = "adam"
     lr: Annotated[float, "learning rate at the start (after warm-up)", Range(0)] = 1e-3
-    momentum: Annotated[float, "momentum (SGD)", Range(0, 1)] = 0.9
+    momentum: Annotated[float, "momentum (SGD, PSGD)", Range(0, 1)] = 0.9
     nesterov: Annotated[bool, "Nesterov momentum (SGD)"] = False
-    weight_decay: Annotated[float, "weight decay", Range(0)] = 0.0
+    weight_decay: Annotated[float, "weight decay (L2)", Range(0)] = 0.0
+    decay_exceptions: Annotated[bool, "no weight decay on biases and the scales of normalisation layers"] = False
+    l1: Annotated[float, "weight of the sum of the absolute weights of convolutions and linear layers", Range(0)] = 0.0
     betas: Annotated[tuple[float, ...], "the two running-mean factors (Adam, AdamW)", Range(0, 1)] = (0.9, 0.999)
     eps: Annotated[float, "added to the denominator (Adam, AdamW)", Range(0)] = 1e-8
-    schedule: Annotated[Literal["constant", "step", "cosine", "linear"], "how the learning rate falls"] = "constant"
+    loss: Annotated[Literal["ce", "focal"], "what methods use as cross entropy: itself, or focal loss"] = "ce"
+    focal_gamma: Annotated[float, "how far focal loss turns away from what is learnt; 0: not at all", Range(0)] = 2.0
+    sharpness: Annotated[
+        Literal["none", "sam", "asam"], "take each gradient where the loss is highest nearby (SAM, ASAM)"
+    ] = "none"
+    rho: Annotated[float | None, "how near (sam, asam); none: 0.05 for sam, 0.5 for asam", Range(0)] = None
+    schedule: Annotated[
+        Literal["constant", "step", "cosine", "linear", "wsd"], "how the learning rate falls; wsd: at the end only"
+    ] = "constant"
     step_every: Annotated[float, "epochs between two falls (schedule step)", Range(0)] = 40
     gamma: Annotated[float, "factor of each fall (schedule step)", Range(0, 1)] = 0.1
+    decay_share: Annotated[float, "over which last share of the length it falls (schedule wsd)", Range(0, 1)] = 0.2
     warmup: Annotated[float, "epochs over which the learning rate rises to its start value", Range(0)] = 0
     batch_size: Annotated[int, "samples a step", Range(1)] = 128
     epochs: Annotated[float, "length of a stage, in passes over the training rows", Range(0)] = 10
     iterations: Annotated[int, "length of a stage in steps; 0: as many epochs as given", Range(0)] = 0
     until_accuracy: Annotated[
         float, "end a stage when this training accuracy (percent) is reached; 0: never", Range(0, 100)
+    ] = 0
+    until_loss: Annotated[
+        float, "end a stage when the mean training cross entropy is below this, too; 0: never", Range(0)
     ] = 0
     drop_last: Annotated[bool, "leave out the last, smaller batch of an epoch"] = False
     augment: Annotated[str, "data: the data set's own augmentation; none; or a preset (see spurless.augment)"] = "data"
@@ -215,6 +256,9 @@ class Recipe:
         Literal["last", "val_accuracy", "val_loss", "val_worst_group"], "which weights of the last stage are kept"
     ] = "last"
     eval_every: Annotated[float, "epochs between two looks at the validation split; 0: only where needed", Range(0)] = 1
+    test_every: Annotated[
+        int, "steps between two looks at the test split, to report its best as test_selected; 0: none", Range(0)
+    ] = 0
     eval_batch_size: Annotated[int, "rows a forward pass when evaluating", Range(1)] = 1024
     precision: Annotated[Literal["fp32", "tf32", "bf16"], "arithmetic of the forward pass"] = "fp32"
     channels_last: Annotated[bool, "memory layout of images; faster for convolutions"] = True

@@ -9,7 +9,8 @@ import hashlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Mapping
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -18,24 +19,30 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core import Bundle, Method, Recipe
+from spurless.distributed import first, local_gpu, run_folder, world
 from spurless.errors import Diverged, UserError
 from spurless.feed import Inputs
 from spurless.folder import MODEL, RunFolder, load_tensors, save_tensors
 from spurless.inference import groups_of
-from spurless.loop import EngineRun, Loop
+from spurless.loop import EngineRun, Loop, Progress
 from spurless.methods import METHODS
+from spurless.metrics.dynamics import Dynamics, as_dynamics
 from spurless.metrics.inference import inference_scores
 from spurless.metrics.mining import mining_scores
-from spurless.nets import Net, build
+from spurless.nets import Net, build, builder
 from spurless.progress import Bar, Watcher, complain
 from spurless.pruning import sparsity
 from spurless.registry import load_data, make_method, make_recipe, name_of
 from spurless.result import Result, versions
 from spurless.scoring import fingerprint, full_score, outputs
 from spurless.seeds import derive
+from spurless.settings import settings_of
+from spurless.shelf import Shelf
+from spurless.text import check_reads, suited
 
 Precision = Literal["fp32", "tf32", "bf16"]
 NetSpec = str | Mapping[str, Any] | nn.Module | Callable[[], nn.Module]
+PATIENCE = 0.2  # seconds between two looks at whether another process has finished a stage that is shared
 
 
 def fit(
@@ -49,47 +56,101 @@ def fit(
     root: str | Path | None = None,
     progress: bool | Watcher | None = None,
     checkpoint_seconds: float = 60,
+    stages: str | Path | None = None,
+    dynamics: Dynamics | Mapping[str, Any] | bool | None = None,
 ) -> Result:
     """Train, select, score, and save where `out` is given.
 
     Names, {"name": ..., setting: value} tables and objects are all accepted. In a folder with an unfinished run the
     run goes on; in a finished one its result is returned; in one made with other settings, it refuses.
     A run that diverges comes back with the status "diverged", no scores, and the reason in `error`.
+    First stages that several runs have in common are trained once where they share a folder `stages`.
+    `dynamics` watches the steps, with bias labels that no method sees (metrics.dynamics).
     """
-    method = make_method(method)
-    data = load_data(data, root=root)
-    spec: NetSpec = data.net if net is None else net
-    recipe = make_recipe(recipe, data)
-    place = pick_device(device)
-    used = permit(method, data, recipe)
-    settings = describe_run(method, data, spec, recipe, seed)
-    folder = None if out is None else RunFolder(out)
-    if folder:
-        folder.claim(settings)
-        if folder.result():
-            return load_run(folder.path, net=spec, device=place)
-    hint_if_threads_spin(place)
-    make = network_maker(spec, data.shape, len(data.classes), seed, example_of(data))
-    run = EngineRun(data.blinded(method.labels), recipe, seed, place, make)
-    loop = Loop(method, data, run, folder, checkpoint_seconds, complain)
-    result = Result(
-        method=name_of(method),
-        data=data.name,
-        net=settings["net"]["name"],
-        seed=seed,
-        status="done",
-        selection=recipe.selection,
-        labels_used=used,
-        settings=settings,
-        versions=versions(place),
-        folder=str(out) if out is not None else None,
-        notes=list(data.notes),
-    )
-    watch: Watcher = progress if callable(progress) else Bar(name_of(method), shown=progress)
-    with arithmetic(recipe, place), interruptible(loop), watch:
+    session = Session(method, data, net, recipe, seed, out, device, root, checkpoint_seconds, stages, dynamics)
+    if session.folder and session.folder.result():
+        if session.dynamics:
+            session.dynamics.start(session.folder.path)  # what was seen is read
+        return load_run(session.folder.path, net=session.spec, device=session.device)
+    name = session.result.method
+    if not first():
+        progress = False
+    watch: Watcher = progress if callable(progress) else Bar(name, shown=progress)
+    with arithmetic(session.recipe, session.device), interruptible(session.stop), watch:
+        for place_reached in session:
+            if place_reached.waiting:
+                time.sleep(PATIENCE)
+            watch(place_reached)
+    return session.result
+
+
+class Session:
+    """One run that can be driven step by step: iterate over it, and then read its `result`.
+
+    The arithmetic's switches, the random numbers and the stream are those of whoever drives it.
+    """
+
+    def __init__(
+        self,
+        method: Method | str | Mapping[str, Any],
+        data: Bundle | str | Mapping[str, Any],
+        net: NetSpec | None = None,
+        recipe: Recipe | str | Mapping[str, Any] | None = None,
+        seed: int = 0,
+        out: str | Path | None = None,
+        device: str | torch.device | None = None,
+        root: str | Path | None = None,
+        checkpoint_seconds: float = 60,
+        stages: str | Path | None = None,
+        dynamics: Dynamics | Mapping[str, Any] | bool | None = None,
+    ):
+        self.method, self.data = make_method(method), load_data(data, root=root)
+        self.spec: NetSpec = self.data.net if net is None else net
+        self.data = suited(self.data, self.spec)
+        self.recipe, self.device = make_recipe(recipe, self.data), pick_device(device)
+        self.folder = None if out is None else run_folder(out)
+        self.checkpoint_seconds = checkpoint_seconds
+        self.stages = None if stages is None else Path(stages)
+        self.dynamics = as_dynamics(dynamics)
+        used = permit(self.method, self.data, self.recipe)
+        check_reads(self.data, self.spec)
+        settings = describe_run(self.method, self.data, self.spec, self.recipe, seed)
+        if self.folder:
+            self.folder.claim(settings)
+        self.loop: Loop | None = None
+        self.stopped = False
+        self.result = Result(
+            method=name_of(self.method),
+            data=self.data.name,
+            net=settings["net"]["name"],
+            seed=seed,
+            status="done",
+            selection=self.recipe.selection,
+            labels_used=used,
+            settings=settings,
+            versions=versions(self.device),
+            folder=str(out) if out is not None else None,
+            notes=list(self.data.notes),
+        )
+
+    def stop(self) -> None:
+        """End after the step that is running, with a checkpoint."""
+        self.stopped = True
+        if self.loop:
+            self.loop.stop = True
+
+    def __iter__(self) -> Iterator[Progress]:
+        hint_if_threads_spin(self.device)
+        data, result, folder = self.data, self.result, self.folder
+        make = network_maker(self.spec, data.shape, len(data.classes), result.seed, example_of(data))
+        run = EngineRun(data.blinded(self.method.labels), self.recipe, result.seed, self.device, make)
+        nameless = callable(self.spec) and not isinstance(self.spec, nn.Module)  # two factories look the same
+        known = result.settings | {"device": self.device.type}
+        shelf = Shelf(self.stages, known) if self.stages and not nameless and world() == 1 else None
+        self.loop = loop = Loop(self.method, data, run, folder, self.checkpoint_seconds, complain, shelf, self.dynamics)
+        loop.stop = self.stopped
         try:
-            for place_reached in loop:
-                watch(place_reached)
+            yield from loop
             result.classifier = loop.net
             add_scores(result, loop, data)
         except Diverged as error:
@@ -98,13 +159,12 @@ def fit(
             if folder:
                 folder.release()
             raise
-    result.seconds, result.history = round(loop.spent, 3), loop.history
-    if folder:
-        if result.classifier is not None:
-            save_tensors(folder.path / MODEL, result.classifier.state_dict(), model_facts(data, settings))
-        folder.write_result(result.row())
-        folder.drop_parts(result.history)
-    return result
+        result.seconds, result.history, result.test_selected = round(loop.spent, 3), loop.history, loop.test_selected
+        if folder:
+            if result.classifier is not None and first():
+                save_tensors(folder.path / MODEL, result.classifier.state_dict(), model_facts(data, result.settings))
+            folder.write_result(result.row())
+            folder.drop_parts(result.history)
 
 
 def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
@@ -177,8 +237,10 @@ def describe_net(net: NetSpec) -> dict[str, Any]:
 
 def model_facts(data: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What someone needs to know to use the weights: kept inside the file."""
-    known = {"shape": data.shape, "classes": data.classes, "mean": data.mean, "std": data.std}
+    known: dict[str, Any] = {"shape": data.shape, "classes": data.classes, "mean": data.mean, "std": data.std}
     known["precision"] = settings["recipe"]["precision"]
+    if data.tokens is not None:
+        known |= {"tokenizer": data.tokens.tokenizer, "vocabulary": data.tokens.vocabulary}
     return {"net": settings["net"], "method": settings["method"], "data": data.name} | known
 
 
@@ -206,6 +268,8 @@ def load_classifier(weights: str | Path, net: NetSpec | None = None, device: str
         if spec.get("own"):
             raise UserError(f"{weights} holds a network of your own, {spec['name']}: pass it as net=... from Python.")
         spec = {k: v for k, v in spec.items() if k not in ("pretrained", "weights")}
+        if "pretrained" in settings_of(builder(spec["name"])):
+            spec["pretrained"] = False  # which is not the default of networks that read text
     make = network_maker(spec, tuple(facts["shape"]), len(facts["classes"]), seed=0)
     made = make_method(facts["method"]).classifier(lambda: make(0)) if facts["method"]["name"] in METHODS else make(0)
     try:
@@ -259,7 +323,7 @@ def example_of(data: Bundle) -> Tensor:
 
 
 @contextmanager
-def interruptible(loop: Loop) -> Generator[None, None, None]:
+def interruptible(stop: Callable[[], None]) -> Generator[None, None, None]:
     """The first Ctrl-C ends the loop after its step, with a checkpoint; a second one ends it at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -267,8 +331,9 @@ def interruptible(loop: Loop) -> Generator[None, None, None]:
     before = signal.getsignal(signal.SIGINT)
 
     def on_interrupt(*_: Any) -> None:
-        loop.stop = True
-        signal.signal(signal.SIGINT, before)
+        stop()
+        if world() == 1:  # torchrun passes a Ctrl-C on that the process has had already
+            signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, on_interrupt)
     try:
@@ -280,29 +345,36 @@ def interruptible(loop: Loop) -> Generator[None, None, None]:
 @contextmanager
 def arithmetic(recipe: Recipe, device: torch.device) -> Generator[None, None, None]:
     """The recipe's switches that torch holds globally, put back afterwards; and random numbers of the run's own."""
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_gpu else []), switches(recipe, device):
+        if on_gpu:
+            with torch.cuda.stream(side_stream(device)):  # a graph cannot be captured on the default one
+                yield
+            torch.cuda.synchronize(device)
+        else:
+            yield
+
+
+@contextmanager
+def switches(recipe: Recipe, device: torch.device) -> Generator[None, None, None]:
+    """What torch holds for the whole process: how convolutions are chosen, determinism, the precision of products."""
     was = (
         torch.backends.cudnn.benchmark,
         torch.are_deterministic_algorithms_enabled(),
         torch.get_float32_matmul_precision(),
     )
     on_gpu = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        try:
-            torch.backends.cudnn.benchmark = on_gpu and not recipe.deterministic
-            if on_gpu and recipe.deterministic:
-                torch.use_deterministic_algorithms(True)
-            if recipe.precision == "tf32":
-                torch.set_float32_matmul_precision("high")
-            if on_gpu:
-                with torch.cuda.stream(side_stream(device)):  # a graph cannot be captured on the default one
-                    yield
-                torch.cuda.synchronize(device)
-            else:
-                yield
-        finally:
-            torch.backends.cudnn.benchmark = was[0]
-            torch.use_deterministic_algorithms(was[1])
-            torch.set_float32_matmul_precision(was[2])
+    try:
+        torch.backends.cudnn.benchmark = on_gpu and not recipe.deterministic
+        if on_gpu and recipe.deterministic:
+            torch.use_deterministic_algorithms(True)
+        if recipe.precision == "tf32":
+            torch.set_float32_matmul_precision("high")
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = was[0]
+        torch.use_deterministic_algorithms(was[1])
+        torch.set_float32_matmul_precision(was[2])
 
 
 @functools.cache
@@ -325,15 +397,18 @@ def side_stream(device: torch.device) -> torch.cuda.Stream:
 def pick_device(given: str | torch.device | None) -> torch.device:
     """The given device, else a GPU if there is one."""
     if given is None:
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        given = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(given)
     except RuntimeError:
         raise UserError(f"There is no device '{given}'; use cpu, cuda or cuda:1.") from None
     if device.type not in ("cpu", "cuda"):
         raise UserError(f"--device {given}: only cpu and cuda are supported.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+    if device.type == "cpu":
+        return device
+    index = local_gpu() if device.index is None else device.index
+    if index >= torch.cuda.device_count():
         found = torch.cuda.device_count()
         have = f"CUDA devices here go up to cuda:{found - 1}" if found else "no CUDA device is available here"
         raise UserError(f"--device {given}: {have}; use {'one of those' if found else '--device cpu'}.")
-    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+    return torch.device("cuda", index)

@@ -10,16 +10,18 @@ from torch import Tensor
 
 from spurless.augment import Augment, apply, draw, pack, preset, unpack
 from spurless.core import Bundle, Recipe, Split
+from spurless.distributed import my_share, whole, world
 
 RESIDENT_SHARE = 0.5  # of the free device memory that inputs may take before they are sent batch by batch
 
 
 class Inputs:
-    """How rows become network inputs: scaled to 0..1, augmented when training, standardised."""
+    """How rows become network inputs: scaled to 0..1, augmented when training, standardised; tokens as they are."""
 
     def __init__(self, data: Bundle, recipe: Recipe, device: torch.device):
         self.how: Augment = data.augment if recipe.augment == "data" else preset(recipe.augment)
         self.is_image = len(data.shape) == 3
+        self.is_text = data.tokens is not None
         self.channels_last = recipe.channels_last and self.is_image
         view = (1, -1, 1, 1) if self.is_image else (1, -1)
         self.mean = torch.tensor(data.mean, device=device).view(view) if data.mean else None
@@ -38,6 +40,8 @@ class Inputs:
 
     def training(self, rows: Tensor, draws: Tensor | None) -> Tensor:
         """Augmented by these random numbers (k, n), where there are any."""
+        if self.is_text:
+            return rows  # ids are names, not quantities
         x = rows.float()
         if rows.dtype == torch.uint8:
             x = x.mul_(1 / 255)
@@ -95,14 +99,18 @@ class Streamed:
 
     def start(self, order: Tensor, size: int) -> None:
         """Begin fetching the batches of this order."""
-        self.batches = fetch_ahead(self.split, order, size, self.AHEAD, pin=self.device.type == "cuda")
+        pin = self.device.type == "cuda"
+        self.batches = fetch_ahead(self.split, order, size, self.AHEAD, pin, share=world() > 1)
 
     def advance(self, size: int) -> None:
         """Put the next batch where `rows` finds it."""
         rows = next(self.batches)
         if size not in self.buffers:
-            self.buffers[size] = torch.empty_like(rows, device=self.device)
-        self.buffers[size].copy_(rows, non_blocking=True)
+            self.buffers[size] = torch.empty((size, *rows.shape[1:]), dtype=rows.dtype, device=self.device)
+        if world() == 1:
+            self.buffers[size].copy_(rows, non_blocking=True)
+        else:
+            self.buffers[size].copy_(whole(rows.to(self.device), size))
 
 
 def place(split: Split, recipe: Recipe, device: torch.device) -> Resident | Streamed:
@@ -116,8 +124,13 @@ def place(split: Split, recipe: Recipe, device: torch.device) -> Resident | Stre
     return Streamed(split, device)
 
 
-def fetch_ahead(split: Split, order: Tensor, size: int, ahead: int, pin: bool = False) -> Iterator[Tensor]:
-    """The rows of each batch of `order`, in turn, fetched by a thread that keeps `ahead` batches ready."""
+def fetch_ahead(
+    split: Split, order: Tensor, size: int, ahead: int, pin: bool = False, share: bool = False
+) -> Iterator[Tensor]:
+    """The rows of each batch of `order`, in turn, fetched by a thread that keeps `ahead` batches ready.
+
+    `share`: of each batch only those that this one of several processes fetches.
+    """
     ready: queue.Queue[Tensor | BaseException | None] = queue.Queue(maxsize=ahead)
     wanted = threading.Event()
     wanted.set()
@@ -133,7 +146,7 @@ def fetch_ahead(split: Split, order: Tensor, size: int, ahead: int, pin: bool = 
             for idx in order.split(size):
                 if not wanted.is_set():
                     return
-                rows = split[idx]
+                rows = split[idx[my_share(len(idx))] if share else idx]
                 put(rows.pin_memory() if pin else rows)
             put(None)
         except BaseException as error:  # handed over: the training thread must see it, not a silent end

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spurless.core import Bundle, M, Method, Recipe, Run, Split, Stage
+from spurless.distributed import TALK, agree, any_of, as_first, from_first, world
 from spurless.errors import Diverged, UserError
 from spurless.feed import Inputs, epoch_order, place
 from spurless.folder import RunFolder
@@ -21,11 +22,17 @@ from spurless.nets import Net
 from spurless.optim import make_optimizer
 from spurless.scoring import Judged, outputs, score
 from spurless.seeds import derive
+from spurless.shelf import Shelf
 from spurless.state import restore, snapshot
 from spurless.step import Steps, schedule
+from spurless.watch import StepWatch
+
+if TYPE_CHECKING:
+    from spurless.metrics.dynamics import Dynamics
 
 KEEP = 2**30  # bytes of a split that may stay on a GPU between two evaluations
-POLL = 200  # steps between two looks at whether the loss is still finite: each look waits for the device
+Saved = tuple[dict[str, Tensor], dict[str, Any]]  # tensors, and facts about them
+POLL = 200  # steps between two looks at whether the loss is still finite
 
 
 class Interrupted(KeyboardInterrupt):
@@ -40,6 +47,8 @@ class Progress:
     step: int
     total: int
     row: dict[str, Any] | None = None  # the finished epoch, as it stands in the history
+    waiting: bool = False  # for another run that trains a stage both share
+    pending: torch.cuda.Event | None = None  # the next step will wait for this: a time to let other lanes work
 
 
 class EngineRun(Run):
@@ -90,7 +99,7 @@ class EngineRun(Run):
                 torch.manual_seed(derive(self.seed, "views"))
                 draws = self.inputs.draw(len(split), self.data.shape)
         place = self.placed.get(id(split))
-        return outputs(net, split, self.inputs, self.recipe, self.device, features, place, draws)
+        return as_first(outputs(net, split, self.inputs, self.recipe, self.device, features, place, draws))
 
     def generator(self, name: str) -> torch.Generator:
         return torch.Generator().manual_seed(derive(self.seed, "method", name))
@@ -113,8 +122,13 @@ class Loop:
         folder: RunFolder | None,
         checkpoint_seconds: float,
         say: Callable[[str], None],
+        shelf: Shelf | None = None,
+        dynamics: Dynamics | None = None,
     ):
         self.method, self.data, self.run, self.folder, self.say = method, data, run, folder, say
+        self.shelf, self.dynamics = shelf, dynamics
+        if dynamics:
+            dynamics.start(folder.path if folder else None)
         self.recipe, self.device = run.recipe, run.device
         self.checkpoint_seconds = checkpoint_seconds
         self.rows = place(data.train, self.recipe, self.device)
@@ -123,6 +137,7 @@ class Loop:
         self.stop = False  # set from outside to end at the next step, with a checkpoint
         self.spent = 0.0  # seconds of training, over all sessions
         self.net: Net | None = None
+        self.test_selected: dict[str, Any] | None = None  # see Result
 
     def __iter__(self) -> Iterator[Progress]:
         """Drive the generator. A finished stage is loaded instead of trained; an unfinished one goes on."""
@@ -136,26 +151,82 @@ class Loop:
                 stage = next(generator)
         except StopIteration as end:
             self.net = end.value
+        agree(self.run.modules)
         if not isinstance(self.net, Net):
             raise UserError(f"{type(self.method).__name__}.stages must return a Net; it returned {type(self.net)}.")
 
     def _stage(self, index: int, stage: Stage) -> Iterator[Progress]:
         self._check(stage)
+        self._agree(stage)
         optimizers = [opt for _, opt in stage.updates]
         saved = self.folder.load(index) if self.folder else None
         if saved and saved[2]:
             tensors, facts, _ = saved
             restore(tensors, self.run.modules, optimizers)
-            self.spent = facts["seconds"]
+            self.spent, self.test_selected = facts["seconds"], facts["test_selected"]
             return
+        key = self._shared_key(index, stage)
+        if key and not saved:
+            taken = yield from self._look_for(key, stage)
+            if taken:
+                self._take(index, stage, taken, optimizers)
+                return
         trainer = StageLoop(self, index, stage)
         if saved:
             tensors, facts, _ = saved
             trainer.resume(tensors, facts)
         self._forget_after(index, trainer.epoch)
-        yield from trainer
+        try:
+            with trainer.watch:
+                yield from trainer
+        except BaseException:
+            if self.shelf:
+                self.shelf.release()
+            raise
+        tensors = snapshot(self.run.modules, optimizers)
         if self.folder:
-            self.folder.save(index, True, snapshot(self.run.modules, optimizers), {"seconds": self.spent})
+            self.folder.save(index, True, tensors, {"seconds": self.spent, "test_selected": self.test_selected})
+        if key and self.shelf:
+            before = max((row["seconds"] for row in self.history if row["stage_index"] < index), default=0.0)
+            epochs = [row | {"seconds": row["seconds"] - before} for row in self.history if row["stage_index"] == index]
+            facts = {"seconds": self.spent - before, "history": epochs, "test_selected": self.test_selected}
+            self.shelf.put(key, tensors, facts)
+
+    def _shared_key(self, index: int, stage: Stage) -> str | None:
+        if self.shelf is None or stage.shared is None or self.dynamics:  # what is taken over cannot be watched
+            return None
+        n = len(self.data.train) if stage.rows is None else len(stage.rows)
+        steps = stage_length(stage, self.recipe, len(batch_sizes(n, self.recipe)))
+        return self.shelf.key(index, stage, steps, self.run.modules)
+
+    def _look_for(self, key: str, stage: Stage) -> Generator[Progress, None, Saved | None]:
+        """A stage that another run has trained, or is training; None: it is ours to train."""
+        assert self.shelf
+        while (taken := self.shelf.take(key)) is None:
+            if self.shelf.reserve(key):
+                # Looked at once more: it may have been finished and its claim given up between the two looks.
+                taken = self.shelf.take(key)
+                if taken:
+                    self.shelf.release()
+                return taken
+            if self.stop:
+                raise Interrupted("Stopped while waiting for a stage that another run trains.")
+            yield Progress(stage.name, 0, 1, waiting=True)
+        return taken
+
+    def _take(self, index: int, stage: Stage, taken: Saved, optimizers: list[Optimizer]) -> None:
+        tensors, facts = taken
+        restore(tensors, self.run.modules, optimizers)
+        self._forget_after(index, 0)
+        self.test_selected = facts["test_selected"]
+        for row in facts["history"]:
+            row = row | {"stage": stage.name, "shared": True, "seconds": round(self.spent + row["seconds"], 3)}
+            self.history.append(row)
+            if self.folder:
+                self.folder.append_history(row)
+        self.spent += facts["seconds"]  # as if it had been trained here: what a result costs does not depend on luck
+        if self.folder:
+            self.folder.save(index, True, tensors, {"seconds": self.spent, "test_selected": self.test_selected})
 
     def _forget_after(self, index: int, epoch: int) -> None:
         """Drop history that lies after the place from which the run goes on: it will be made again."""
@@ -163,6 +234,13 @@ class Loop:
         if self.folder and (len(kept) != len(self.history) or not kept):
             self.folder.rewrite_history(kept)
         self.history = kept
+
+    def _agree(self, stage: Stage) -> None:
+        """What was found between two stages, as the first of several processes found it."""
+        if world() > 1:
+            agree(self.run.modules)
+            of_first = from_first(lambda: [None if t is None else t.cpu() for t in (stage.weights, stage.rows)])
+            stage.weights, stage.rows = of_first
 
     def _check(self, stage: Stage) -> None:
         known = {id(p) for module in self.run.modules for p in module.parameters()}
@@ -183,10 +261,9 @@ class Loop:
                 f"The sampling weights of stage '{stage.name}' must be {n} finite numbers, none negative, not all zero."
             )
 
-    def train_accuracy(self, net: nn.Module) -> float:
-        train = self.run.data.train
-        logits = self.run.outputs(net)
-        return Judged(logits, train.y.to(self.device)).accuracy
+    def judge_training(self, net: nn.Module) -> Judged:
+        """What a network says about the training rows."""
+        return Judged(self.run.outputs(net), self.run.data.train.y.to(self.device))
 
 
 class StageLoop:
@@ -204,7 +281,12 @@ class StageLoop:
         self.started = self.saved_at = time.monotonic()
         self.spent_before = loop.spent
         show = loop.method.labels == "training"
-        self.steps = Steps(stage, loop.data, loop.rows, self.run.inputs, self.recipe, loop.device, show, loop.say)
+        place = loop.data, loop.rows, self.run.inputs, self.recipe, loop.device
+        self.watch = StepWatch()
+        if loop.dynamics:
+            seen = loop.data, self.recipe, self.sizes, self.total, loop.device
+            self.watch = loop.dynamics.stage(index, stage, *seen)
+        self.steps = Steps(stage, *place, show, loop.say, self.run.modules, self.watch)
         self.factor = schedule(self.recipe, len(self.sizes), self.total, stage.span)
         progress = np.linspace(*stage.span, self.total, endpoint=False)
         self.steps.plan(self.factor, progress, self.sizes)
@@ -218,16 +300,21 @@ class StageLoop:
             for _ in self.sizes[at : at + self.total - self.step]:
                 self.steps.run()
                 self.step += 1
-                if self.step % POLL == 0:
+                self.watch.after(self.steps, self.step)
+                if self.step % POLL == 0 and any_of(self.steps.looks_bad())[0]:
                     self._stop_if_diverged()
+                if self._test_due():
+                    self._look_at_test()
                 # Before any checkpoint: a run that goes on from the end of an epoch must not miss what belongs to it.
                 ends = self.step % len(self.sizes) == 0 or self.step == self.total
+                if ends and self.loop.device.type == "cuda":
+                    yield Progress(self.stage.name, self.step, self.total, pending=self.steps.mark())
                 row = self._end_epoch() if ends else None
-                if self.loop.stop:
+                stop, save = self._wishes(ends)
+                if stop or save:
                     self._save_part()
+                if stop:
                     raise Interrupted(self._how_to_go_on())
-                if self._checkpoint_due():
-                    self._save_part()
                 yield Progress(self.stage.name, self.step, self.total)
                 if row:
                     yield Progress(self.stage.name, self.step, self.total, row)
@@ -270,15 +357,29 @@ class StageLoop:
         }
         self.last_loss = row["loss"]
         row |= self._look_at_validation()
-        if self.recipe.until_accuracy:
-            row["train_accuracy"] = self.loop.train_accuracy(self.stage.model)
-            self.ended_early = row["train_accuracy"] >= self.recipe.until_accuracy
+        row |= self._look_at_training()
         self.loop.spent = self.spent_before + time.monotonic() - self.started
         row["seconds"] = round(self.loop.spent, 3)
         self.loop.history.append(row)
         if self.loop.folder:
             self.loop.folder.append_history(row)
         return row
+
+    def _look_at_training(self) -> dict[str, Any]:
+        """Training accuracy and cross entropy in evaluation mode, and whether they are what training goes on until."""
+        accuracy, loss = self.recipe.until_accuracy, self.recipe.until_loss
+        every = max(1, round(self.recipe.eval_every))
+        if not (accuracy or loss) or not (self.epoch % every == 0 or self.step >= self.total):
+            return {}
+        judged = self.loop.judge_training(self.stage.model)
+        row = {"train_accuracy": judged.accuracy, "train_loss": judged.loss}
+        self.ended_early = row["train_accuracy"] >= accuracy and (not loss or row["train_loss"] < loss)
+        if self.stage.select and self.step >= self.total and not self.ended_early:  # of others, short ones are meant
+            self.loop.say(
+                f"Stage '{self.stage.name}' was to go on until its criterion, and its {self.epoch} epochs are over: "
+                f"training accuracy {row['train_accuracy']:.2f} %, cross entropy {row['train_loss']:.2g}."
+            )
+        return row | {"reached": self.ended_early}
 
     def _look_at_validation(self) -> dict[str, Any]:
         """Validation accuracy and loss, and the best weights so far by the selection rule."""
@@ -300,6 +401,23 @@ class StageLoop:
                 self.best = (goodness, weights)
         return row
 
+    def _test_due(self) -> bool:
+        every = self.recipe.test_every
+        wanted = bool(every) and self.stage.select and self.loop.data.test is not None
+        return wanted and (self.step % every == 0 or self.step == self.total)
+
+    def _look_at_test(self) -> None:
+        """Note how well the test split would be done now: for comparison with papers that pick their weights so."""
+        test, so_far = self.loop.data.test, self.loop.test_selected
+        assert test is not None
+        now = score(self.loop.data, test, self.run.outputs(self.stage.model, test))
+        value = now["average"] if now["unbiased"] is None else now["unbiased"]
+        looks = so_far["looks"] + 1 if so_far else 1
+        best = {"unbiased": value, "step": self.step}
+        if so_far and so_far["unbiased"] >= value:
+            best = {k: so_far[k] for k in best}
+        self.loop.test_selected = best | {"looks": looks}
+
     def _take_best(self) -> None:
         if self.best is not None:
             self.stage.model.load_state_dict(self.best[1])
@@ -320,6 +438,12 @@ class StageLoop:
 
     # Checkpoints inside the stage
 
+    def _wishes(self, ends: bool) -> tuple[bool, ...]:
+        """Whether to stop, and whether to save. Several processes must do both at the same step."""
+        if world() > 1 and self.step % TALK and not ends:
+            return False, False
+        return any_of(self.loop.stop, self._checkpoint_due())
+
     def _checkpoint_due(self) -> bool:
         return self.loop.folder is not None and time.monotonic() - self.saved_at >= self.loop.checkpoint_seconds
 
@@ -327,14 +451,20 @@ class StageLoop:
         if self.loop.folder is None:
             return
         self._stop_if_diverged(weights=True)  # never keep a place from which there is no way on
+        self.watch.save()  # first: what it saw beyond the place that is saved is dropped when the run goes on
         tensors = snapshot(self.run.modules, [opt for _, opt in self.stage.updates])
         tensors["losses"] = self.steps.losses
         tensors["rng.cpu"] = torch.get_rng_state()
         if self.loop.device.type == "cuda":
             tensors["rng.cuda"] = torch.cuda.get_rng_state(self.loop.device)
         seconds = self.spent_before + time.monotonic() - self.started
-        facts = {"step": self.step, "epoch": self.epoch, "last_loss": self.last_loss, "seconds": seconds}
-        facts["ended_early"] = self.ended_early
+        facts: dict[str, Any] = {
+            "step": self.step,
+            "epoch": self.epoch,
+            "last_loss": self.last_loss,
+            "seconds": seconds,
+        }
+        facts |= {"ended_early": self.ended_early, "test_selected": self.loop.test_selected}
         if self.best is not None:
             facts["best"] = self.best[0]
             tensors |= {f"best.{k}": v for k, v in self.best[1].items()}
@@ -351,7 +481,8 @@ class StageLoop:
         restore(tensors, self.run.modules, [opt for _, opt in self.stage.updates])
         self.steps.losses.copy_(tensors["losses"])
         self.step, self.epoch, self.last_loss = facts["step"], facts["epoch"], facts["last_loss"]
-        self.ended_early = facts["ended_early"]
+        self.ended_early, self.loop.test_selected = facts["ended_early"], facts["test_selected"]
+        self.watch.resume(self.step)
         self.spent_before = self.loop.spent = facts["seconds"]
         if "best" in facts:
             device = self.loop.device

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Batch, Bundle, Method, Recipe, Run, Stage
+from spurless.core import PLAIN, Batch, Bundle, Method, Recipe, Run, Stage
 from spurless.errors import UserError, unknown
 from spurless.grads import Norm, head_grad_norms
 from spurless.losses import Form, ce, ce_rows, gce
@@ -79,7 +79,8 @@ def mine_gce(
 ) -> Miner:
     """The errors of a network trained with GCE (DCWP: 2,000 steps on Colored MNIST, the default; 10,000 on BFFHQ)."""
     length = _length(epochs, iterations, GCE_STEPS)
-    return (yield from _errors(run, lambda logits, y: gce(logits, y, q, form), length, errors_by))
+    kind = {"loss": "gce", "q": q, "form": form}
+    return (yield from _errors(run, lambda logits, y: gce(logits, y, q, form), kind, length, errors_by))
 
 
 def mine_erm(
@@ -90,10 +91,12 @@ def mine_erm(
     How early depends on the data: JTT takes 1 epoch on CelebA (the default) and 60 on Waterbirds, DCWP does not say.
     JTT's released code logs the errors while the last epoch trains, DCWP's takes them in a pass afterwards.
     """
-    return (yield from _errors(run, ce, _length(epochs, iterations, ONE_EPOCH), errors_by))
+    return (yield from _errors(run, ce, dict(PLAIN), _length(epochs, iterations, ONE_EPOCH), errors_by))
 
 
-def _errors(run: Run, objective: Callable[[Tensor, Tensor], Tensor], length: Length, errors_by: str) -> Miner:
+def _errors(
+    run: Run, objective: Callable[[Tensor, Tensor], Tensor], kind: dict[str, Any], length: Length, errors_by: str
+) -> Miner:
     net, y = run.net(), run.data.train.y.to(run.device)
     log = run.keep(ErrorLog(len(y)))
 
@@ -103,7 +106,15 @@ def _errors(run: Run, objective: Callable[[Tensor, Tensor], Tensor], length: Len
             log.update(b.idx, logits, b.y)
         return objective(logits, b.y)
 
-    yield Stage("mine", loss, run.optimizer(net), model=net, epochs=length.epochs, iterations=length.iterations)
+    yield Stage(
+        "mine",
+        loss,
+        run.optimizer(net),
+        model=net,
+        epochs=length.epochs,
+        iterations=length.iterations,
+        shared=kind | {"errors_by": errors_by},
+    )
     logits = run.outputs(net)
     rows = log.wrong.clone() if errors_by == "training" else wrong_rows(logits, y)
     return _found(run, rows, 1 - confidence(logits, y), net)
@@ -185,6 +196,7 @@ def _biased(
         model=net,
         epochs=length.epochs,
         iterations=length.iterations,
+        shared={"loss": "gce", "q": q, "form": form},
     )
     return net
 

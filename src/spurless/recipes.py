@@ -55,4 +55,55 @@ RECIPES: dict[str, Recipe] = {
     "biasadv-bar": _adam(1e-3, 1e-4, 64, 20, 10),
     "biasadv-metashift": _adam(2e-5, 1e-4, 32, 10),
     "biasadv-metashift-jtt": _adam(2e-5, 0.0, 32, 1),
+    # DCWP, tables 1 and 3 (Park et al. 2023, appendix E.2): the stage that trains the dense network.
+    "dcwp-cmnist": Recipe("adam", 0.01, batch_size=256, iterations=10_000, augment="none"),
+    "dcwp-ccifar": Recipe("adam", 1e-3, batch_size=256, iterations=10_000, augment="crop_flip"),
+    "dcwp-bffhq": Recipe("adam", 1e-3, batch_size=64, iterations=10_000, augment="flip"),
+    # DCWP, table 2: SGD on purpose. The paper gives no values; these are the released script's, but for its schedule,
+    # which falls tenfold every 600 steps for the weights and never for the mask: one schedule serves all stages here.
+    "dcwp-cmnist-sgd": Recipe("sgd", 0.1, weight_decay=1e-4, batch_size=256, iterations=2_000, augment="none"),
+    # DCWP, table 1, for ReBias: as released for Biased MNIST (Bahng et al. 2020), and what it says of other data sets.
+    "rebias-cmnist": _adam(1e-3, 1e-4, 256, 80, 20, gamma=0.1),
+    "rebias-dcwp": _adam(1e-3, 0.0, 256, 200),
+    # The large-learning-rate study (Barsbey et al. 2025), tables S1 and S2: constant rate, no momentum, until every
+    # training row is right. The rate is the experiment; the limit of 200 epochs is chosen here.
+    "large-lr": Recipe(
+        "sgd", 0.1, momentum=0.0, batch_size=100, epochs=200, until_accuracy=100, augment="none", eval_every=0
+    ),
+    "large-lr-swin": Recipe("adamw", 1e-5, batch_size=16, epochs=200, until_accuracy=100, augment="none", eval_every=0),
+    # AVP's comparison table (Malik and Fern, manuscript): Adam, batch and length are its own, learning rate and weight
+    # decay are placeholders there and come from GC-DRO's release (Zhou et al. 2021), which it says it follows; for text
+    # its number of epochs is not given either. The epoch is the one with the best worst validation group.
+    "avp-celeba": Recipe(
+        "adam",
+        1e-4,
+        weight_decay=1e-4,
+        batch_size=128,
+        epochs=50,
+        augment="mild_resized_crop_flip",
+        selection="val_worst_group",
+    ),
+    "avp-text": Recipe(
+        "adam",
+        1e-5,
+        weight_decay=0.1,
+        betas=(0.9, 0.98),
+        schedule="linear",
+        batch_size=32,
+        epochs=3,
+        selection="val_worst_group",
+    ),
+    # Fine-tuning of a pretrained encoder, as is usual for BERT (Devlin et al. 2019); the rate is chosen here.
+    "minilm": Recipe(
+        "adamw",
+        1e-4,
+        weight_decay=0.01,
+        decay_exceptions=True,
+        schedule="linear",
+        warmup=0.1,
+        clip_norm=1.0,
+        batch_size=32,
+        epochs=3,
+        eval_batch_size=256,
+    ),
 }

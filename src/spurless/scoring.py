@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from spurless.core import Bundle, Recipe, Split
 from spurless.feed import Inputs, fetch_ahead
 from spurless.metrics.groups import confusion, group_scores
+from spurless.nets import Net
+from spurless.text import bucket, row_lengths
 
 
 @torch.no_grad()
@@ -37,6 +39,8 @@ def outputs(
     try:
         size = recipe.eval_batch_size
         here = split.x if resident is None else resident
+        if isinstance(here, Tensor) and inputs.is_text:
+            return _of_text(ask, here, recipe, device, sort=isinstance(net, Net))
         if isinstance(here, Tensor):
             batches = iter(here.split(size))
         else:
@@ -50,6 +54,21 @@ def outputs(
         for module, training in modes:
             module.training = training
     return torch.cat(found)
+
+
+def _of_text(ask: Any, x: Tensor, recipe: Recipe, device: torch.device, sort: bool) -> Tensor:
+    """Each batch is cut to its longest row, and rows of about the same length come together.
+
+    Not for what stands in for a network: it may count on the order of the rows (grads.GradNorms).
+    """
+    lengths = row_lengths(x).cpu()
+    order = lengths.argsort(stable=True) if sort else torch.arange(len(x))
+    found = []
+    for idx in order.split(recipe.eval_batch_size):
+        rows = x[idx.to(x.device)][..., : bucket(int(lengths[idx].max()), x.shape[-1])].to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
+            found.append(ask(rows).float())
+    return torch.cat(found)[order.argsort().to(device)]
 
 
 @dataclass(frozen=True)
@@ -86,6 +105,8 @@ def score(data: Bundle, split: Split, logits: Tensor) -> dict[str, Any]:
         attributes=data.attributes,
         values=data.values,
         train_counts=group_counts(data),
+        member=None if split.member is None else split.member.numpy(),
+        overlap=data.overlap,
     )
 
 

@@ -11,17 +11,27 @@ thousands.
 
 from __future__ import annotations
 
+import functools
+import gc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from spurless.core import Batch, Bundle, Recipe, Stage
+from spurless.core import Batch, Bundle, Loss, Recipe, Stage
+from spurless.distributed import average_gradients, dividing, world
 from spurless.errors import UserError
 from spurless.feed import Inputs, Resident, Streamed
+from spurless.losses import focused
+from spurless.optim import layer_weights, why_eager
+from spurless.sharpness import Sharpness
+from spurless.text import bucket, row_lengths
+from spurless.watch import StepWatch
 
 AHEAD_BYTES = 2**27  # of prepared inputs on a GPU, at most AHEAD batches of them
 AHEAD = 64
@@ -35,12 +45,16 @@ def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float
     [1.0, 1.0, 0.1, 0.1]
     >>> schedule(Recipe(schedule="linear", warmup=1), 2, 6).tolist()
     [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    >>> schedule(Recipe(schedule="wsd", decay_share=0.4, warmup=1), 2, 10).tolist()
+    [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]
     """
     whole = max(1, round(total / (span[1] - span[0])))  # steps of the schedule that this stage is a part of
     step = np.arange(total) + round(span[0] * whole)
     warm = round(recipe.warmup * steps_per_epoch)
     t = np.clip((step - warm) / max(1, whole - warm), 0, 1)
-    if recipe.schedule == "step":
+    if recipe.schedule == "wsd":
+        factor = np.clip((whole - step) / max(1, recipe.decay_share * whole), 0, 1)
+    elif recipe.schedule == "step":
         factor = recipe.gamma ** np.floor(step / steps_per_epoch / max(recipe.step_every, 1e-9))
     else:
         factor = {"constant": np.ones_like(t), "linear": 1 - t, "cosine": (1 + np.cos(np.pi * t)) / 2}[recipe.schedule]
@@ -60,19 +74,34 @@ class Steps:
         device: torch.device,
         show_attributes: bool,
         say: Callable[[str], None],
+        modules: Sequence[nn.Module] = (),  # of the run: whose layers have weights, and whose state a loss may change
+        watch: StepWatch | None = None,
     ):
+        self.watch = watch or StepWatch()
         self.stage, self.rows, self.inputs, self.recipe = stage, rows, inputs, recipe
         self.device, self.say, self.shape = device, say, data.shape
         self.y = data.train.y.to(device)
         self.a = data.train.a.to(device) if show_attributes and data.train.a is not None else None
         self.updates = [(loss, opt, _held(opt)) for loss, opt in stage.updates]
         # Compiled for full batches only: the smaller last batch of an epoch would have everything compiled again.
-        compiled = torch.compile if recipe.compile else lambda function, dynamic: function
+        compiled = torch.compile if recipe.compile and world() == 1 else lambda function, dynamic: function
         self.quick = {id(loss): compiled(loss, dynamic=False) for loss, _, _ in self.updates}
         self.quick_inputs = compiled(inputs.training, dynamic=False)
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self.seen: dict[int, int] = {}
-        self.may_capture = recipe.cuda_graph and device.type == "cuda"
+        # By batch size, by the length that a batch of text is cut to, and by whether someone looks at the gradients.
+        self.graphs: dict[tuple[int, int, bool], torch.cuda.CUDAGraph] = {}
+        self.seen: dict[tuple[int, int, bool], int] = {}
+        self.lengths = row_lengths(data.train.x) if isinstance(data.train.x, Tensor) and inputs.is_text else None
+        # Not over several processes: whether a captured exchange between GPUs is right was not tested.
+        self.may_capture = recipe.cuda_graph and device.type == "cuda" and world() == 1
+        why = why_eager(opt for _, opt, _ in self.updates)
+        if self.may_capture and why:
+            _say_once(say, why)
+            self.may_capture = False
+        self.focal_gamma = recipe.focal_gamma if recipe.loss == "focal" else 0.0
+        self.weights = layer_weights(modules) if recipe.l1 else {}
+        self.sharpness = Sharpness(recipe, modules) if recipe.sharpness != "none" else None
+        self.looked: torch.cuda.Event | None = None
+        self.bad = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
 
     def plan(self, factor: np.ndarray, progress: np.ndarray, sizes: list[int]) -> None:
         """Make room for the tables of an epoch. `factor` and `progress` are those of every step of the stage."""
@@ -119,20 +148,24 @@ class Steps:
             n = len(self.sizes)
             self.draws[:n] = self.inputs.draw(n * size, self.shape).view(-1, n, size).transpose(0, 1)  # (n, k, size)
         self.at.fill_(at)
+        self.cuts = [0] * len(self.sizes)
+        if self.lengths is not None:
+            longest = (int(rows.max()) for rows in self.lengths[order].split(size))
+            self.cuts = [bucket(n, self.shape[-1]) for n in longest]
         self.next, self.prepared = at, -1
         self.rows.start(order[sum(self.sizes[:at]) :], size)
 
     def run(self) -> None:
-        """The next step: replayed if its batch size was captured, eager otherwise."""
-        size = self.sizes[self.next]
-        self.rows.advance(size)
+        """The next step: replayed if one of its shape was captured, eager otherwise."""
+        shape = (self.sizes[self.next], self.cuts[self.next], self.watch.looks(self.next))
+        self.rows.advance(shape[0])
         if self.x is not None and self.prepared != self.next // self.ahead:
             self._prepare(self.next // self.ahead)
-        if size in self.graphs or (self.may_capture and self.seen.get(size, 0) >= WARMUP and self._capture(size)):
-            self.graphs[size].replay()
+        if shape in self.graphs or (self.may_capture and self.seen.get(shape, 0) >= WARMUP and self._capture(shape)):
+            self.graphs[shape].replay()
         else:
-            self._step(size)
-            self.seen[size] = self.seen.get(size, 0) + 1
+            self._step(*shape)
+            self.seen[shape] = self.seen.get(shape, 0) + 1
         self.next += 1
 
     def _prepare(self, stretch: int) -> None:
@@ -152,17 +185,14 @@ class Steps:
         make = self.quick_inputs if len(idx) == self.sizes[0] else self.inputs.training
         return make(self.rows.rows(idx), draws)
 
-    def _capture(self, size: int) -> bool:
+    def _capture(self, shape: tuple[int, int, bool]) -> bool:
         graph, random = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state(self.device)
         for _, opt, _ in self.updates:
             opt.zero_grad(set_to_none=True)
         pool = next(iter(self.graphs.values())).pool() if self.graphs else None
         try:
-            # The thread's own mode: another thread may be decoding rows meanwhile.
-            with torch.cuda.graph(
-                graph, pool=pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"
-            ):
-                self._step(size)
+            with recording(graph, pool):
+                self._step(*shape)
         except Exception as error:
             torch.cuda.synchronize()
             self.may_capture = False
@@ -175,35 +205,53 @@ class Steps:
             reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
             self.say(f"Stage '{self.stage.name}' runs without a CUDA graph, which is slower: {reason}")
             return False
-        self.graphs[size] = graph
+        self.graphs[shape] = graph
         return True
 
-    def _step(self, size: int) -> None:
+    def _step(self, size: int, cut: int, look: bool) -> None:
         idx = self.order[self.at][0, :size]
         full = size == self.sizes[0]
         a = None if self.a is None else self.a[idx]
-        batch = Batch(self._inputs(idx), self.y[idx], a, idx, self.progress[self.at][0])
+        x = self._inputs(idx)
+        if cut:
+            x = x[..., :cut]  # the rest is padding in all of its rows
+        batch = Batch(x, self.y[idx], a, idx, self.progress[self.at][0])
+        self.watch.begin(batch.x, self.at)
         self._set_lr()
         losses = []
         for loss_of, opt, held in self.updates:
-            with torch.autocast(
-                self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bf16", cache_enabled=False
-            ):
-                loss = (self.quick[id(loss_of)] if full else loss_of)(batch)
-            if loss.dim() != 0:
-                raise UserError(
-                    f"The loss of stage '{self.stage.name}' has shape {tuple(loss.shape)}; it must be one number: "
-                    "take the mean over the batch."
-                )
-            opt.zero_grad(set_to_none=True)
-            loss.backward(inputs=held)
+            ask = self.quick[id(loss_of)] if full else loss_of
+            backward = functools.partial(self._backward, ask, batch, opt, held)
+            loss = self.sharpness.gradients(backward, held) if self.sharpness else backward()
+            if look:
+                self.watch.gradients(held)
             if self.recipe.clip_norm:
                 nn.utils.clip_grad_norm_(held, self.recipe.clip_norm)
             opt.step()
-            losses.append(loss.detach().float())
+            losses.append(loss)
         total = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         self.losses.index_copy_(0, self.at, total.reshape(1))
         self.at += 1
+
+    def _backward(self, ask: Loss, batch: Batch, opt: Optimizer, held: list[Tensor]) -> Tensor:
+        """Leave the gradient of a loss in the parameters that are held, and return the loss, without its penalty."""
+        mixed = self.recipe.precision == "bf16"
+        with (
+            focused(self.focal_gamma),
+            torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False),
+            dividing(),
+        ):
+            loss = ask(batch)
+        if loss.dim() != 0:
+            raise UserError(
+                f"The loss of stage '{self.stage.name}' has shape {tuple(loss.shape)}; it must be one number: "
+                "take the mean over the batch."
+            )
+        sizes = [p.abs().sum() for p in held if id(p) in self.weights]
+        opt.zero_grad(set_to_none=True)
+        (loss + self.recipe.l1 * torch.stack(sizes).sum() if sizes else loss).backward(inputs=held)
+        average_gradients(held)
+        return loss.detach().float()
 
     def _set_lr(self) -> None:
         for group, start, table in self.groups:
@@ -218,7 +266,45 @@ class Steps:
         return int(bad[0]) if len(bad) else None
 
     def weights_finite(self) -> bool:
-        return all(bool(torch.isfinite(p).all()) for _, _, held in self.updates for p in held)
+        return bool(torch.stack([torch.isfinite(p).all() for _, _, held in self.updates for p in held]).all())
+
+    def looks_bad(self) -> bool:
+        """Whether a loss was not finite, as seen at the last look; so that a GPU is not waited for."""
+        if self.device.type != "cuda":
+            return self.first_bad() is not None
+        was_bad = self.looked is not None and self.looked.query() and bool(self.bad)
+        self.bad.copy_(~torch.isfinite(self.losses[: self.next]).all(), non_blocking=True)
+        self.looked = self.mark()
+        return was_bad
+
+    def mark(self) -> torch.cuda.Event:
+        """What will have happened when the GPU has done all that it was told so far."""
+        event = torch.cuda.Event()
+        event.record()
+        return event
+
+
+@contextmanager
+def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """Capture what is done on this stream. Unlike torch.cuda.graph, without a garbage collection before it, which
+    takes longer than the capture; none may happen during it either, because what it frees may belong to the device."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        # The thread's own mode: another thread may be decoding rows meanwhile.
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            yield
+        finally:
+            graph.capture_end()
+    finally:
+        if collects:
+            gc.enable()
+
+
+@functools.cache
+def _say_once(say: Callable[[str], None], text: str) -> None:
+    say(text)
 
 
 def _fill(table: Tensor, values: np.ndarray) -> None:

@@ -21,4 +21,12 @@ DATASETS: dict[str, str] = {
     "adult": "census income, any protected attribute as the bias (table)",
     "compas": "two-year recidivism, any protected attribute as the bias (table)",
     "german": "German credit, any protected attribute as the bias (table)",
+    "movie_reviews": "film reviews of two sources, the source as the bias (text); no download",
+    "cad_imdb": "film reviews, and the same rewritten to mean the opposite (text)",
+    "cad_nli": "pairs of sentences, and the same rewritten for another label (text)",
+    "davidson_tweets": "hateful, offensive and other tweets, words about identity as the bias (text)",
+    "madlibs": "trained on tweets, tested on sentences about 50 identities (text)",
+    "civilcomments": "toxic comments, the identities that they mention as the bias (text)",
+    "multinli": "pairs of sentences, negation as the bias (text)",
+    "fdcl18": "abusive, spam, normal and hateful tweets, the author's dialect as the bias (text)",
 }

@@ -1,4 +1,4 @@
-"""Bundles from what a user has in Python: arrays, a PyTorch dataset, a Hugging Face dataset.
+"""Bundles from what a user has in Python: arrays, texts, a PyTorch dataset, a Hugging Face dataset.
 
 Images are uint8 in 0..255 or floats in 0..1, (n, c, h, w), (n, h, w, c) or (n, h, w); they are kept as uint8. Vectors
 are (n, d). What could be read in two ways is refused, with what to do. Everything is held in memory; for a folder that
@@ -22,6 +22,8 @@ from spurless.errors import UserError
 from spurless.progress import track
 
 IMAGE = ("image", "img", "picture", "pixel_values")
+TEXT = ("text", "sentence", "review", "comment_text", "tweet", "content")
+TEXTS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
 LABEL = ("label", "labels", "y", "target", "class", "fine_label")
 
 
@@ -73,6 +75,38 @@ def from_arrays(
     return _bundle(given, shares, tuple(classes), name, seed, fields)
 
 
+def from_texts(
+    texts: Sequence[str] | Sequence[tuple[str, str]],
+    y: Any,
+    a: Any = None,
+    *,
+    val: float | tuple = 0.1,
+    test: float | tuple = 0.2,
+    classes: Sequence[str] = (),
+    attributes: Sequence[str] = (),
+    tokenizer: str = "minilm",
+    length: int = 128,
+    name: str = "texts",
+    seed: int = 0,
+    **fields: Any,
+) -> Bundle:
+    """A data set from texts, or from pairs of texts, which are cut after `length` tokens.
+
+    `tokenizer` is minilm, a folder or file, or a name on the Hugging Face hub. `val` and `test` are (texts, y) or
+    (texts, y, a), or shares; the rest is as in `from_arrays`.
+    """
+    given, shares = {"train": (texts, y, a)}, {}
+    for part, value in (("val", val), ("test", test)):
+        if isinstance(value, (int, float)):
+            shares[part] = float(value)
+        elif isinstance(value, tuple) and len(value) in (2, 3):
+            given[part] = value
+        else:
+            raise UserError(f"`{part}` takes a share of the rows, such as 0.1, or (texts, y) or (texts, y, a).")
+    parts, known = _of_texts(given, attributes, tokenizer, length, name)
+    return _bundle(parts, shares, tuple(classes), name, seed, known | fields)
+
+
 def from_dataset(
     dataset: Any,
     *,
@@ -105,21 +139,24 @@ def from_hf(
     data: Any,
     *,
     image: str | None = None,
+    text: str | Sequence[str] | None = None,
     label: str | None = None,
     attributes: Sequence[str] = (),
     val: Any = 0.1,
     test: Any = 0.2,
     size: int | None = None,
     resize: images.Resize = "crop",
+    tokenizer: str = "minilm",
+    length: int = 128,
     name: str = "hf",
     seed: int = 0,
     **fields: Any,
 ) -> Bundle:
     """A data set from a Hugging Face `datasets.Dataset`, or a `DatasetDict` with train, validation and test.
 
-    The image and label columns are found by their names unless they are given; `attributes` are columns. Names of
-    classes and values come from `ClassLabel` features. `val` and `test` are datasets or shares; the rest is as in
-    `from_dataset`.
+    The image (or text) and label columns are found by their names unless they are given; `attributes` are columns.
+    `text` is a column, or the two of a pair of sentences. Names of classes and values come from `ClassLabel` features.
+    `val` and `test` are datasets or shares; the rest is as in `from_dataset` and `from_texts`.
     """
     parts = {"train": data, "val": val, "test": test}
     if isinstance(data, Mapping):
@@ -128,20 +165,75 @@ def from_hf(
             raise UserError(f"The dataset has the splits {', '.join(data)} but no train; pass data['...'] itself.")
     train = parts["train"]
     columns = list(getattr(train, "column_names", ()))
-    at_image, at_label = _column(columns, image, IMAGE, "image"), _column(columns, label, LABEL, "label")
+    at_label = _column(columns, label, LABEL, "label")
     for column in attributes:
         _column(columns, column, (), "attributes")
+    names = [tuple(getattr(train.features[column], "names", None) or ()) for column in (at_label, *attributes)]
+    known = dict(zip(attributes, names[1:], strict=True))
+    shares = {part: float(of) for part, of in parts.items() if isinstance(of, (int, float))}
+    at_text = None if image else _text_columns(columns, text)
+    if at_text:
+        rows = {p: _cells(of, at_text, at_label, attributes) for p, of in parts.items() if p not in shares}
+        texts, read = _of_texts(rows, attributes, tokenizer, length, name)
+        return _bundle(texts, shares, names[0], name, seed, read | fields, known)
+    at_image = _column(columns, image, IMAGE, "image")
 
     def item(dataset: Any, row: int) -> tuple:
         cells = dataset[row]
         return _picture(cells[at_image]), cells[at_label], *([[cells[c] for c in attributes]] if attributes else [])
 
     frame = None if size is None else images.Frame(size, resize)
-    shares = {part: float(of) for part, of in parts.items() if isinstance(of, (int, float))}
     given = {p: _read(of, p, frame, item, attributes) for p, of in parts.items() if p not in shares}
-    names = [tuple(getattr(train.features[column], "names", None) or ()) for column in (at_label, *attributes)]
-    known = dict(zip(attributes, names[1:], strict=True))
     return _bundle(given, shares, names[0], name, seed, fields, known)
+
+
+def _of_texts(
+    given: Mapping[str, tuple], attributes: Sequence[str], tokenizer: str, length: int, name: str
+) -> tuple[dict[str, Part], dict[str, Any]]:
+    """The parts with their texts as tokens, all of one length, and what the Bundle must know of them."""
+    from spurless.datasets.texts import NET, RECIPE
+    from spurless.text import tokenise, tokens_of
+
+    rows = [text for of in given.values() for text in of[0]]
+    pairs = bool(rows) and not isinstance(rows[0], str)
+    odd = [text for text in rows if not _is_text(text, pairs)]
+    if odd or not rows:
+        shown = repr(odd[0])[:80] if odd else "no rows"
+        raise UserError(f"{name} holds {shown}; texts are all strings, or all pairs of two strings.")
+    first, second = ([t[0] for t in rows], [t[1] for t in rows]) if pairs else (rows, None)
+    x = tokenise(first, tokenizer, length, second, name)
+    parts = x.split([len(of[0]) for of in given.values()])
+    read = {
+        part: _part((tokens, *of[1:]), part, attributes, ready=True)
+        for (part, of), tokens in zip(given.items(), parts, strict=True)
+    }
+    return read, {"tokens": tokens_of(tokenizer), "net": NET, "recipe": RECIPE}
+
+
+def _is_text(text: Any, pair: bool) -> bool:
+    if not pair:
+        return isinstance(text, str)
+    return isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(t, str) for t in text)
+
+
+def _text_columns(columns: Sequence[str], asked: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """The column of texts, or the two of a pair; None where the data set is one of images."""
+    if asked is not None:
+        found = (asked,) if isinstance(asked, str) else tuple(asked)
+        if len(found) not in (1, 2):
+            raise UserError(f"`text` takes one column, or the two of a pair, not {len(found)}.")
+        return tuple(_column(columns, column, (), "text") for column in found)
+    if any(column in columns for column in IMAGE):
+        return None
+    alone = next(((column,) for column in TEXT if column in columns), None)
+    return alone or next((pair for pair in TEXTS if set(pair) <= set(columns)), None)
+
+
+def _cells(dataset: Any, text: tuple[str, ...], label: str, attributes: Sequence[str]) -> tuple:
+    """(texts, y, a) of a Hugging Face dataset."""
+    columns = [list(dataset[column]) for column in text]
+    texts = columns[0] if len(text) == 1 else list(zip(*columns, strict=True))
+    return texts, list(dataset[label]), {c: list(dataset[c]) for c in attributes} or None
 
 
 def _bundle(
@@ -221,9 +313,10 @@ class _Code:
         return torch.tensor([self.known[value] for value in column.tolist()], dtype=torch.long)
 
 
-def _part(given: tuple, part: str, attributes: Sequence[str]) -> Part:
+def _part(given: tuple, part: str, attributes: Sequence[str], ready: bool = False) -> Part:
+    """`ready`: the inputs are as they are to be."""
     x, y, a = (*given, None)[:3]
-    out = Part(_inputs(x, part), _words_or_numbers(y, f"y of {part}"), _columns(a, part, attributes))
+    out = Part(x if ready else _inputs(x, part), _words_or_numbers(y, f"y of {part}"), _columns(a, part, attributes))
     for what, column in (("y", out.y), *out.a.items()):
         if len(column) != len(out.x):
             raise UserError(f"{part} has {len(out.x):,} inputs but {len(column):,} values of {what}.")

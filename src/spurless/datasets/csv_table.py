@@ -1,6 +1,7 @@
 """`csv:FILE`: a table of the user's own.
 
-Input     every column that is not the label, the split or ignored: numbers standardised, all else one-hot.
+Input     every column that is not the label, the split or ignored: numbers standardised, all else one-hot. With
+          data.text, the text in that column (or the pair in two) and nothing else.
 Label     the column named by data.label.
 Bias      the columns named by data.attribute, any number of them; a numeric one with more than ten different values is
           cut into bands of equal count.
@@ -27,6 +28,7 @@ import numpy as np
 
 from spurless.core import Bundle
 from spurless.datasets import tables
+from spurless.datasets.texts import Length, Tokenizer, from_fields
 from spurless.errors import UserError
 from spurless.paths import data_root
 from spurless.settings import Range
@@ -43,6 +45,7 @@ SPLIT_NAMES = {
 }
 MISSING_MARKS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 BANDED_ABOVE = 10  # different values of a numeric attribute
+SENTENCE = 4  # words that a column of text has on average, or more
 
 
 def load(
@@ -69,6 +72,9 @@ def load(
         Literal["error", "keep", "drop"], "equal rows in two splits; drop: keep only the one in test, or in val"
     ] = "error",
     skip_broken: Annotated[bool, "leave out rows that cannot be read or have no label"] = False,
+    text: Annotated[tuple[str, ...], "the column of texts, or the two of pairs, that the model reads"] = (),
+    tokenizer: Tokenizer = "minilm",
+    length: Length = 128,
     seed: Annotated[int, "of the split, where it is drawn", Range(0)] = 0,
 ) -> Bundle:
     """The table in the file, or one error that lists everything that is wrong with it."""
@@ -83,8 +89,10 @@ def load(
     label = label or _usual("label", LABEL_NAMES, columns, found) or ""
     split = split or _usual("split", ("split",), columns, found)
     roles = {"label": [label], "attribute": attribute, "split": [split] if split else [], "ignore": ignore}
+    roles["text"] = text
     _check_names(columns, {**roles, "categorical": categorical}, found)
     raw, lines = _labelled(raw, lines, label, missing, found)
+    raw, lines = _with_texts(raw, lines, text, found)
 
     cells = {c: raw[c].str.strip() for c in columns}
     gaps = {c: cells[c].isin(missing).to_numpy() for c in columns}
@@ -93,10 +101,12 @@ def load(
     typed = {
         c: _typed(cells[c], gaps[c], lines, c in categorical, decimal, found)
         for c in columns
-        if c not in (label, split) and (c not in ignore or c in attribute)
+        if c not in (label, split, *text) and (c not in ignore or c in attribute) and (not text or c in attribute)
     }
-    inputs = _inputs([c for c in typed if c not in ignore], typed, columns, lines, found)
-    for c in inputs:
+    typed |= {c: raw[c] for c in text}
+    inputs = list(text) or _inputs([c for c in typed if c not in ignore], typed, columns, lines, found)
+    for c in inputs if not text else ():
+        _say_if_text(raw[c], found)
         if _gives_away(typed[c], named[label]):
             found.say(f"column '{c}' alone gives the label of every row; if it is the label itself, data.ignore it")
 
@@ -111,6 +121,20 @@ def load(
     keep = _apart(rows, part, lines, duplicates if split or duplicates == "drop" else "note", found)
     found.report()
 
+    if text:
+        at = np.flatnonzero(keep)
+        return from_fields(
+            f"csv:{file.name}",
+            [raw[c].iloc[at].tolist() for c in text],
+            fields[0].rows(keep),
+            [f.rows(keep) for f in fields[1:]],
+            part[keep],
+            tokenizer=tokenizer,
+            length=length,
+            rows=[f"line {n}" for n in lines[keep].tolist()],
+            notes=tuple(found.notes),
+            settings=settings,
+        )
     return tables.to_bundle(
         pd.DataFrame({c: typed[c] for c in inputs})[keep],
         fields[0].rows(keep),
@@ -348,10 +372,10 @@ def _check_names(columns: list[str], roles: dict[str, Sequence[str]], found: Fin
                 found.wrong(
                     f"there is no column '{name}' (data.{role})", f"{hint}the columns are: {', '.join(columns)}"
                 )
-    special = [n for role in ("label", "split", "attribute") for n in roles[role] if n]
+    special = [n for role in ("label", "split", "attribute", "text") for n in roles[role] if n]
     for name, times in Counter(special).items():
         if times > 1:
-            found.wrong(f"column '{name}' has two roles", "name different ones for label, attribute and split")
+            found.wrong(f"column '{name}' has two roles", "name different ones for label, attribute, split and text")
     if not roles["label"][0] or any(n not in columns for names in roles.values() for n in names if n):
         found.report()
     if len(set(special)) < len(special):
@@ -371,6 +395,28 @@ def _labelled(
         found.wrong(f"column '{label}' is empty", "name another one with data.label")
         found.report()
     return raw[~without].reset_index(drop=True), lines[~without]
+
+
+def _with_texts(
+    raw: DataFrame, lines: np.ndarray, text: Sequence[str], found: Findings
+) -> tuple[DataFrame, np.ndarray]:
+    """The rows that hold a text, or both of a pair. A word for a missing value may well be a text."""
+    if len(text) > 2 or len(set(text)) < len(text):
+        found.wrong(f"data.text names {len(text)} columns", "name one, or the two of a pair of sentences")
+        found.report()
+    keep = np.ones(len(raw), bool)
+    for column in text:
+        empty = (raw[column].str.strip() == "").to_numpy()
+        found.broken(f"no text in column '{column}'", "fill it in", lines[empty & keep])
+        keep &= ~empty
+    return raw[keep].reset_index(drop=True), lines[keep]
+
+
+def _say_if_text(column: Series, found: Findings) -> None:
+    """A column of sentences would be left out, as one in which every row differs: say how it can be read."""
+    words = column.iloc[:200].str.split().str.len()
+    if words.mean() >= SENTENCE and column.iloc[:200].nunique() > 0.5 * len(words):
+        found.say(f"column '{column.name}' holds text, which a model reads with data.text={column.name}")
 
 
 def _named(column: Series, gap: np.ndarray, lines: np.ndarray, spellings: str, found: Findings) -> np.ndarray:

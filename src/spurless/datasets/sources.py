@@ -368,6 +368,7 @@ def _idx_source(about: str, folder: str, hosts: tuple[str, ...], md5s: dict[str,
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 _DRIVE = "https://drive.usercontent.google.com/download?export=download&confirm=t&id="
+_CAD = "https://raw.githubusercontent.com/acmi-lab/counterfactually-augmented-data/master"
 
 # Checksums of MNIST, Fashion-MNIST, KMNIST, EMNIST, CIFAR-10 and CelebA are torchvision's; those of the tables are the
 # ones that several public loaders pin; MultiNLI's is torchtext's.
@@ -616,7 +617,74 @@ SOURCES: dict[str, Source] = {
                 only="multinli_1.0/*",
             ),
         ),
+        by_hand="put the three .jsonl files of MultiNLI 1.0 into text/multinli_1.0 under the data root, and beside "
+        "them metadata_random.csv of github.com/kohpangwei/group_DRO (dataset_metadata/multinli), which holds the "
+        "splits.",
     ),
+    "cad_imdb": Source(
+        "Counterfactually augmented IMDb reviews, 2,440 pairs (Kaushik, Hovy, Lipton 2020; Apache 2.0); one host",
+        tuple(f"text/cad_imdb/{part}_paired.tsv" for part in ("train", "dev", "test")),
+        tuple(
+            File(f"text/cad_imdb/{part}_paired.tsv", (f"{_CAD}/sentiment/combined/paired/{part}_paired.tsv",), checksum)
+            for part, checksum in (
+                ("train", "sha256:7ac50ca3d70890f80e11ee59955cdbfc43f26b5078d0603717817ab224d2af18"),
+                ("dev", "sha256:4c2d8a70cbce23eba27fb1f0bb5043cf044811912435cf8d10c3ea6fc7a51363"),
+                ("test", "sha256:9534b20850205c59015b313983cae7afb31c54c04ffcbd19cea7f1bce5011275"),
+            )
+        ),
+    ),
+    "cad_nli": Source(
+        "Counterfactually augmented SNLI, 2,266 pairs of sentences and four others of each (Kaushik, Hovy, Lipton "
+        "2020; Apache 2.0); one host",
+        tuple(
+            f"text/cad_nli/{kind}_{part}.tsv"
+            for kind in ("original", "all_combined")
+            for part in ("train", "dev", "test")
+        ),
+        tuple(
+            File(f"text/cad_nli/{name.replace('/', '_')}.tsv", (f"{_CAD}/NLI/{name}.tsv",), checksum)
+            for name, checksum in (
+                ("original/train", "sha256:016b1657b1c0eb89e163aa194e5e2da6ca890fd6e97ee42c33de914e7e0a7ce6"),
+                ("original/dev", "sha256:27ef042f87b7181c79609b56734caed8fb9c09ba2627d0fe876f7248141fdff7"),
+                ("original/test", "sha256:07154b31ea7cf1bb0ac33e37bec143b928edbf2c964a73988973e5c0fe039b07"),
+                ("all_combined/train", "sha256:b04c0e249b71949345afc20f8c31c355533a705a68805492f21cddc49d27234f"),
+                ("all_combined/dev", "sha256:35c585cef5fc68e3713ee4bac83242aa7c4bfc6b51f16e9745b674c358ebd500"),
+                ("all_combined/test", "sha256:585ea3630ed64f6976d5ce1fd8c519c46c102659a012b7e9cbe48ec03503d977"),
+            )
+        ),
+    ),
+    "davidson_tweets": Source(
+        "Hateful and offensive tweets, 24,783 (Davidson et al. 2017; MIT); offensive language; one host",
+        ("text/davidson_tweets/labeled_data.csv",),
+        (
+            File(
+                "text/davidson_tweets/labeled_data.csv",
+                (
+                    "https://raw.githubusercontent.com/t-davidson/hate-speech-and-offensive-language/master/data/"
+                    "labeled_data.csv",
+                ),
+                "sha256:fcb8bc7c68120ae4af04a5b9acd58585513ede11e1548ebf36a5c2040b6f6281",
+            ),
+        ),
+    ),
+    "madlibs_77k": Source(
+        "Madlibs, 76,564 sentences with words about identity (Dixon et al. 2018; Apache 2.0); offensive language; one "
+        "host",
+        ("text/madlibs_77k/bias_madlibs_77k.csv",),
+        (
+            File(
+                "text/madlibs_77k/bias_madlibs_77k.csv",
+                (
+                    "https://raw.githubusercontent.com/conversationai/unintended-ml-bias-analysis/main/archive/"
+                    "unintended_ml_bias/eval_datasets/bias_madlibs_77k.csv",
+                    "https://raw.githubusercontent.com/conversationai/unintended-ml-bias-analysis/"
+                    "ff0f436f0c3bf336702f80644b935b9bcc296cb4/unintended_ml_bias/eval_datasets/bias_madlibs_77k.csv",
+                ),
+                "sha256:aac542254cf158415ec74623d54fa76176f26a7e7d8ef20788e1748a05ba5b4c",
+            ),
+        ),
+    ),
+    "madlibs": Source("Madlibs as a test of what was learnt from tweets", parts=("davidson_tweets", "madlibs_77k")),
     "fdcl18": Source(
         "FDCL18, about 100,000 tweets (Founta et al. 2018); the texts are given out on request only",
         ("text/fdcl18",),

@@ -87,7 +87,7 @@ def within_classes(y: Tensor, part: Tensor, parts: int) -> Tensor:
     return y.cpu() * parts + part.cpu()
 
 
-def groups_of(split: Split, values: tuple[int, ...]) -> Tensor:
+def groups_of(split: Split, values: tuple[int, ...], with_class: bool = True) -> Tensor:
     """(n,) The group of each row from its class and all its attributes, which have so many values.
 
     >>> import torch
@@ -96,7 +96,7 @@ def groups_of(split: Split, values: tuple[int, ...]) -> Tensor:
     [3, 8, 11]
     """
     assert split.a is not None
-    group = split.y
+    group = split.y if with_class else torch.zeros_like(split.y)
     for column, count in zip(split.a.unbind(1), values, strict=True):
         group = group * count + column
     return group

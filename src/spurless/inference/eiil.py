@@ -6,7 +6,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from spurless.core import Run, Stage
+from spurless.core import PLAIN, Run, Stage
 from spurless.inference import Groups, within_classes
 from spurless.losses import Form, ce
 from spurless.methods.irm import slopes
@@ -38,7 +38,13 @@ def infer_eiil(
     net = run.net()
     epochs, iterations = early(run, identify_epochs)
     yield Stage(
-        "reference", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, epochs=epochs, iterations=iterations
+        "reference",
+        lambda b: ce(net(b.x), b.y),
+        run.optimizer(net),
+        model=net,
+        epochs=epochs,
+        iterations=iterations,
+        shared=PLAIN,
     )
 
     def groups(name: str) -> Tensor | None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spurless.clusters import Reduction, cluster, reducer
-from spurless.core import Run, Split, Stage
+from spurless.core import PLAIN, Run, Split, Stage
 from spurless.inference import Groups, Inference, within_classes
 from spurless.losses import ce
 from spurless.mining import Length, early
@@ -62,6 +62,7 @@ def plain_net(run: Run, length: Length = Length(), weight_decay: float | None = 
         model=net,
         epochs=length.epochs,
         iterations=length.iterations,
+        shared=PLAIN,
     )
     return net
 

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Annotated, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from spurless.attacks import Ball, bias_adversarial, pixel_range
+from spurless.attacks import Ball, ask, bias_adversarial, embedding_of, on_text, pixel_range
 from spurless.core import Batch, Method, Run, Stage
 from spurless.losses import Form, ce_rows, gce
 from spurless.methods.jtt import JTT
@@ -33,9 +33,13 @@ class BiasAdv(Method):
 
     base: Annotated[Literal["erm", "jtt", "lff"], "the method whose biased network is attacked"] = "lff"
     lam: Annotated[float, "how much the attack spares the debiased network (λ)", Range(0)] = 0.5
-    eps: Annotated[float, "radius of the attack's ball, in the units of the network's inputs (ε)", Range(0)] = 0.3
+    eps: Annotated[
+        float,
+        "radius of the attack's ball, in the units of the network's inputs; of text, of token vectors (ε)",
+        Range(0),
+    ] = 0.3
     steps: Annotated[int, "gradient steps of the attack (S)", Range(0)] = 5
-    beta: Annotated[float, "weight of the adversarial images (β)", Range(0)] = 0.5
+    beta: Annotated[float, "weight of the adversarial inputs (β)", Range(0)] = 0.5
     norm: Annotated[Ball, "norm of the attack's ball"] = "l2"
     step_size: Annotated[float | None, "length of an attack step; none: 2.5 eps / steps", Range(0)] = None
     random_start: Annotated[bool, "begin the attack at a random point of the ball"] = False
@@ -52,10 +56,18 @@ class BiasAdv(Method):
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         rows = None
         if self.base == "jtt":
-            biased, rows = yield from JTT(self.identify_epochs, self.lambda_up, self.rho).identify(run)
+            find = JTT(self.identify_epochs, self.lambda_up, self.rho).identify(run)
+            stage = next(find)
+            table = _vectors(run, stage.model)  # before it is trained
+            yield stage
+            biased, rows = yield from find
         else:
             biased = run.net()
+            table = _vectors(run, biased)
         debiased = run.net()
+        if table is not None:
+            with torch.no_grad():
+                embedding_of(debiased).weight.copy_(table)
         # A biased network that is trained already is not held: frozen, and in evaluation mode.
         held = [debiased] if self.base == "jtt" else [biased, debiased]
         loss = self.loss(run, self._base(run, biased), biased, debiased)
@@ -85,10 +97,11 @@ class BiasAdv(Method):
         )
 
         def loss(b: Batch) -> Tensor:
-            adv = attack(b.x, b.y)
+            start, free, read = (b.x, None, ask) if run.data.tokens is None else on_text(b.x, debiased)
+            adv = attack(start, b.y, free=free, read=read)
             hard = ce_rows(debiased(b.x), b.y)  # (n,)
             of_biased, w, w_adv = base(b, hard)
-            hard_adv = ce_rows(debiased(adv), b.y)  # (n,) a pass of its own: BatchNorm sees the two kinds apart
+            hard_adv = ce_rows(read(debiased, adv), b.y)  # (n,) a pass of its own: BatchNorm sees the two kinds apart
             return of_biased + (w * hard).mean() + self.beta * (w_adv * hard_adv).mean()
 
         return loss
@@ -106,3 +119,9 @@ class BiasAdv(Method):
             return gce(logits, b.y, self.q, self.form), w, 1 - w
 
         return lff
+
+
+def _vectors(run: Run, net: nn.Module) -> Tensor | None:
+    """A copy of the vectors of the tokens, where inputs are text: both networks start with the same, so that one change
+    of them means the same to both."""
+    return None if run.data.tokens is None else embedding_of(net).weight.detach().clone()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from spurless.core import Batch, Method, Run, Stage
+from spurless.core import PLAIN, Batch, Method, Run, Stage
 from spurless.errors import UserError
 from spurless.gates import (
     GateForm,
@@ -81,7 +81,7 @@ class DCWP(Method):
             complain("Mining found no conflicting row: nothing is drawn more often, and nothing is aligned.")
         net = run.net()
         start = copy.deepcopy(net.state_dict())
-        yield Stage("pretrain", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net)
+        yield Stage("pretrain", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, shared=PLAIN)
         masks: Masks = {}
         if self.prune:
             masks = yield from self._learn(run, net, conflicting)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spurless.core import Labels, Method, Run, Split, Stage
+from spurless.core import PLAIN, Labels, Method, Run, Split, Stage
 from spurless.errors import UserError
 from spurless.inference import GroupsFrom, groups_of, infer, labels_for
 from spurless.losses import ce
@@ -55,7 +55,7 @@ class DFR(Method):
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         split, group = yield from self._rows(run)
         net = run.net()
-        yield Stage("erm", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=True)
+        yield Stage("erm", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=True, shared=PLAIN)
         self._refit(run, net, split, group)
         return net
 
@@ -64,7 +64,8 @@ class DFR(Method):
         train, val = run.data.train, run.data.val
         if self.groups == "known" and self.on == "val":
             assert val is not None  # the engine has seen to it that there are labels
-            return val, groups_of(val, tuple(len(names) for names in run.data.values))
+            values = tuple(len(names) for names in run.data.values)
+            return val, groups_of(val, values, not run.data.groups_ignore_class)
         found = yield from infer(run, self.groups)
         if self.on == "train":
             return train, found.train

@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from spurless.core import Method, Run, Stage
+from spurless.core import PLAIN, Method, Run, Stage
 from spurless.losses import ce
 from spurless.nets import Net
 
@@ -14,5 +14,5 @@ class ERM(Method):
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         net = run.net()
-        yield Stage("erm", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=True)
+        yield Stage("erm", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=True, shared=PLAIN)
         return net

@@ -4,7 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated
 
-from spurless.core import Method, Run, Stage
+from spurless.core import PLAIN, Method, Run, Stage
 from spurless.losses import ce
 from spurless.methods.pgd import length
 from spurless.nets import Net
@@ -26,7 +26,8 @@ class MagnitudePrune(Method):
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         net = run.net()
-        yield Stage("dense", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=self.finetune == 0)
+        alone = self.finetune == 0
+        yield Stage("dense", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=alone, shared=PLAIN)
         masks = self.masks(net)
         zero(net, masks)
         if self.finetune:

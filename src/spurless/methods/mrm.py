@@ -5,7 +5,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated
 
-from spurless.core import Method, Run, Stage
+from spurless.core import PLAIN, Method, Run, Stage
 from spurless.gates import (
     GateForm,
     Gates,
@@ -46,7 +46,7 @@ class MRM(Method):
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         net = run.net()
         start = copy.deepcopy(net.state_dict())
-        yield Stage("dense", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net)
+        yield Stage("dense", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, shared=PLAIN)
         form = self.gate_form or self.form
         gates = run.keep(Gates(net, self.start, self.temperature, form, self.over, self.layers))
         yield mask_stage(

@@ -49,7 +49,10 @@ class PGD(Method):
 
     def biased(self, run: Run, net: Net) -> Stage:
         """Step 1: make the network lean on what is easy."""
-        return Stage("biased", lambda b: gce(net(b.x), b.y, self.q, self.form), run.optimizer(net), model=net)
+        loss = {"loss": "gce", "q": self.q, "form": self.form}
+        return Stage(
+            "biased", lambda b: gce(net(b.x), b.y, self.q, self.form), run.optimizer(net), model=net, shared=loss
+        )
 
     @torch.no_grad()
     def odds(self, run: Run, net: Net) -> Tensor:

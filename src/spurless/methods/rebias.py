@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from spurless.core import Batch, Method, Run, Split, Stage
 from spurless.dependence import hsic, off_diagonal, rbf, trained_features, trains_features
 from spurless.losses import ce
-from spurless.nets import Net
+from spurless.nets import Net, build
 from spurless.progress import complain
 from spurless.settings import Range
 
@@ -24,8 +24,8 @@ class ReBias(Method):
 
     g:  L = CE(g) − λ_g·HSIC(f, g)        f:  L = CE(f) + λ_f·HSIC(f, g)
 
-    f is the classifier; g sees small patches only (images) or is linear (vectors). For each batch g is updated first,
-    then f; neither update moves the other network.
+    f is the classifier; g sees small patches only (images), words without their order (text) or is linear (vectors).
+    For each batch g is updated first, then f; neither update moves the other network.
     """
 
     lambda_f: Annotated[float, "how strongly f is kept independent of g", Range(0)] = 1.0
@@ -60,7 +60,10 @@ class ReBias(Method):
         shape, classes = run.data.shape, len(run.data.classes)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.generator("biased network").initial_seed())
-            made = patches(shape[0], classes, self.kernel, self.widths) if len(shape) == 3 else flat(shape, classes)
+            if run.data.tokens is not None:
+                made = build({"name": "embedding_bag", "vocab": run.data.tokens.size}, shape, classes)
+            else:
+                made = patches(shape[0], classes, self.kernel, self.widths) if len(shape) == 3 else flat(shape, classes)
         return run.keep(made)
 
     @torch.no_grad()

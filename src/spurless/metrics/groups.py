@@ -80,12 +80,16 @@ def group_scores(
     attributes: Sequence[str] = (),
     values: Sequence[Sequence[str]] = (),
     train_counts: Sequence[ArrayLike] | None = None,
+    member: ArrayLike | None = None,
+    overlap: tuple[str, Sequence[str]] | None = None,
     level: float = 0.95,
 ) -> dict[str, Any]:
     """The accuracies of a classifier, from whether each row was predicted right.
 
     `correct` (n,) is boolean, `y` (n,) and `a` (n, k) count from 0, and `aligned` (n, k) tells whether each attribute
     of a row agrees with its label (`Bundle.is_aligned`). A cell is a pair (label, value of one attribute).
+    `member` (n, m) is boolean and tells which of m groups a row is in: none, one or several (the identities that a
+    comment mentions); `overlap` is what these are groups of, and their names. Then (label, group) is a cell, too.
 
     - `average`: over all rows.
     - `unbiased`: the mean over the cells, each counting the same; of several attributes, the mean of theirs.
@@ -93,9 +97,11 @@ def group_scores(
       contradicts. The two share out the rows.
     - `worst_group`: the worst cell of all attributes; its interval is that cell's own. The lowest of many noisy
       accuracies lies below the accuracy of the truly worst cell on average, the more so the smaller the cells.
+      With `member`, the worst of the overlapping cells instead.
     - `average_train_weighted`: the cells weighted by their share of the training rows, as in GroupDRO and its
       successors. `train_counts` holds one (classes, values) table for each attribute.
     - `by_attribute`: the same for each attribute by itself, where `conflicting` means that this one contradicts.
+      The overlapping groups are an attribute as well; its average is over the rows that are in any of them.
     - `groups`: every cell with rows. Cells without are left out everywhere and counted in `empty_cells`.
     - `intervals` and `n`: for each score its limits and its rows. A single proportion has Wilson's interval, a mean
       of cells that of `mean_of_cells`. Of several attributes the limits are averaged, because they share their rows:
@@ -111,13 +117,50 @@ def group_scores(
     ('0', 'colour', '0', 3)
     >>> group_scores([True, False], [0, 1])["unbiased"] is None
     True
+    >>> inside = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], bool)  # row 1 is in both groups, row 3 in none
+    >>> s = group_scores([True, False, True, False], [0, 0, 0, 1], member=inside, overlap=("identity", ["a", "b"]))
+    >>> s["worst_group"], [(g["value"], g["correct"], g["n"]) for g in s["groups"]]
+    (50.0, [('a', 1, 2), ('b', 1, 2)])
     """
     hit = boolean(correct, "correct")  # (n,)
     target = _codes(y, hit.shape, "y")  # (n,)
-    figures = dict.fromkeys(METRICS, Figure()) | {"average": _share(hit, level)}
-    if a is None or np.shape(a)[1:] == (0,):
-        return _as_dict(figures) | {"groups": [], "by_attribute": {}, "empty_cells": 0}
+    parts = [_Part(dict.fromkeys(METRICS, Figure()) | {"average": _share(hit, level)}, [], {})]
+    if a is not None and np.shape(a)[1:] != (0,):
+        parts.append(_of_attributes(hit, target, a, aligned, classes, attributes, values, train_counts, level))
+    if member is not None:
+        parts.append(_of_overlap(hit, target, member, classes, overlap or ("group", ()), level))
+    figures, groups, by_attribute = parts[0]
+    for part in parts[1:]:
+        if part.by_attribute.keys() & by_attribute.keys():
+            raise ValueError(
+                f"an attribute and the overlapping groups have the same name, {next(iter(part.by_attribute))}"
+            )
+        figures |= part.figures
+        groups += part.groups
+        by_attribute |= part.by_attribute
+    empty = sum(part["empty_cells"] for part in by_attribute.values())
+    return _as_dict(figures) | {"groups": groups, "by_attribute": by_attribute, "empty_cells": empty}
 
+
+class _Part(NamedTuple):
+    """What the attributes say, or the overlapping groups."""
+
+    figures: dict[str, Figure]
+    groups: list[dict[str, Any]]
+    by_attribute: dict[str, Any]
+
+
+def _of_attributes(
+    hit: NDArray,
+    target: NDArray,
+    a: ArrayLike,
+    aligned: ArrayLike | None,
+    classes: Sequence[str],
+    attributes: Sequence[str],
+    values: Sequence[Sequence[str]],
+    train_counts: Sequence[ArrayLike] | None,
+    level: float,
+) -> _Part:
     k = np.shape(a)[1] if np.ndim(a) == 2 else 1  # the next line refuses any other shape
     attribute = _codes(a, (len(hit), k), "a")  # (n, k)
     agrees = None if aligned is None else boolean(aligned, "aligned", attribute.shape)  # (n, k)
@@ -130,17 +173,44 @@ def group_scores(
         column = None if agrees is None else agrees[:, j]  # (n,)
         cells, empty = _cells(hit, target, attribute[:, j], column, classes, values[j] if values else (), level)
         counts = None if train_counts is None else np.asarray(train_counts[j])  # (classes, values)
-        part = _over_cells(cells, counts, level) | _shares(hit, column, level) | {"average": figures["average"]}
+        part = _over_cells(cells, counts, level) | _shares(hit, column, level) | {"average": _share(hit, level)}
         parts.append(part)
-        groups += [{"label": c.label, "attribute": name, "value": c.value, **c.scores} for c in cells]
+        groups += [c.row(name) for c in cells]
         by_attribute[name] = _as_dict(part) | {"empty_cells": empty}
 
-    figures |= {m: _mean([p[m] for p in parts]) for m in ("unbiased", "average_train_weighted")}
+    figures = {m: _mean([p[m] for p in parts]) for m in ("unbiased", "average_train_weighted")}
     figures |= _shares(hit, None if agrees is None else np.logical_and.reduce(agrees, axis=1), level)
     worst = [p["worst_group"] for p in parts if p["worst_group"].value is not None]
     figures["worst_group"] = min(worst, key=lambda f: f.value or 0.0, default=Figure())
-    empty = sum(part["empty_cells"] for part in by_attribute.values())
-    return _as_dict(figures) | {"groups": groups, "by_attribute": by_attribute, "empty_cells": empty}
+    return _Part(figures, groups, by_attribute)
+
+
+def _of_overlap(
+    hit: NDArray,
+    target: NDArray,
+    member: ArrayLike,
+    classes: Sequence[str],
+    overlap: tuple[str, Sequence[str]],
+    level: float,
+) -> _Part:
+    name, names = overlap
+    inside = boolean(member, "member", (len(hit), np.shape(member)[-1]))  # (n, m)
+    cells: list[_Cell] = []
+    empty = 0
+    for j in range(inside.shape[1]):
+        here = inside[:, j]
+        # One group at a time, as an attribute with a single value: a row counts in each group that it is in.
+        found, none = _cells(hit[here], target[here], np.zeros(int(here.sum()), int), None, classes, ("",), level)
+        cells += [c._replace(code=(c.code[0], j), value=_name(names, j)) for c in found]
+        empty += none
+    cells.sort(key=lambda c: c.code)
+    alone = [_figure([c.scores["correct"]], [c.scores["n"]], [1.0], level) for c in cells]
+    worst = min(alone, key=lambda f: f.value or 0.0, default=Figure())
+    anywhere = _share(hit[inside.any(1)], level)
+    # Cells share rows, so that their limits are averaged, as those of several attributes are.
+    mean = _mean(alone)._replace(n=anywhere.n) if alone else Figure()
+    part = dict.fromkeys(METRICS, Figure()) | {"average": anywhere, "unbiased": mean, "worst_group": worst}
+    return _Part({"worst_group": worst}, [c.row(name) for c in cells], {name: _as_dict(part) | {"empty_cells": empty}})
 
 
 def confusion(
@@ -183,6 +253,9 @@ class _Cell(NamedTuple):
     label: str
     value: str
     scores: dict[str, Any]
+
+    def row(self, attribute: str) -> dict[str, Any]:
+        return {"label": self.label, "attribute": attribute, "value": self.value, **self.scores}
 
 
 def _cells(

@@ -26,6 +26,11 @@ NETS: dict[str, str] = {
     "wide_resnet101_2": "torchvision's Wide ResNet-101-2, ImageNet or 32-px stem",
     "swin_t": "torchvision's Swin Transformer (tiny), ImageNet or 32-px stem",
     "efficientnet_lite0": "EfficientNet-Lite0; its package carries the ImageNet weights, so they need no download",
+    "embedding_bag": "text: the mean of the tokens' vectors; fast",
+    "minilm": "text: MiniLM (6 layers of 384); its package carries weights and tokenizer, so they need no download",
+    "bert": "text: BERT's encoder of any size, untrained",
+    "roberta": "text: RoBERTa's encoder of any size, untrained",
+    "hf:NAME": "text: any encoder of the transformers package, by a folder or its name on the Hugging Face hub",
     "timm:NAME": "any network of the timm package by its name there, such as timm:convnext_tiny",
 }
 
@@ -33,7 +38,9 @@ NETS: dict[str, str] = {
 _WHERE = {"Net": "net", "Dropout": "dropout"}
 _WHERE |= dict.fromkeys(("linear", "mlp", "simconv1", "simconv2", "conv3", "fcn", "vgg11_lin"), "small")
 _WHERE |= dict.fromkeys(("resnet18", "resnet50", "wide_resnet101_2", "swin_t", "efficientnet_lite0"), "zoo")
-__all__ = ["NETS", "build", "builder", *_WHERE]
+READS_TEXT = ("embedding_bag", "minilm", "bert", "roberta")
+_WHERE |= dict.fromkeys(READS_TEXT, "text")
+__all__ = ["NETS", "READS_TEXT", "build", "builder", *_WHERE]
 
 
 def build(spec: str | Mapping[str, Any], shape: Sequence[int], classes: int) -> Net:
@@ -55,6 +62,8 @@ def builder(name: str) -> Callable[..., Net]:
     kind, _, model = name.partition(":")
     if kind == "timm" and model:
         return import_module("spurless.nets.zoo").timm_builder(model)
+    if kind == "hf" and model:
+        return import_module("spurless.nets.text").hf_builder(model)
     if name not in NETS:
         raise unknown("net", name, NETS)
     return getattr(import_module(f"spurless.nets.{_WHERE[name]}"), name)

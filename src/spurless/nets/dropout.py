@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from spurless.distributed import drawn
+
 
 class Dropout(nn.Module):
     """Like nn.Dropout: in training, each entry is zeroed with probability p and the others are scaled up.
@@ -29,7 +31,7 @@ class Dropout(nn.Module):
             return x
         if self.p == 1 or x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
-        return x * keep_mask(x, self.p)
+        return x * drawn(lambda like: keep_mask(like, self.p), x)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

@@ -7,6 +7,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from spurless.distributed import divided
 from spurless.errors import UserError
 from spurless.nets.heads import check_same, find_head, logits, take_off
 
@@ -29,7 +30,7 @@ class Net(nn.Module):
         return self.head.out_features
 
     def features(self, x: Tensor) -> Tensor:
-        return self.encoder(x).flatten(1)  # (n, feature_dim)
+        return divided(self.encoder, x).flatten(1)  # (n, feature_dim)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))  # (n, classes)

@@ -1,0 +1,45 @@
+"""Keep the rows of a benchmark's folder as small files that are committed: what the documentation claims.
+
+python benchmarks/keep.py runs/reproduce/pgd-table1 results/pgd-table1
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted", "intervals", "n")
+
+
+def name_of(row):
+    """A file name that says what the row is.
+
+    >>> name_of({"labels": {"block": "CMNIST", "row": "DCWP, as released", "grid": "0.005"}, "seed": 1})
+    'cmnist-dcwp-as-released-0.005-seed1.json'
+    """
+    words = [row["labels"].get(k, "") for k in ("block", "row", "grid")]
+    slug = re.sub(r"[^a-z0-9.]+", "-", " ".join(words).lower()).strip("-")
+    return f"{slug}-seed{row['seed']}.json"
+
+
+def small(row):
+    """Without what can be computed from the rest, and without where it lay."""
+    kept = {k: v for k, v in row.items() if k not in ("folder", "history", "error", "notes") or v}
+    kept.pop("folder", None)
+    kept.pop("history", None)
+    if kept.get("scores"):
+        kept["scores"] = {k: kept["scores"].get(k) for k in KEPT}
+    return kept
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("out", type=Path)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    for path in sorted(given.folder.glob("cells/*/row.json")):
+        row = json.loads(path.read_text())
+        if row["status"] != "failed":
+            (given.out / name_of(row)).write_text(json.dumps(small(row), indent=1, ensure_ascii=False) + "\n")
+    print(f"{len(list(given.out.glob('*.json')))} rows in {given.out}")

@@ -1,0 +1,65 @@
+"""Runs side by side on one GPU against one at a time, in the same process, with the same runs.
+
+    python benchmarks/lanes.py [--epochs 4] [--out rows.json]
+
+The runs are those of a column of PGD's table 1 (Colored MNIST, simconv1), cut short; the first round warms up.
+"""
+
+import spurless  # noqa: F401  # isort: skip
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+
+from spurless.lanes import Job, run_lanes
+from spurless.registry import load_data
+
+METHODS = ("erm", "lff", "jtt", "disent", "pgd")
+
+
+def jobs(data, epochs, seeds):
+    recipe = {"name": "pgd-cmnist", "epochs": epochs}
+    for seed in range(seeds):
+        for method in METHODS:
+            yield Job(
+                f"{method}-{seed}",
+                {"method": method, "data": data, "net": "simconv1", "recipe": recipe, "seed": seed},
+            )
+
+
+def measure(data, epochs, seeds, lanes, device):
+    started = time.monotonic()
+    done = list(run_lanes(jobs(data, epochs, seeds), lanes, device))
+    broken = [f"{job.key}: {found}" for job, found in done if isinstance(found, Exception)]
+    assert not broken, broken
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.monotonic() - started
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=float, default=4)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--lanes", type=int, nargs="+", default=[1, 4, 8, 0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--data-root")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    settings = {"name": "colored_mnist", "family": "pgd", "rho": 0.005}
+    data = load_data(settings, root=given.data_root)
+    measure(data, 1, 1, 1, given.device)
+    rows = []
+    for lanes in given.lanes:
+        seconds = measure(data, given.epochs, given.seeds, lanes or None, given.device)
+        rows.append({"lanes": lanes or "measured", "seconds": round(seconds, 2)})
+        rows[-1]["speed_up"] = round(rows[0]["seconds"] / seconds, 2)
+        print(rows[-1], flush=True)
+    if given.out:
+        name = torch.cuda.get_device_name() if given.device == "cuda" else "cpu"
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        found = {"device": name, "torch": torch.__version__, "date": time.strftime("%Y-%m-%d"), "rows": rows}
+        given.out.write_text(json.dumps(found | {"runs": given.seeds * len(METHODS), "epochs": given.epochs}, indent=1))

@@ -1,0 +1,193 @@
+"""How far a benchmark is: a live table on standard error where someone watches, plain lines otherwise."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from spurless.bench.cells import Cell
+from spurless.bench.table import value_of
+from spurless.progress import complain
+from spurless.tables import METRICS
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from spurless.bench.run import Event
+
+SHOWN = 8  # running cells, and finished ones, that have a line
+
+
+class Clock:
+    """The time left, from the times of cells that were measured: here now, or in rows that were there before."""
+
+    def __init__(self, left: Sequence[Cell], rows: Sequence[dict[str, Any]], at_once: int):
+        self.left = {cell.key: cell for cell in left}
+        self.known: dict[str, list[float]] = defaultdict(list)
+        self.at_once = max(1, at_once)
+        self.began: dict[str, float] = {}
+        self.started = time.monotonic()
+        self.work = 0.0  # seconds of cells that ended since the start
+        for row in rows:
+            self._learn(_place(row.get("labels") or {}), row)
+
+    def _learn(self, place: str, row: dict[str, Any]) -> None:
+        if row["status"] == "done":
+            self.known[place].append(max(row.get("wall_seconds") or 0, row.get("seconds") or 0))
+
+    def start(self, cell: Cell) -> None:
+        self.began[cell.key] = time.monotonic()
+
+    def end(self, cell: Cell, row: dict[str, Any]) -> None:
+        self.left.pop(cell.key, None)
+        began = self.began.pop(cell.key, None)  # on a cluster nobody says when a cell starts
+        self.work += (row.get("wall_seconds") or 0) if began is None else time.monotonic() - began
+        self._learn(_place(cell.labels), row)
+
+    def seconds_left(self) -> float | None:
+        """None before anything is known. How many cells go side by side is taken from what happened so far."""
+        if not self.known:
+            return None
+        usual = statistics.mean(statistics.median(times) for times in self.known.values())
+        now = time.monotonic()
+        work = 0.0
+        for key, cell in self.left.items():
+            times = self.known.get(_place(cell.labels))
+            whole = statistics.median(times) if times else usual
+            work += max(0.0, whole - (now - self.began.get(key, now)))
+        speed = self.work / (now - self.started) if self.work else self.at_once
+        return work / max(speed, 0.1)
+
+
+def _place(labels: dict[str, str]) -> str:
+    """Cells that differ in nothing but their seed stand in the same place of the table."""
+    return ", ".join(v for k, v in labels.items() if k != "metric" and v)
+
+
+class Board:
+    """Watches a benchmark. `plain`: lines where nobody watches a terminal; else nothing is said there."""
+
+    def __init__(self, plain: bool = True):
+        from rich.console import Console
+
+        self.console = Console(stderr=True)
+        self.plain = plain and not self.console.is_terminal
+        self.live: Any = None
+        self.clock = Clock([], [], 1)
+        self.total = self.before = 0
+        self.counts = {"done": 0, "diverged": 0, "failed": 0}
+        self.running: dict[str, tuple[Cell, float]] = {}
+        self.waiting: set[str] = set()
+        self.last: list[str] = []
+
+    def __enter__(self) -> Board:
+        if self.console.is_terminal:
+            from rich.live import Live
+
+            self.live = Live(get_renderable=self.render, console=self.console, refresh_per_second=2, transient=True)
+            self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "plan":
+            left, rows, at_once = event.plan
+            self.clock = Clock(left, rows, at_once)
+            self.before, self.total = len({row["key"] for row in rows}), len(left) + len({row["key"] for row in rows})
+            if self.plain:
+                there = f", {self.before} are done" if self.before else ""
+                speed = f"{at_once} at a time" if at_once else "as many at a time as help"
+                complain(f"{self.total} cells{there}; {len(left)} to do, {speed}.")
+            return
+        cell = event.cell
+        assert cell is not None
+        if event.kind == "start":
+            self.running[cell.key] = (cell, time.monotonic())
+            self.clock.start(cell)
+        elif event.kind == "busy":
+            self.running.pop(cell.key, None)
+            if self.plain and cell.key not in self.waiting:
+                complain(f"{name(cell)}: another process is at it")
+            self.waiting.add(cell.key)
+        elif event.row is not None:
+            self._end(cell, event.row)
+
+    def _end(self, cell: Cell, row: dict[str, Any]) -> None:
+        self.running.pop(cell.key, None)
+        self.waiting.discard(cell.key)
+        self.counts[row["status"]] += 1
+        self.clock.end(cell, row)
+        line = f"{name(cell)}: {outcome(row)}"
+        self.last = [*self.last, line][-SHOWN:]
+        if self.plain:
+            complain(f"[{self.before + sum(self.counts.values())}/{self.total}] {line}{self._left('; ', ' left')}")
+
+    def _left(self, before: str, behind: str) -> str:
+        seconds = self.clock.seconds_left()
+        return "" if seconds is None or not self.clock.left else f"{before}{span(seconds)}{behind}"
+
+    def render(self) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        ended = self.before + sum(self.counts.values())
+        parts = [f"done {self.before + self.counts['done']} of {self.total}", f"running {len(self.running)}"]
+        parts += [f"{k} {n}" for k, n in self.counts.items() if n and k != "done"]
+        parts += [f"elsewhere {len(self.waiting)}"] if self.waiting else []
+        table = Table.grid(padding=(0, 2))
+        now = time.monotonic()
+        for cell, began in list(self.running.values())[:SHOWN]:
+            table.add_row(Text("running", "cyan"), Text(name(cell)), Text(span(now - began)))
+        for line in self.last:
+            what, _, how = line.rpartition(": ") if ": " in line else (line, "", "")
+            bad = how.startswith(("failed", "diverged"))
+            table.add_row(Text("ended", "red" if bad else "green"), Text(what), Text(how))
+        head = Text("  ".join(parts) + self._left("  left: ", ""))
+        bar = ProgressBar(total=max(1, self.total), completed=ended, width=60)
+        return Group(head, bar, Text(), table)  # the empty text ends the bar's line
+
+
+def name(cell: Cell) -> str:
+    """Where a cell stands in its table, or what it is.
+
+    >>> name(Cell({"name": "toy"}, {"name": "erm"}, seed=2))
+    'erm, toy, seed 2'
+    """
+    return f"{_place(cell.labels) or cell.method['name'] + ', ' + cell.data['name']}, seed {cell.seed}"
+
+
+def outcome(row: dict[str, Any]) -> str:
+    """A row in a few words.
+
+    >>> outcome({"status": "done", "scores": {"unbiased": 71.25}, "wall_seconds": 4.2})
+    'unbiased 71.25 (4 s)'
+    """
+    if row["status"] != "done":
+        return f"{row['status']} ({str(row.get('error')).splitlines()[0]})"
+    metric = (row.get("labels") or {}).get("metric", "")
+    for one in (metric, *METRICS, "average"):
+        value = value_of(row, one) if one else None
+        if value is not None:
+            return f"{one.replace('_', ' ')} {value:.2f} ({span(row.get('wall_seconds') or 0)})"
+    return f"done ({span(row.get('wall_seconds') or 0)})"
+
+
+def span(seconds: float) -> str:
+    """A time in the unit that fits.
+
+    >>> span(4.2), span(75), span(600), span(9000), span(400_000)
+    ('4 s', '75 s', '10 min', '2.5 h', '4.6 days')
+    """
+    for size, unit, limit in ((1, "s", 100), (60, "min", 6000), (3600, "h", 172_800)):
+        if seconds < limit:
+            digits = 1 if unit == "h" else 0
+            return f"{seconds / size:.{digits}f} {unit}"
+    return f"{seconds / 86400:.1f} days"

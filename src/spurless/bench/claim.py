@@ -1,0 +1,92 @@
+"""Who does a cell, and what came of it: a lock while it runs, and a row when it is done.
+
+The lock is the operating system's and lies on a file in the cell's folder. It ends with the process that holds it,
+however that ends, so a cell whose process was killed can be taken up at once. Between machines that share a disk it
+holds as far as the file system passes locks on: NFS 4, Lustre mounted with `flock`, and most others do.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from spurless.errors import UserError
+from spurless.folder import finite
+
+LOCK, ROW = ".lock", "row.json"
+FINISHED = ("done", "diverged")  # a cell that failed is tried again
+
+
+class Claim:
+    """The right to do a cell, until it is released or the process ends."""
+
+    def __init__(self, file: IO[bytes]):
+        self.file = file
+
+    def release(self) -> None:
+        self.file.close()
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+def claim(folder: Path) -> Claim | None:
+    """Take the cell in this folder; None if someone else has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = open(folder / LOCK, "ab")  # noqa: SIM115 (open for as long as the claim lasts)
+    try:
+        _lock(file)
+    except OSError as error:
+        file.close()
+        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            return None
+        raise UserError(
+            f"{folder} lies on a file system without locks ({error.strerror}); name an --out folder on another one."
+        ) from None
+    return Claim(file)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: IO[bytes]) -> None:
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _lock(file: IO[bytes]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def read_row(folder: Path) -> dict[str, Any] | None:
+    """The row of a cell, or None. A damaged one does not count: the run folder beside it can make it again."""
+    try:
+        row = json.loads((folder / ROW).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return row if isinstance(row, dict) and "status" in row else None
+
+
+def finished_row(folder: Path) -> dict[str, Any] | None:
+    row = read_row(folder)
+    return row if row and row["status"] in FINISHED else None
+
+
+def write_row(folder: Path, row: Mapping[str, Any]) -> None:
+    """Whole or not at all. Not forced to the disk: after a power cut the run folder, which is, makes it again."""
+    text = json.dumps(finite(row), ensure_ascii=False, allow_nan=False) + "\n"
+    handle, part = tempfile.mkstemp(dir=folder, prefix=f".{ROW}.")
+    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+    os.chmod(part, 0o644)
+    os.replace(part, folder / ROW)

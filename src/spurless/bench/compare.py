@@ -1,0 +1,290 @@
+"""What is compared with what: rows from anywhere, by name and place, paired over seeds. What is real: judging.py."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spurless.bench.judging import ALPHA, FEW, REAL, UNSHOWN, Comparison, judge, p_value, pairs_needed
+from spurless.bench.rows import JSONL, all_rows
+from spurless.bench.table import figures, value_of
+from spurless.errors import UserError, unknown
+from spurless.tables import METRICS, NOTHING, flatten
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+EVERYWHERE = "all together"
+
+Row = Mapping[str, Any]
+Pair = tuple[str, Any, Any]  # where, seed, seed of the data
+
+
+def read_rows(path: str | Path) -> list[dict[str, Any]]:
+    """The rows at a path: a benchmark's folder, a run's, a folder of runs or of JSON files, a file of rows."""
+    from spurless.report.sources import find
+
+    path = Path(path)
+    if (path / "cells").is_dir():
+        # In rows.jsonl a cell may stand in two places of the table; what ended since it was written is not there.
+        listed = _lines(path / JSONL) if (path / JSONL).exists() else []
+        known = {row["key"] for row in listed}
+        rows = listed + [row for row in all_rows(path) if row["key"] not in known]
+    elif path.suffix == ".jsonl":
+        rows = _lines(path)
+    else:
+        rows = find([path]).runs
+    rows = [row for row in rows if isinstance(row, dict)]
+    if not rows:
+        raise UserError(f"{path} holds no results that can be compared.")
+    return rows
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON lines ({error}).") from None
+
+
+def compare(
+    words: Sequence[str], metric: str | None = None, against: str | None = None
+) -> tuple[list[Comparison], list[str]]:
+    """Compare what is named: one or two paths, and labels (or methods) to which it is restricted.
+
+    Returns the lines, and what must be said beside them.
+    """
+    paths = [word for word in words if Path(word).exists()]
+    labels = [word for word in words if word not in paths]
+    if not paths:
+        raise UserError(f"{words[0]} does not exist: name a folder or file of results first, then labels.")
+    if len(paths) > 2:
+        raise UserError(f"{len(paths)} places are named; compare takes one or two.")
+    sides = [read_rows(path) for path in paths]
+    ended = [[row for row in rows if row.get("status") in (None, "done")] for rows in sides]
+    lost = sum(map(len, sides)) - sum(map(len, ended))
+    rows = [row for side in ended for row in side]
+    metric = metric or usual_metric(rows)
+    named = name_rows(rows, [i for i, side in enumerate(ended) for _ in side])
+    notes = [f"{lost} results did not end well and are left out."] if lost else []
+    first, second = _scores(named[: len(ended[0])], metric), _scores(named[len(ended[0]) :], metric)
+    whos = list(dict.fromkeys([*first, *second]))
+    if not whos:
+        raise UserError(f"No result has the score '{metric}'; see --metric.")
+    chosen = [_who(label, whos, named) for label in labels]
+    base = _who(against, whos, named) if against else None
+    if len(paths) == 2:
+        couples = _between(first, second, chosen, paths)
+    else:
+        picked = list(dict.fromkeys(w for part in chosen for w in part)) or whos
+        if base is not None:
+            picked = [*base, *(w for w in picked if w not in base)]
+        couples = [
+            (a, b, first[a], first[b]) for a, b in combinations(picked, 2) if base is None or (a in base) != (b in base)
+        ]
+        if not couples:
+            raise UserError(f"{paths[0]} holds only '{picked[0]}': there is nothing to compare it with.")
+    lines: list[Comparison] = []
+    for a, b, mine, yours in couples:
+        pairs = sorted(mine.keys() & yours.keys(), key=str)
+        single = len(mine.keys() ^ yours.keys())
+        if single:
+            notes.append(f"{a} and {b}: {single} results have no partner of the same seed and data, and are left out.")
+        wheres = list(dict.fromkeys(p[0] for p in pairs))
+        groups = {where: [p for p in pairs if p[0] == where] for where in wheres}
+        if len(wheres) > 1:
+            groups = {EVERYWHERE: pairs} | groups
+        lines += [_line(where, a, b, [mine[p] for p in g], [yours[p] for p in g]) for where, g in groups.items()]
+    if not lines:
+        raise UserError("No two results have the same seed and data: there is nothing to pair.")
+    # The question 'overall?' and the questions 'where?' are two families of their own.
+    overall = [line for line in lines if line.where == EVERYWHERE]
+    single_lines = [line for line in lines if line.where != EVERYWHERE]
+    judged = iter(judge(overall)), iter(judge(single_lines))
+    found = [next(judged[line.where != EVERYWHERE]) for line in lines]
+    return found, [*_explain(found, metric), *notes]
+
+
+def _between(first: Mapping, second: Mapping, chosen: Sequence[Sequence[str]], paths: Sequence[str]) -> list[tuple]:
+    """Of two places: what both have, or the one thing that each has."""
+    wanted = [w for part in chosen for w in part]
+    a_has, b_has = ([w for w in side if not wanted or w in wanted] for side in (first, second))
+    both = [w for w in a_has if w in b_has]
+    if both:
+        return [(f"{w} ({paths[0]})", f"{w} ({paths[1]})", first[w], second[w]) for w in both]
+    if len(a_has) == 1 and len(b_has) == 1:
+        return [(a_has[0], b_has[0], first[a_has[0]], second[b_has[0]])]
+    raise UserError(
+        f"{paths[0]} has {', '.join(a_has) or 'nothing'}, {paths[1]} has {', '.join(b_has) or 'nothing'}: "
+        "they have no label in common. Name one label of each behind the paths."
+    )
+
+
+def _who(label: str | None, whos: Sequence[str], named: Sequence[tuple[str, str, Row]]) -> list[str]:
+    """The names that a label stands for: a name itself, or the method's."""
+    found = [w for w in whos if w == label] or list(
+        dict.fromkeys(
+            who for who, _, row in named if label in (row.get("method"), (row.get("labels") or {}).get("row"))
+        )
+    )
+    if not found:
+        raise unknown("label", str(label), whos)
+    return found
+
+
+def _scores(named: Sequence[tuple[str, str, Row]], metric: str) -> dict[str, dict[Pair, float]]:
+    """By name: the score of each seed in each setting."""
+    found: dict[str, dict[Pair, float]] = {}
+    for who, where, row in named:
+        value = value_of({"status": "done", **row}, metric)
+        if value is not None:
+            data = (row.get("settings") or {}).get("data") or {}
+            found.setdefault(who, {})[(where, row.get("seed"), data.get("seed"))] = value
+    return found
+
+
+def name_rows(rows: Sequence[Row], sides: Sequence[int] | None = None) -> list[tuple[str, str, Row]]:
+    """(who, where, row) for each row: its label or method, and its data, with the settings that tell them apart.
+
+    What differs between two sides is what is compared, and no part of a name.
+
+    >>> row = {"method": "lff", "data": "toy"}
+    >>> rows = [row | {"settings": {"method": {"q": q}, "data": {"rho": 0.1}}} for q in (0.5, 0.7)]
+    >>> [(who, where) for who, where, _ in name_rows(rows)]
+    [('lff, q 0.5', 'toy'), ('lff, q 0.7', 'toy')]
+    """
+    labels = [row.get("labels") or {} for row in rows]
+    flat = [flatten(row.get("settings") or {}) for row in rows]
+    data = [{k: v for k, v in f.items() if k.startswith("data.") and not _of_seed(k)} for f in flat]
+    rest = [{k: v for k, v in f.items() if k.partition(".")[0] in ("method", "net", "recipe")} for f in flat]
+    block = [str(known.get("block") or row.get("data")) for known, row in zip(labels, rows, strict=True)]
+    where = _told_apart(block, data, [""] * len(rows), [""] * len(rows))
+    who = [str(known.get("row") or row.get("method")) for known, row in zip(labels, rows, strict=True)]
+    # Only what differs on the same data: a recipe that belongs to the data set is no part of a method's name.
+    who = _told_apart(who, rest, where, [str(side) for side in sides or [0] * len(rows)])
+    return list(zip(who, where, rows, strict=True))
+
+
+def _of_seed(key: str) -> bool:
+    return key.rpartition(".")[2] in ("seed", "fingerprint")
+
+
+def _told_apart(
+    names: Sequence[str], settings: Sequence[Mapping[str, Any]], places: Sequence[str], sides: Sequence[str]
+) -> list[str]:
+    """The names with those settings that differ between rows of the same name, place and side."""
+    same: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
+    for name, own, place, side in zip(names, settings, places, sides, strict=True):
+        same.setdefault((name, side), {}).setdefault(place, []).append(own)
+    differing = {
+        who: [k for k in _keys(by_place) if any(_several(k, rows) for rows in by_place.values())]
+        for who, by_place in same.items()
+    }
+    return [
+        ", ".join([name, *(f"{k.rpartition('.')[2]} {_short(own[k])}" for k in differing[name, side] if k in own)])
+        for name, own, side in zip(names, settings, sides, strict=True)
+    ]
+
+
+def _keys(by_place: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    return list(dict.fromkeys(k for rows in by_place.values() for row in rows for k in row))
+
+
+def _several(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    return len({json.dumps(row.get(key), default=str) for row in rows}) > 1
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def usual_metric(rows: Sequence[Row]) -> str:
+    """The specification's, or the first that the results have."""
+    asked = {(row.get("labels") or {}).get("metric") for row in rows} - {None, ""}
+    if len(asked) == 1:
+        return str(asked.pop())
+    known = [m for m in (*METRICS, "average") if any(value_of({"status": "done", **r}, m) is not None for r in rows)]
+    return known[0] if known else "unbiased"
+
+
+def _line(where: str, a: str, b: str, mine: Sequence[float], yours: Sequence[float]) -> Comparison:
+    differences = [y - x for x, y in zip(mine, yours, strict=True)]
+    found = figures(differences)
+    p, test = p_value(differences)
+    return Comparison(
+        where, a, b, len(differences), statistics.fmean(mine), statistics.fmean(yours),
+        statistics.fmean(differences), found.low, found.high, p, test,
+    )  # fmt: skip
+
+
+def _explain(lines: Sequence[Comparison], metric: str) -> list[str]:
+    overall = [line for line in lines if line.where == EVERYWHERE]
+    single = [line for line in lines if line.where != EVERYWHERE]
+    tests = " and ".join(dict.fromkeys(line.test for line in lines))
+    counts = [f"{len(part)}{words}" for part, words in ((overall, " overall"), (single, "")) if part]
+    said = [
+        f"{metric}: mean over pairs of the same seed and data; [ ]: 95 % interval of the difference (Student's t, not "
+        f"corrected); p: {tests}; Holm: corrected for {' and, apart from these, '.join(counts)} "
+        f"comparison{'s' if len(lines) > 1 else ''}. Real: corrected p below {ALPHA:g}."
+    ]
+    for part in (overall, single):
+        few = [line for line in part if line.verdict == FEW]
+        if few:
+            n = sorted({line.n for line in few})
+            how_many = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
+            said.append(
+                f"{len(few)} of {len(part)} {'overall ' if part is overall else ''}comparisons cannot tell anything: "
+                f"with {how_many} pairs no p value is low enough, however large the difference. "
+                f"{pairs_needed(len(part))} pairs each would do; or compare fewer things (labels, --against)."
+            )
+    return said
+
+
+def terminal(lines: Sequence[Comparison], notes: Sequence[str]) -> Table:
+    """For the terminal: `console.print(terminal(*compare(...)))`."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    style = {REAL: "bold green", FEW: "yellow", UNSHOWN: ""}
+    columns: dict[str, list[str]] = {
+        "where": [line.where for line in lines],
+        "A": [line.a for line in lines],
+        "B": [line.b for line in lines],
+        "pairs": [str(line.n) for line in lines],
+        "A and B": [f"{line.mean_a:.2f} {line.mean_b:.2f}" for line in lines],
+        "B - A": [f"{line.difference:+.2f}" for line in lines],
+        "95 % interval": [NOTHING if line.low is None else f"[{line.low:+.2f}, {line.high:+.2f}]" for line in lines],
+        "p": [f"{line.p:.2g}" for line in lines],
+        "Holm": [f"{line.p_corrected:.2g}" for line in lines],
+        "verdict": [line.verdict for line in lines],
+    }
+    # What is the same in every line is said once: a terminal has 80 columns.
+    same = [title for title in ("A", "B", "where") if len(lines) > 1 and len(set(columns[title])) == 1]
+    head = ", ".join(f"{title}: {columns.pop(title)[0]}" for title in same)
+    table = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, title=Text(head) if head else None,
+        title_justify="left", caption=Text("\n".join(notes)), caption_justify="left",
+    )  # fmt: skip
+    for title in columns:
+        words = title in ("where", "A", "B", "verdict")
+        table.add_column(title, justify="left" if words else "right", overflow="fold", no_wrap=not words)
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*map(Text, row[:-1]), Text(row[-1], style[row[-1]]))
+    return table
+
+
+def as_json(lines: Sequence[Comparison], notes: Sequence[str]) -> dict[str, Any]:
+    return {"comparisons": [{k: _finite(v) for k, v in asdict(line).items()} for line in lines], "notes": list(notes)}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

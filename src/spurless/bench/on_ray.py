@@ -1,0 +1,207 @@
+"""The cells of a benchmark on a Ray cluster that is running already.
+
+A cell is a task. Where a worker sees the benchmark's folder, by the same path, it works there, as any other process
+would; else it works in a temporary folder of its own and sends row and files back. When a worker or its machine is
+lost, Ray gives the cell to another one; on a shared disk it goes on from its last checkpoint. What is done is not
+touched: rows lie in the folder as soon as they are there.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import os
+import secrets
+import socket
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from spurless.bench.cells import Cell, digest
+from spurless.bench.claim import LOCK, ROW, claim, finished_row, write_row
+from spurless.bench.one import Attempt, run_one
+from spurless.errors import UserError
+from spurless.folder import RESULT
+from spurless.paths import atomic
+
+RETRIES = 3  # after the loss of a worker, not after a mistake: that is a row with the status "failed"
+GPU_SHARE = 0.25  # of a GPU for each cell, where the cluster has GPUs: a small network leaves most of one idle
+GRACE = 60  # seconds in which a cell may end its step and save it
+LARGEST = 64 * 2**20  # bytes of a file that is sent back
+
+
+def run_on_ray(
+    cells: Sequence[Cell],
+    out: str | Path,
+    *,
+    device: str | None = None,
+    workers: int | None = None,
+    root: str | Path | None = None,
+    after: str | None = None,
+    address: str | None = None,
+    gpus_per_cell: float | None = None,
+    send_back: bool = False,
+) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Do the cells on the cluster, and yield each with its row when it is done, in no order.
+
+    `workers` limits how many run at a time; without it, as many as the cluster has room for. `gpus_per_cell` may be a
+    fraction; 0 keeps them on CPUs. `send_back`: even where workers see the folder, only this process writes there.
+    """
+    ray = _ray()
+    out = Path(out).resolve()
+    with _connected(ray, address), _marked(out) as mark:
+        gpus = 0.0 if device == "cpu" else gpus_per_cell
+        if gpus is None:
+            gpus = GPU_SHARE if ray.cluster_resources().get("GPU") else 0.0
+        how = {"device": device, "root": str(root or os.environ.get("SPURLESS_DATA") or "") or None, "after": after}
+        job = how | {"out": str(out), "mark": None if send_back else mark}
+        task = ray.remote(do)
+        todo = deque(cells)
+        running: dict[Any, Cell] = {}
+        try:
+            while todo or running:
+                while todo and len(running) < (workers or len(cells)):
+                    cell = todo.popleft()
+                    # Named by its key, so that it can be found in Ray's own lists.
+                    named = f"spurless {cell.key}"
+                    chosen = task.options(name=named, num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
+                    running[chosen.remote(job | {"cell": cell.given(), "key": cell.key})] = cell
+                ready, _ = ray.wait(list(running), timeout=1)
+                for reference in ready:
+                    cell = running.pop(reference)
+                    try:
+                        row, files = ray.get(reference)
+                        yield cell, _put_down(cell, out, row, files)
+                    except ray.exceptions.RayError as error:
+                        yield cell, _bury(cell, out, _reason(error))
+        finally:
+            for reference in running:  # Ctrl-C: each cell stops after its step, with a checkpoint
+                ray.cancel(reference)
+            if running:
+                ray.wait(list(running), num_returns=len(running), timeout=GRACE)
+
+
+def do(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """On a worker: one cell. Its row, and its files where the benchmark's folder is not seen from here."""
+    cell = Cell(**job["cell"])
+    if cell.key != job["key"]:
+        raise UserError("The worker has another version of spurless: install the same one on all machines.")
+    shared = job["mark"] is not None and (Path(job["out"]) / job["mark"]).exists()
+    out = Path(job["out"]) if shared else own_place(job["out"])
+    row = run_one(cell, out, job["device"], job["root"], job["after"])
+    assert row is not None
+    return row, {} if shared else small_files(out / cell.folder, row)
+
+
+def own_place(out: str) -> Path:
+    """A folder on this machine for a benchmark whose own is not seen from here: the same when a cell comes again."""
+    return Path(tempfile.gettempdir()) / f"spurless-bench-{getpass.getuser()}" / digest(out)
+
+
+def small_files(folder: Path, row: dict[str, Any]) -> dict[str, bytes]:
+    """A run's files but for its checkpoints; of those too large to be sent, the row says so."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if path.name in (LOCK, ROW) or path.name.startswith((".", "stage-")) or not path.is_file():
+            continue
+        if path.stat().st_size > LARGEST:
+            row["left_out"] = [*row.get("left_out", []), path.name]
+            continue
+        found[path.name] = path.read_bytes()
+    return found
+
+
+# In the process that asked
+
+
+def _put_down(cell: Cell, out: Path, row: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+    """Write what was sent back; the row last, because it says that the rest is there."""
+    if not files:
+        return row
+    folder = out / cell.folder
+    with _claimed(folder):
+        for name, content in files.items():
+            if name == RESULT:  # it names the folder that it was made in
+                content = (json.dumps(json.loads(content) | {"folder": str(folder)}, indent=1) + "\n").encode()
+            with atomic(folder / name) as part:
+                part.write_bytes(content)
+        write_row(folder, row)
+    return row
+
+
+def _bury(cell: Cell, out: Path, reason: str) -> dict[str, Any]:
+    """The row of a cell that no worker could do."""
+    with _claimed(out / cell.folder):
+        return finished_row(out / cell.folder) or Attempt(cell, out, None, None).finish(UserError(reason))
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    held = claim(folder)
+    try:
+        yield
+    finally:
+        if held:
+            held.release()
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, UserError):
+        return str(cause)
+    lines = [line for line in str(cause or error).splitlines() if line.strip()]
+    return f"No worker could do it ({RETRIES + 1} tries): {lines[0] if lines else type(error).__name__}"
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UserError('--on ray needs Ray: pip install "spurless[ray]".') from None
+    return ray
+
+
+@contextmanager
+def _connected(ray: Any, address: str | None) -> Iterator[None]:
+    """A connection of our own, or the one that this process has."""
+    if ray.is_initialized():
+        yield
+        return
+    try:
+        if address and address != "auto":
+            _knock(address)
+        ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError) as error:
+        where = f"at {address} " if address else ""
+        raise UserError(
+            f"No Ray cluster was found {where}({str(error).splitlines()[0]}). Start one with `ray start --head`, or "
+            "name it with --address."
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()  # the connection alone: the cluster goes on
+
+
+def _knock(address: str) -> None:
+    """Whether anyone answers there: Ray itself would try for ten minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise UserError(f"--address {address!r} should be HOST:PORT, ray://HOST:PORT or auto.")
+    socket.create_connection((host, int(port)), timeout=10).close()
+
+
+@contextmanager
+def _marked(out: Path) -> Iterator[str]:
+    """The name of a file by which a worker can tell that it sees this very folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    mark = out / f".seen-{secrets.token_hex(8)}"
+    mark.touch()
+    try:
+        yield mark.name
+    finally:
+        mark.unlink(missing_ok=True)

@@ -1,0 +1,185 @@
+"""One cell, from claim to row: what every executor calls, wherever it runs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import subprocess
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spurless.bench.cells import Cell
+from spurless.bench.claim import ROW, claim, finished_row, write_row
+from spurless.errors import UserError
+from spurless.folder import SETTINGS, finite
+
+if TYPE_CHECKING:
+    from spurless.core import Bundle
+    from spurless.result import Result
+
+HELD = 2**30  # bytes of data sets that a process keeps for the cells to come
+PATIENCE = 0.5  # seconds between two looks at a cell that someone else is doing
+
+_bundles: OrderedDict[str, Bundle] = OrderedDict()
+
+
+def run_one(
+    cell: Cell,
+    out: str | Path,
+    device: str | None = None,
+    root: str | Path | None = None,
+    after: str | None = None,
+    wait: bool = True,
+) -> dict[str, Any] | None:
+    """Do a cell, unless it is done, and return its row. What another process is doing is waited for; with
+    wait=False the answer is then None. A mistake becomes a row with the status "failed"; only Ctrl-C is raised."""
+    out = Path(out)
+    folder = out / cell.folder
+    while (held := claim(folder)) is None:
+        if not wait:
+            return None
+        time.sleep(PATIENCE)
+    with held:
+        if row := finished_row(folder):
+            return row | {"labels": cell.labels}
+        from spurless.engine import fit
+
+        job = Attempt(cell, out, root, after)
+        try:
+            return job.finish(fit(**job.arguments(), device=device, progress=False))
+        except Exception as error:
+            return job.finish(error)
+
+
+class Attempt:
+    """A claimed cell that is being done."""
+
+    def __init__(self, cell: Cell, out: Path, root: str | Path | None, after: str | None):
+        self.cell, self.out, self.root = cell, out, root
+        self.folder = out / cell.folder
+        self.after = after
+        self.resumed = (self.folder / SETTINGS).exists()
+        self.started = time.monotonic()
+        (self.folder / ROW).unlink(missing_ok=True)  # of a failure before; a run refuses a folder that is not its own
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of `fit`, but for the device and what is shown."""
+        cell = self.cell
+        return {
+            "method": cell.method,
+            "data": data_of(cell, self.root),
+            "net": cell.net,
+            "recipe": cell.recipe or None,
+            "seed": cell.seed,
+            "out": self.folder,
+            "stages": self.out / "stages",
+        }
+
+    def finish(self, outcome: Result | Exception) -> dict[str, Any]:
+        """Write the row and return it."""
+        extra: dict[str, Any] = {}
+        if not isinstance(outcome, Exception) and self.after and outcome.status == "done":
+            try:
+                extra = named(self.after)(outcome, data_of(self.cell, self.root), self.folder)
+            except Exception as error:
+                outcome = error
+        facts = self._failed(outcome) if isinstance(outcome, Exception) else self._done(outcome)
+        row = facts | {
+            "key": self.cell.key,
+            "labels": self.cell.labels,
+            "folder": self.cell.folder,
+            "machine": machine(facts.get("versions", {}).get("device", "")),
+            "date": time.strftime("%Y-%m-%d"),
+            "commit": commit(),
+            "wall_seconds": round(time.monotonic() - self.started, 3),
+            "resumed": self.resumed,
+            "extra": extra,
+        }
+        write_row(self.folder, row)
+        return json.loads(json.dumps(finite(row)))  # as it will be read, so that nobody notices which it was
+
+    def _done(self, result: Result) -> dict[str, Any]:
+        return {k: v for k, v in result.row().items() if k != "history"}
+
+    def _failed(self, error: Exception) -> dict[str, Any]:
+        cell = self.cell
+        told = isinstance(error, UserError)
+        net = cell.net["name"] if cell.net else None
+        return {
+            "method": cell.method["name"],
+            "data": cell.data["name"],
+            "net": net,
+            "seed": cell.seed,
+            "status": "failed",
+            "error": str(error) if told else f"{type(error).__name__}: {error}",
+            "traceback": None if told else "".join(traceback.format_exception(error)),
+            "settings": {k: v for k, v in cell.given().items() if k != "seed"},
+        }
+
+
+def data_of(cell: Cell, root: str | Path | None) -> Bundle:
+    """Its data set; one that was loaded for a cell before is kept while there is room."""
+    from spurless.registry import load_data
+
+    name = json.dumps([cell.data, str(root or "")], sort_keys=True)
+    if name not in _bundles:
+        _bundles[name] = load_data(cell.data, root=root)
+    _bundles.move_to_end(name)
+    while len(_bundles) > 1 and sum(map(_bytes, _bundles.values())) > HELD:
+        _bundles.popitem(last=False)
+    return _bundles[name]
+
+
+def _bytes(data: Bundle) -> int:
+    return sum(getattr(split.x, "nbytes", 0) for split in data.splits.values())
+
+
+def named(where: str) -> Callable[..., dict[str, Any]]:
+    """The function that "module:function" names."""
+    module, _, name = where.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError):
+        raise UserError(f"after = {where!r} names no function: give 'module:function'.") from None
+
+
+@functools.cache
+def machine(device: str) -> str:
+    """What it ran on, in words, without a host's name: the GPU where one did the work, and the processor."""
+    name = platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    except OSError:
+        pass
+    gpu = device.removeprefix("cuda (").removesuffix(")") + ", " if device.startswith("cuda") else ""
+    return f"{gpu}{cores()} cores of {name}"
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def commit() -> str | None:
+    """The state of the source, where it is a checkout: the commit, with a + if files differ from it."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        asked = subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, timeout=20, check=True)
+        return asked.stdout.strip()
+
+    try:
+        if not (Path(git("rev-parse", "--show-toplevel")) / "src" / "spurless").exists():
+            return None  # installed inside another project's checkout
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", "..") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,176 @@
+"""Cells in several processes of this machine, one thread of this process looking after each.
+
+The processes are started as commands, not by multiprocessing: a user's script or notebook need not be importable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from spurless.bench.cells import Cell
+from spurless.bench.claim import claim, finished_row
+from spurless.bench.one import PATIENCE, Attempt
+from spurless.errors import UserError
+
+# -P: a file of the folder one happens to be in must not pass for a module.
+COMMAND = [sys.executable, "-P", "-m", "spurless.bench.worker"]
+GRACE = 60  # seconds in which a worker may end its step and save it
+
+# What happened: ("start" | "row" | "busy", cell, row), or ("broken", None, reason).
+Event = tuple[str, Cell | None, Any]
+
+
+class WorkerDied(UserError):
+    """A process ended in the middle of a cell."""
+
+
+class Worker:
+    """One process, and the pipe to it."""
+
+    def __init__(self, settings: dict[str, Any]):
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open while the process lives)
+        path = os.pathsep.join(os.path.abspath(p) for p in sys.path)
+        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": str(settings["threads"])}
+        self.process = subprocess.Popen(
+            COMMAND,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment, text=True,
+        )  # fmt: skip
+
+    def ask(self, what: Any) -> dict[str, Any]:
+        assert self.process.stdin and self.process.stdout
+        with suppress(OSError, ValueError):  # it is gone; the empty answer says so
+            self.process.stdin.write(json.dumps(what) + "\n")
+            self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if answer:
+            return json.loads(answer)
+        code = self.process.wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        hint = ", perhaps for want of memory" if code == -9 else ""
+        raise WorkerDied(f"The process that did it {how}{hint}. {self.last_words()}".strip())
+
+    def last_words(self) -> str:
+        self.log.seek(0)
+        lines = self.log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def hang_up(self) -> None:
+        """It ends after the step that is running."""
+        assert self.process.stdin
+        with suppress(OSError):
+            self.process.stdin.close()
+
+
+class Pool:
+    """Workers, and the cells that are left for them."""
+
+    def __init__(self, cells: Sequence[Cell], workers: int, threads: int, settings: dict[str, Any]):
+        self.todo = deque(cells)
+        self.settings = settings | {"threads": threads}
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.stopping = threading.Event()
+        self.workers: list[Worker] = []
+        count = max(1, min(workers, len(cells)))
+        self.threads = [threading.Thread(target=self._look_after, daemon=True) for _ in range(count)]
+
+    def __iter__(self) -> Iterator[Event]:
+        for thread in self.threads:
+            thread.start()
+        try:
+            while any(thread.is_alive() for thread in self.threads) or not self.events.empty():
+                try:
+                    yield self.events.get(timeout=0.1)
+                except queue.Empty:
+                    continue
+        finally:
+            self._stop()
+
+    def _look_after(self) -> None:
+        """Start a worker, give it cells until there are none, and start another should it die."""
+        worker: Worker | None = None
+        later: deque[Cell] = deque()  # someone else is doing these
+        try:
+            while not self.stopping.is_set():
+                cell = self._next(later)
+                if cell is None:
+                    break
+                if worker is None:
+                    worker = Worker(self.settings)
+                    self.workers.append(worker)
+                    worker.ask(self.settings)
+                self.events.put(("start", cell, None))
+                try:
+                    answer = worker.ask(_as_json(cell))
+                except WorkerDied as death:
+                    worker = None
+                    answer = {"stopped": str(death)} if self.stopping.is_set() else {"row": self._bury(cell, death)}
+                if "stopped" in answer:
+                    break
+                if answer["row"] is None:
+                    later.append(cell)
+                    self.events.put(("busy", cell, None))
+                else:
+                    self.events.put(("row", cell, answer["row"]))
+        except Exception as error:
+            self.events.put(("broken", None, error))
+        finally:
+            if worker is not None:
+                worker.hang_up()
+
+    def _next(self, later: deque[Cell]) -> Cell | None:
+        try:
+            return self.todo.popleft()
+        except IndexError:
+            pass
+        if later:
+            time.sleep(PATIENCE)
+            return later.popleft()
+        return None
+
+    def _bury(self, cell: Cell, death: WorkerDied) -> dict[str, Any] | None:
+        """The row of a cell whose process died, and its lock with it; None if someone else has taken it up."""
+        out = Path(self.settings["out"])
+        held = claim(out / cell.folder)
+        if held is None:
+            return None
+        with held:
+            return finished_row(out / cell.folder) or Attempt(cell, out, None, None).finish(death)
+
+    def _stop(self) -> None:
+        """Let every process save its place and end; kill what does not, or all at once when Ctrl-C comes again."""
+        self.stopping.set()
+        self.todo.clear()
+        end = time.monotonic() + GRACE
+        try:
+            for worker in self.workers:
+                worker.hang_up()
+            for thread in self.threads:
+                if thread.ident is not None:
+                    thread.join(max(0.1, end - time.monotonic()))
+            for worker in self.workers:
+                worker.process.wait(max(0.1, end - time.monotonic()))
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            pass
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.process.kill()
+                worker.process.wait()
+            assert worker.process.stdout
+            worker.process.stdout.close()
+            worker.log.close()
+
+
+def _as_json(cell: Cell) -> dict[str, Any]:
+    return cell.given() | {"labels": cell.labels}

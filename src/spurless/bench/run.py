@@ -1,0 +1,264 @@
+"""run_cells(): do the cells that are not done, and return the rows of all."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from spurless.bench.cells import Cell, remember, save_keys, stale
+from spurless.bench.claim import Claim, claim, finished_row
+from spurless.bench.one import PATIENCE, Attempt, cores, named, run_one
+from spurless.bench.rows import write_jsonl
+from spurless.errors import UserError, unknown
+
+WHERE = ("here", "ray", "slurm")
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a watcher is told: the plan at first, then every cell that starts, waits for another process, or ends."""
+
+    kind: str  # plan, start, busy, row
+    cell: Cell | None = None
+    row: dict[str, Any] | None = None
+    plan: tuple[Sequence[Cell], Sequence[dict[str, Any]], int] = (
+        (),
+        (),
+        1,
+    )  # cells to do, rows there, how many at a time (0: found out)
+
+
+class Watch(AbstractContextManager, Protocol):
+    """Anything that shows how far a benchmark is: used as a context, called with every event."""
+
+    def __call__(self, event: Event) -> None: ...
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    out: str | Path,
+    *,
+    device: str | None = None,
+    workers: int | None = None,
+    root: str | Path | None = None,
+    on: str = "here",
+    after: str | None = None,
+    watch: Watch | None = None,
+    address: str | None = None,
+) -> list[dict[str, Any]]:
+    """Train the cells that are not done, and return the rows of all of them, in their order.
+
+    Each cell is a run folder below `out`, named by its key. What is done (or diverged) is not done again, what was
+    killed goes on, what failed is tried again. Several processes may work on one folder: each cell is done by one.
+    On a CPU there are `workers` processes (default: as many as cores), on a GPU there is one with several lanes.
+    `after` = "module:function" is called in the worker with (result, bundle, folder); its dict is row["extra"].
+    """
+    out = Path(out)
+    if on not in WHERE:
+        raise unknown("executor", on, WHERE)
+    if workers is not None and workers < 1:
+        raise UserError(f"workers = {workers} is not allowed; there must be at least one.")
+    if after:
+        named(after)
+    out.mkdir(parents=True, exist_ok=True)
+    remember(out)
+    found = {cell.key: finished_row(out / cell.folder) for cell in cells}  # also finds all mistakes in settings
+    stale([(cell, row) for cell in cells if (row := found[cell.key])])
+    save_keys(out, list(cells))
+    left = list({cell.key: cell for cell in cells if found[cell.key] is None}.values())
+    watch = watch or _usual_watch()
+    there = [row | {"labels": cell.labels} for cell in cells if (row := found[cell.key])]
+    if left:
+        events = _events(left, there, out, device, workers, root, on, after, address)
+        try:
+            with watch:
+                for event in events:
+                    watch(event)
+                    if event.kind == "row" and event.cell and event.row:
+                        found[event.cell.key] = event.row
+        except KeyboardInterrupt:
+            write_jsonl(out, cells)
+            done = sum(bool(found[cell.key]) for cell in cells)
+            raise KeyboardInterrupt(
+                f"{done} of {len(cells)} cells are done, the place of the others is saved: the same command goes on."
+            ) from None
+    write_jsonl(out, cells)
+    return [_row(found[cell.key], cell) for cell in cells]
+
+
+def _row(row: dict[str, Any] | None, cell: Cell) -> dict[str, Any]:
+    if row is None:
+        raise RuntimeError(f"{cell.folder}: no row came back.")
+    return row | {"labels": cell.labels}
+
+
+def _events(
+    left: list[Cell],
+    there: list[dict[str, Any]],
+    out: Path,
+    device: str | None,
+    workers: int | None,
+    root: str | Path | None,
+    on: str,
+    after: str | None,
+    address: str | None,
+) -> Iterator[Event]:
+    if on != "here":
+        yield Event("plan", plan=(left, there, workers or len(left)))
+        yield from _elsewhere(left, out, device, workers, root, on, after, address)
+        return
+    from spurless.engine import pick_device
+
+    place = pick_device(device)
+    if place.type == "cuda":
+        yield Event("plan", plan=(left, there, 0))
+        yield from in_lanes(left, out, str(place), root, after)
+        return
+    asked = workers or cores()
+    threads = max(1, cores() // asked)  # of torch, for each process: decided by what was asked, not by what is left
+    count = min(asked, len(left))
+    yield Event("plan", plan=(left, there, count))
+    if count == 1:
+        yield from _in_this_process(left, out, threads, root, after)
+    else:
+        yield from _in_processes(left, out, count, threads, root, after)
+
+
+def _in_this_process(
+    cells: Sequence[Cell], out: Path, threads: int, root: str | Path | None, after: str | None
+) -> Iterator[Event]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    todo, busy = deque(cells), 0
+    try:
+        while todo:
+            if busy == len(todo):  # someone else is doing all that is left
+                time.sleep(PATIENCE)
+                busy = 0
+            cell = todo.popleft()
+            yield Event("start", cell)
+            row = run_one(cell, out, "cpu", root, after, wait=False)
+            busy = busy + 1 if row is None else 0
+            if row is None:
+                todo.append(cell)
+            yield Event("busy" if row is None else "row", cell, row)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _in_processes(
+    cells: Sequence[Cell], out: Path, workers: int, threads: int, root: str | Path | None, after: str | None
+) -> Iterator[Event]:
+    from spurless.bench.pool import Pool
+
+    settings = {"out": str(out), "device": "cpu", "root": str(root) if root else None, "after": after}
+    for kind, cell, what in Pool(cells, workers, threads, settings):
+        if kind == "broken":
+            raise what
+        yield Event(kind, cell, what)
+
+
+def in_lanes(
+    cells: Sequence[Cell], out: Path, device: str, root: str | Path | None, after: str | None
+) -> Iterator[Event]:
+    """Several cells at once on one GPU. A cell is claimed when a lane is free for it, not before."""
+    from spurless.lanes import Job, run_lanes
+
+    todo = list(cells)
+    while todo:
+        switches = _arithmetic(todo[0])  # torch has one set of them for all lanes
+        group = [cell for cell in todo if _arithmetic(cell) == switches]
+        rest = [cell for cell in todo if _arithmetic(cell) != switches]
+        held: dict[str, tuple[Claim, Attempt]] = {}
+        told: list[Event] = []
+        busy: list[Cell] = []
+
+        def jobs(
+            group: list[Cell] = group, held: dict = held, told: list[Event] = told, busy: list[Cell] = busy
+        ) -> Iterator[Job]:
+            for cell in group:
+                taken = claim(out / cell.folder)
+                if taken is None:
+                    busy.append(cell)
+                    told.append(Event("busy", cell))
+                    continue
+                if row := finished_row(out / cell.folder):
+                    taken.release()
+                    told.append(Event("row", cell, row))
+                    continue
+                told.append(Event("start", cell))
+                attempt = Attempt(cell, out, root, after)
+                try:
+                    job = Job(cell.key, attempt.arguments())
+                except Exception as error:  # its data could not be loaded
+                    told.append(Event("row", cell, attempt.finish(error)))
+                    taken.release()
+                    continue
+                held[cell.key] = (taken, attempt)
+                yield job
+
+        try:
+            for job, outcome in run_lanes(jobs(), None, device):
+                taken, attempt = held.pop(job.key)
+                row = attempt.finish(outcome)
+                taken.release()
+                yield from _empty(told)
+                yield Event("row", attempt.cell, row)
+        finally:
+            for taken, _ in held.values():
+                taken.release()
+        yield from _empty(told)
+        todo = busy + rest
+        if busy and not rest:
+            time.sleep(PATIENCE)
+
+
+def _empty(told: list[Event]) -> Iterator[Event]:
+    while told:
+        yield told.pop(0)
+
+
+def _arithmetic(cell: Cell) -> str:
+    """The switches that torch holds for the whole process."""
+    from spurless.recipes import RECIPES
+
+    named = RECIPES.get(cell.recipe.get("name", ""))
+    wanted = {k: cell.recipe.get(k, getattr(named, k, None)) for k in ("precision", "deterministic")}
+    return json.dumps(wanted)
+
+
+def _elsewhere(
+    cells: list[Cell],
+    out: Path,
+    device: str | None,
+    workers: int | None,
+    root: str | Path | None,
+    on: str,
+    after: str | None,
+    address: str | None,
+) -> Iterator[Event]:
+    """On a cluster: the executors call run_one there, and yield (cell, row) as rows come back."""
+    if on == "ray":
+        from spurless.bench.on_ray import run_on_ray
+
+        found = run_on_ray(cells, out, device=device, workers=workers, root=root, after=after, address=address)
+    else:
+        from spurless.bench.on_slurm import run_on_slurm
+
+        found = run_on_slurm(cells, out, device=device, workers=workers, root=root, after=after)
+    for cell, row in found:
+        yield Event("row", cell, row)
+
+
+def _usual_watch() -> Watch:
+    from spurless.bench.board import Board
+
+    return Board(plain=False)

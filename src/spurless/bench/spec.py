@@ -1,0 +1,293 @@
+"""A specification: a published table, or one of your own, as TOML. docs/bench.md says how to write one.
+
+Everything in it is checked before anything is trained: keys, names, settings, grids, and that every published number
+belongs to a cell.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from spurless.bench.cells import SECTIONS, Cell
+from spurless.errors import UserError, unknown
+from spurless.folder import read_toml
+from spurless.settings import from_text
+
+TOP = ("title", "source", "metric", "seeds", "choices", "block")
+BLOCK = ("label", "data", "net", "recipe", "over", "row", "methods", "metric", "seeds", "note")
+ROW = ("label", "method", "data", "net", "recipe", "over", "paper", "missing", "metric", "note")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the printed table: one row of the specification at one point of its grid."""
+
+    block: str
+    row: str
+    grid: dict[str, str]  # the settings of the grid at this point, as text
+    metric: str
+    cells: tuple[Cell, ...] = ()  # one for each seed
+    paper: str | float | None = None  # as published
+    missing: str = ""  # why it cannot be run, where it cannot
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A table: its lines, and what must be said beside them."""
+
+    title: str
+    source: str = ""
+    metric: str = "unbiased"
+    choices: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()  # the settings that grids run over
+    lines: tuple[Line, ...] = field(default=())
+
+    def cells(self) -> list[Cell]:
+        """All cells, those of the first seed first: a benchmark that is cut short can still be compared."""
+        rounds = itertools.zip_longest(*(line.cells for line in self.lines))
+        return [cell for cells in rounds for cell in cells if cell is not None]
+
+    def only(self, labels: Sequence[str]) -> Spec:
+        """The lines of the blocks and rows that are named; block and row labels may be mixed."""
+        blocks, rows = {line.block for line in self.lines}, {line.row for line in self.lines}
+        for label in labels:
+            if label not in blocks | rows:
+                raise unknown("label", label, blocks | rows)
+        want_blocks = {label for label in labels if label in blocks} or blocks
+        want_rows = {label for label in labels if label in rows - blocks} or rows
+        return replace(self, lines=tuple(x for x in self.lines if x.block in want_blocks and x.row in want_rows))
+
+
+def read_spec(path: str | Path, seeds: int | None = None) -> Spec:
+    """The specification in a TOML file; `seeds`: so many instead of those that it names."""
+    return make_spec(read_toml(path), str(path), seeds)
+
+
+def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds: int | None = None) -> Spec:
+    """A specification from its content.
+
+    >>> spec = make_spec({"block": [{"data": "toy", "over": {"data.rho": [0.1, 0.2]}, "methods": ["erm", "lff"]}]})
+    >>> len(spec.cells()), spec.lines[1].grid
+    (4, {'data.rho': '0.2'})
+    """
+    _keys(table, TOP, where)
+    usual = _seeds(table.get("seeds", [0]), where)
+    metric = _string(table.get("metric", "unbiased"), "metric", where)
+    lines: list[Line] = []
+    notes: list[str] = []
+    blocks = _tables(table.get("block"), "block", where)
+    for number, block in enumerate(blocks, 1):
+        label = _string(block.get("label", "" if len(blocks) == 1 else f"block {number}"), "label", where)
+        place = f"{where}, block '{label or number}'"
+        _keys(block, BLOCK, place)
+        if "note" in block:
+            notes.append(f"{label}: {_string(block['note'], 'note', place)}".removeprefix(": "))
+        picked = _seeds(block["seeds"], place) if "seeds" in block else usual
+        picked = picked if seeds is None else _so_many(picked, seeds)
+        for row in _rows(block, place):
+            lines += _lines(block, row, label, picked, row.get("metric", block.get("metric", metric)), place)
+    _distinct(lines, where)
+    return Spec(
+        title=_string(table.get("title", Path(where).stem), "title", where),
+        source=_string(table.get("source", ""), "source", where),
+        metric=metric,
+        choices=tuple(_string(c, "choices", where) for c in _list(table.get("choices", []), "choices", where)),
+        notes=tuple(notes),
+        over=tuple(dict.fromkeys(name for b in blocks for t in [b, *_rows(b, where)] for name in t.get("over", {}))),
+        lines=tuple(lines),
+    )
+
+
+def _rows(block: Mapping[str, Any], where: str) -> list[Mapping[str, Any]]:
+    short = [{"label": m, "method": m} for m in _list(block.get("methods", []), "methods", where)]
+    return short + (_tables(block["row"], "row", where) if "row" in block or not short else [])
+
+
+def _lines(
+    block: Mapping[str, Any], row: Mapping[str, Any], label: str, seeds: Sequence[int], metric: Any, where: str
+) -> list[Line]:
+    """One line for each point of the grid."""
+    named = row.get("label", row["method"] if isinstance(row.get("method"), str) else None)
+    if named is None:
+        raise UserError(f"{where}: a row has no label.")
+    name = _string(named, "label", where)
+    where = f"{where}, row '{name}'"
+    _keys(row, ROW, where)
+    metric = _string(metric, "metric", where)
+    missing, note = (_string(row.get(k, ""), k, where) for k in ("missing", "note"))
+    if ("method" in row) == bool(missing):
+        raise UserError(f'{where}: give either a method, or why it is missing (missing = "...").')
+    grid = _grid(block, where) | _grid(row, where)
+    paper = _paper(row.get("paper", {}), where)
+    lines = []
+    for point in itertools.product(*grid.values()):
+        texts = tuple(map(value_text, point))
+        published = paper.pop(tuple(map(_comparable, texts)), None)
+        line = Line(
+            label, name, dict(zip(grid, texts, strict=True)), metric, paper=published, missing=missing, note=note
+        )
+        if not missing:
+            chosen = _settings(block, row, dict(zip(grid, point, strict=True)), where)
+            labels = {"block": label, "row": name, "grid": ", ".join(texts), "metric": metric}
+            cells = tuple(Cell(**chosen, seed=seed, labels=labels) for seed in seeds)
+            try:
+                for cell in cells:
+                    _ = cell.key
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from None
+            line = replace(line, cells=cells)
+        lines.append(line)
+    if paper and grid:
+        at = ", ".join(map(str, next(iter(paper))))
+        raise UserError(f"{where}: paper has a number at '{at}', which is no point of the grid over {', '.join(grid)}.")
+    if paper:
+        raise UserError(f'{where}: without a grid, the key of a paper\'s number is "".')
+    return lines
+
+
+def _settings(block: Mapping[str, Any], row: Mapping[str, Any], point: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The tables of a cell: the block's, over them the row's, over them the grid's values."""
+    found: dict[str, dict[str, Any] | None] = {}
+    for section in SECTIONS:
+        base = _table(block.get(section) if section != "method" else None, section, where)
+        own = _table(row.get(section), section, where)
+        found[section] = _merge(base, own)
+    for name, value in point.items():
+        section, _, setting = name.partition(".")
+        if setting:
+            found[section] = (found[section] or {}) | {setting: value}
+        else:
+            found[section] = _merge(found[section], _table(value, section, where))
+    if not found["data"]:
+        raise UserError(f"{where}: there is no data.")
+    found["recipe"] = found["recipe"] or {}
+    return found
+
+
+def _merge(base: dict[str, Any] | None, own: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The settings of another thing are no settings of this one: where the name differs, `own` stands alone.
+
+    >>> _merge({"name": "mlp", "bias": False}, {"widths": [8]}), _merge({"name": "mlp", "bias": False}, {"name": "fcn"})
+    ({'name': 'mlp', 'bias': False, 'widths': [8]}, {'name': 'fcn'})
+    """
+    if own is None or base is None:
+        return base if own is None else own
+    return base | own if own.get("name", base.get("name")) == base.get("name") else own
+
+
+def _grid(table: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
+    over = table.get("over", {})
+    if not isinstance(over, Mapping):
+        raise UserError(f'{where}: over is a table, such as over = {{"data.rho" = [0.01, 0.05]}}.')
+    for name, values in over.items():
+        if name.partition(".")[0] not in SECTIONS:
+            near = f" such as 'data.{name}'" if "." not in name else ""
+            raise UserError(
+                f"{where}: over names '{name}'; it takes settings of {', '.join(SECTIONS)}, with a dot{near}."
+            )
+        if not isinstance(values, list) or not values:
+            raise UserError(f"{where}: over.'{name}' = {values!r} is not a list of values.")
+    return dict(over)
+
+
+def value_text(value: Any) -> str:
+    """A value of a grid as it stands in the table, and in the keys of `paper`.
+
+    >>> value_text(0.005), value_text(True), value_text("water"), value_text({"name": "mlp"}), value_text([1, 2])
+    ('0.005', 'true', 'water', 'mlp', '1 2')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return str(value.get("name", " ".join(f"{k} {value_text(v)}" for k, v in value.items())))
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(value_text, value))
+    return f"{value:g}" if isinstance(value, float) and f"{value:g}" and float(f"{value:g}") == value else str(value)
+
+
+def _paper(given: Any, where: str) -> dict[tuple[Any, ...], str | float]:
+    """Published numbers by the point of the grid that they belong to: 0.01 and 0.010 are the same."""
+    table = given if isinstance(given, Mapping) else {"": given}
+    for key, value in table.items():
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise UserError(f"{where}: paper.'{key}' = {value!r} is neither a number nor a text such as '60.9 ± 1.0'.")
+    return {tuple(_comparable(part) for part in key.split(", ") if key): value for key, value in table.items()}
+
+
+def _comparable(text: str) -> Any:
+    read = from_text(text)
+    return read if isinstance(read, (int, float)) and not isinstance(read, bool) else text
+
+
+def _table(given: Any, section: str, where: str) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return {"name": given}
+    if not isinstance(given, Mapping):
+        raise UserError(
+            f"{where}: {section} = {given!r} is neither a name nor a table {{name = ..., setting = value}}."
+        )
+    return dict(given)
+
+
+def _seeds(given: Any, where: str) -> list[int]:
+    seeds = _list(given, "seeds", where)
+    if not seeds or any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in seeds):
+        raise UserError(f"{where}: seeds = {given!r} is not a list of whole numbers, 0 or more.")
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"{where}: seeds = {given!r} names a seed twice; it would count twice.")
+    return seeds
+
+
+def _so_many(seeds: list[int], count: int) -> list[int]:
+    """
+    >>> _so_many([3, 5, 7], 2), _so_many([3, 5], 4)
+    ([3, 5], [3, 5, 0, 1])
+    """
+    if count < 1:
+        raise UserError(f"--seeds {count}: there must be at least one.")
+    more = (s for s in itertools.count() if s not in seeds)
+    return (seeds + list(itertools.islice(more, max(0, count - len(seeds)))))[:count]
+
+
+def _distinct(lines: Iterable[Line], where: str) -> None:
+    seen = set()
+    for line in lines:
+        name = (line.block, line.row, *line.grid.items())
+        if name in seen:
+            raise UserError(f"{where}: block '{line.block}' has two rows '{line.row}'; labels must tell them apart.")
+        seen.add(name)
+
+
+def _keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f"; did you mean '{near[0]}'?" if near else "."
+            raise UserError(f"{where}: there is no key '{key}'{hint} The keys are: {', '.join(known)}.")
+
+
+def _tables(given: Any, name: str, where: str) -> list[Mapping[str, Any]]:
+    if not isinstance(given, list) or not given or not all(isinstance(t, Mapping) for t in given):
+        raise UserError(f"{where}: there is no [[{name if name == 'block' else 'block.row'}]].")
+    return given
+
+
+def _list(given: Any, name: str, where: str) -> list[Any]:
+    if not isinstance(given, list):
+        raise UserError(f"{where}: {name} = {given!r} is not a list.")
+    return given
+
+
+def _string(given: Any, name: str, where: str) -> str:
+    if not isinstance(given, str):
+        raise UserError(f"{where}: {name} = {given!r} is not a text.")
+    return given

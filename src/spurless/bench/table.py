@@ -1,0 +1,314 @@
+"""The table of a benchmark: mean ± standard deviation over seeds, their interval, and the paper's number beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spurless.bench.spec import Line, Spec
+from spurless.report.studies import published
+from spurless.tables import NOTHING, _plain, duration, notes
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+FORMATS = ("table", "markdown", "latex", "csv", "jsonl", "parquet")
+MEANING = (
+    "± is the standard deviation over seeds (n - 1), [ ] the 95 % interval of their mean (Student's t over seeds), "
+    "n the seeds that ended well; labels: the bias labels that the method was told."
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What seeds come to."""
+
+    n: int
+    mean: float | None = None
+    std: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def text(self) -> str:
+        if self.mean is None:
+            return NOTHING
+        return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ± {self.std:.2f}"
+
+    @property
+    def limits(self) -> str:
+        return NOTHING if self.low is None else f"[{self.low:.2f}–{self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the table with its figures."""
+
+    line: Line
+    ours: Figures
+    paper: str
+    difference: float | None
+    selection: str
+    labels: str
+    seconds: float | None
+    remark: str  # what kept a cell from counting
+    beside: dict[str, str]  # more means of the same rows, where they have them
+
+
+def figures(values: Sequence[float]) -> Figures:
+    """Mean, sample standard deviation and Student's 95 % interval.
+
+    >>> found = figures([60.0, 62.0, 64.0])
+    >>> found.text, found.limits, figures([60.0]).limits
+    ('62.00 ± 2.00', '[57.03–66.97]', '–')
+    """
+    n = len(values)
+    if n < 2:
+        return Figures(n, values[0] if values else None)
+    from scipy.special import stdtrit  # Student's quantile; scipy.stats takes a second to import
+
+    mean, std = statistics.fmean(values), statistics.stdev(values)
+    half = float(stdtrit(n - 1, 0.975)) * std / math.sqrt(n)
+    return Figures(n, mean, std, mean - half, mean + half)
+
+
+def value_of(row: Mapping[str, Any], metric: str) -> float | None:
+    """A score of a finished row by its name, or any number in it by its dotted path.
+
+    >>> row = {"status": "done", "scores": {"unbiased": 71.5}, "mining": {"mined": {"precision": 40.0}}, "seconds": 3}
+    >>> value_of(row, "unbiased"), value_of(row, "mining.mined.precision"), value_of(row, "seconds")
+    (71.5, 40.0, 3.0)
+    """
+    if row.get("status") != "done":
+        return None
+    for start in (row.get("scores") or {}, row):
+        found: Any = start
+        for part in metric.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        if isinstance(found, (int, float)) and not isinstance(found, bool) and math.isfinite(found):
+            return float(found)
+    return None
+
+
+def entries(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    """The lines of a specification with the figures of these rows, which carry its cells' keys."""
+    by_key = {row["key"]: row for row in rows}
+    return [_entry(line, [by_key[c.key] for c in line.cells if c.key in by_key]) for line in spec.lines]
+
+
+def _entry(line: Line, rows: Sequence[Mapping[str, Any]]) -> Entry:
+    found = [value_of(row, line.metric) for row in rows]
+    ours = figures([v for v in found if v is not None])
+    paper = published(line.paper) if line.paper is not None else None
+    good = [row for row, v in zip(rows, found, strict=True) if v is not None]
+    seconds = [row["seconds"] for row in good if row.get("seconds") is not None]
+    return Entry(
+        line,
+        ours,
+        str(line.paper) if line.paper is not None else NOTHING,
+        ours.mean - paper.value if paper and ours.mean is not None else None,
+        _said(row.get("selection") for row in good),
+        _said(row.get("labels_used") for row in good),
+        statistics.fmean(seconds) if seconds else None,
+        _remark(line, rows, found),
+        beside(good),
+    )
+
+
+def beside(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What stands beside the score where rows have it: never used to pick anything.
+
+    >>> beside([{"test_selected": {"unbiased": 93.25}, "sparsity": 68.0}, {"sparsity": 66.0}])
+    {'test-selected': '93.25', 'zeros, %': '67.0'}
+    """
+    mined = [found for row in rows for found in (row.get("mining") or {}).values() if "recall" in found]
+    known = {
+        "test-selected": ([(row.get("test_selected") or {}).get("unbiased") for row in rows], ".2f"),
+        "zeros, %": ([row.get("sparsity") or None for row in rows], ".1f"),
+        "mined, precision": ([found.get("precision") for found in mined], ".1f"),
+        "recall": ([found.get("recall") for found in mined], ".1f"),
+    }
+    means = {name: ([v for v in values if v is not None], form) for name, (values, form) in known.items()}
+    return {name: f"{statistics.fmean(values):{form}}" for name, (values, form) in means.items() if values}
+
+
+def _said(values: Any) -> str:
+    return ", ".join(dict.fromkeys(str(v) for v in values if v)) or NOTHING
+
+
+def _remark(line: Line, rows: Sequence[Mapping[str, Any]], found: Sequence[float | None]) -> str:
+    """
+    >>> _remark(Line("", "a", {}, "unbiased"), [{"status": "failed"}, {"status": "failed"}, {"status": "done"}], [1.0])
+    '2 failed'
+    """
+    if line.missing:
+        return "not run"
+    parts = []
+    for status in ("diverged", "failed"):
+        count = sum(row["status"] == status for row in rows)
+        parts += [f"{count} {status}"] if count else []
+    lacking = sum(row["status"] == "done" and v is None for row, v in zip(rows, found, strict=False))
+    parts += [f"{lacking} without {line.metric}"] if lacking else []
+    left = len(line.cells) - len(rows)
+    parts += [f"{left} to do"] if left > 0 else []
+    return ", ".join(parts)
+
+
+def cells_of(spec: Spec, found: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
+    """Headings and text of the printed table. Columns in which nothing would stand are left out."""
+    columns: list[tuple[str, list[str]]] = [
+        ("data", [e.line.block for e in found]),
+        ("method", [e.line.row for e in found]),
+        *((name, [e.line.grid.get(name, "") for e in found]) for name in spec.over),
+        ("metric", [e.line.metric if len({x.line.metric for x in found}) > 1 else "" for e in found]),
+        ("ours", [e.ours.text for e in found]),
+        ("95 % interval", [e.ours.limits for e in found]),
+        ("n", [str(e.ours.n) if e.line.cells else NOTHING for e in found]),
+        ("paper", [e.paper if e.line.paper is not None else "" for e in found]),
+        ("difference", ["" if e.difference is None else f"{e.difference:+.2f}" for e in found]),
+        *((name, [e.beside.get(name, "") for e in found]) for name in BESIDE),
+        ("selection", [e.selection for e in found]),
+        ("labels", [e.labels for e in found]),
+        ("seconds", [duration(e.seconds) for e in found]),
+        ("remark", [e.remark for e in found]),
+    ]
+    kept = [(title, [c or NOTHING for c in texts]) for title, texts in columns if any(texts)]
+    # strict: a row that is shorter than its headings would shift every figure after it
+    return [title for title, _ in kept], [list(row) for row in zip(*(t for _, t in kept), strict=True)]
+
+
+BESIDE = ("test-selected", "zeros, %", "mined, precision", "recall")
+SHORT = {"difference": "diff", "seconds": "s"}
+WORDS = ("data", "method", "selection", "labels", "metric", "remark")
+
+
+def remarks(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What must be said beside the table."""
+    metrics = dict.fromkeys(line.metric for line in spec.lines)
+    said = [f"Published: {spec.source}."] if spec.source else []
+    said += [f"Ours: {' and '.join(metrics)}. {MEANING}"]
+    missing = {line.row: line.missing for line in spec.lines if line.missing}
+    said += [f"{row} was not run: {why}" for row, why in missing.items()]
+    said += [f"{line.row}: {line.note}" for line in {x.row: x for x in spec.lines if x.note}.values()]
+    errors = dict.fromkeys(
+        f"{row['method']} on {row['data']} {row['status']}: {str(row.get('error')).splitlines()[0]}"
+        for row in rows
+        if row["status"] != "done"
+    )
+    machines = dict.fromkeys(str(row["machine"]) for row in rows if row.get("machine") and row["status"] == "done")
+    dates = sorted({str(row["date"]) for row in rows if row.get("date")})
+    if machines:
+        when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        said.append(f"Measured {when} on {'; '.join(machines)}.")
+    return [*said, *spec.choices, *spec.notes, *notes(rows), *errors]
+
+
+def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """For the terminal: `console.print(terminal(spec, rows))`."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    found = entries(spec, rows)
+    titles, body = cells_of(spec, found)
+    columns = {title: [row[i] for row in body] for i, title in enumerate(titles)}
+    for wide in ("remark", *BESIDE):  # the last ones are in every other format
+        columns.pop(wide, None)
+    columns["ours"] = [e.ours.text if e.ours.mean is not None else e.remark or NOTHING for e in found]
+    odd = [f"{_name(e.line)}: {e.remark}." for e in found if e.remark and e.ours.mean is not None]
+    # What is the same in every line is said once: a terminal has 80 columns.
+    known = {title: {text for text in texts if text != NOTHING} for title, texts in columns.items()}
+    same = [t for t in ("data", *spec.over, "n", "selection", "labels") if t in known and len(known[t]) == 1]
+    head = "; ".join(f"{title}: {known[title].pop()}" for title in same)
+    columns = {title: texts for title, texts in columns.items() if title not in same}
+    said = [*([head] if head else []), *odd, *remarks(spec, rows)]
+    table = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, title=Text(spec.title, "bold"),
+        title_justify="left", caption=Text("\n".join(said)), caption_justify="left",
+    )  # fmt: skip
+    for title in columns:
+        words = title in WORDS
+        side: Any = "left" if words else "right"
+        short = SHORT.get(title, title.rpartition(".")[2])
+        table.add_column(short, justify=side, overflow="fold", no_wrap=not words, min_width=8 if words else None)
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _name(line: Line) -> str:
+    return ", ".join([line.block, line.row, *line.grid.values()]).removeprefix(", ")
+
+
+def markdown(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
+    titles, body = cells_of(spec, entries(spec, rows))
+    rule = [":--" if title in WORDS else "--:" for title in titles]
+    lines = [
+        "| " + " | ".join(row) + " |" for row in [list(map(_plain, titles)), rule, *(map(_plain, r) for r in body)]
+    ]
+    return "\n".join([f"**{_plain(spec.title)}**\n", *lines, *(f"\n{_plain(said)}" for said in remarks(spec, rows))])
+
+
+def latex(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
+    """For booktabs."""
+    titles, body = cells_of(spec, entries(spec, rows))
+    columns = "".join("l" if title in WORDS else "r" for title in titles)
+    lines = [" & ".join(map(tex, row)) + r" \\" for row in body]
+    comments = ["% " + said.replace("\n", " ") for said in [spec.title, *remarks(spec, rows)]]
+    head = [r"\begin{tabular}{" + columns + "}", r"\toprule", " & ".join(map(tex, titles)) + r" \\", r"\midrule"]
+    return "\n".join([*comments, *head, *lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def tex(text: str) -> str:
+    """A text that LaTeX prints as it is.
+
+    >>> print(tex("60.94 ± 0.97 [58.1–63.0] a_b 50 %"))
+    $60.94 \\pm 0.97$ [58.1--63.0] a\\_b 50 \\%
+    """
+    safe = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "±": r"$\pm$"}
+    safe |= {c: "\\" + c for c in "&%$#_{}"}
+    whole = re.sub(r"(-?\d+(?:\.\d+)?) ± (\d+(?:\.\d+)?)", "\0\\1\1\\2\2", text)
+    whole = "".join(safe.get(c, c) for c in whole)
+    return whole.replace("\0", "$").replace("\1", r" \pm ").replace("\2", "$")
+
+
+def as_csv(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Numbers in full, each in a column of its own."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    titles = ["data", "method", *spec.over, "metric", "mean", "std", "n", "low95", "high95", "paper", "paper_mean"]
+    writer.writerow([*titles, "difference", "selection", "labels_used", "seconds", "remark"])
+    for e in entries(spec, rows):
+        paper = published(e.line.paper) if e.line.paper is not None else None
+        point = [e.line.grid.get(name, "") for name in spec.over]
+        own = [e.ours.mean, e.ours.std, e.ours.n, e.ours.low, e.ours.high, e.line.paper, paper and paper.value]
+        rest = [e.difference, e.selection, e.labels, e.seconds, e.remark]
+        writer.writerow([e.line.block, e.line.row, *point, e.line.metric, *own, *rest])
+    return file.getvalue()
+
+
+def as_json(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of the table for machines, and for the report."""
+    return [
+        {
+            "data": e.line.block,
+            "method": e.line.row,
+            "grid": e.line.grid,
+            "metric": e.line.metric,
+            "ours": None if e.ours.mean is None else vars(e.ours),
+            "paper": e.line.paper,
+            "difference": e.difference,
+            "selection": e.selection,
+            "labels_used": e.labels,
+            "seconds": e.seconds,
+            "remark": e.remark,
+            "missing": e.line.missing or None,
+        }
+        for e in entries(spec, rows)
+    ]

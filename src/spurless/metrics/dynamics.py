@@ -1,0 +1,300 @@
+"""What happens while a network trains: who makes up its loss, how its logits, weights and gradients grow, and which
+feature it looks at. `fit(..., dynamics=Dynamics())` watches any method from the outside.
+
+The method stays blind. Logits are those that the step itself computed, caught where the stage's model saw the batch for
+the first time; they are laid into a table on the device, and everything is computed from it many steps at a time.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from spurless.core import Bundle, Recipe, Stage
+from spurless.distributed import world
+from spurless.errors import Diverged, UserError, unknown
+from spurless.metrics.feature_use import feature_use
+from spurless.metrics.parts import Parts, columns_of
+from spurless.metrics.parts import unit_parts as unit_parts
+from spurless.metrics.records import FILE, Record, Shares, batch_shares, read
+from spurless.metrics.records import summary as summary
+from spurless.metrics.regions import core_mask, spurious_mask
+from spurless.nets import Net
+from spurless.paths import atomic
+from spurless.step import Steps
+from spurless.watch import StepWatch
+
+TABLE = 2**22  # logits held on the device between two looks at them
+BUDGET = 0.02  # of the steps of a stage, what all moments together may cost where they are not chosen by hand
+ASIDE = {
+    "cpu": 6,
+    "cuda": 60,
+}  # steps that a moment costs beside its rows, where steps are small: copies, eager kernels
+MOMENTS = 10
+
+
+@dataclass
+class Dynamics:
+    """What to watch; after training, `records` holds what was seen, and dynamics.json in the run's folder, too.
+
+    every        steps between two looks at the norms of gradients and weights; 0: none
+    moments      steps after which attribution and selectivity are measured, in evaluation mode on test rows, and once
+                 more at the end; None: up to 10, dense at first, as many as cost at most 2 % of the stage; (): none
+    rows         rows of each moment; of them `attributed` for attribution, by Integrated Gradients in `ig_steps` points
+    units        of the penultimate layer, whose spurious feature utilisation is measured, too: each costs as much again
+    parts        whose norms are taken: names, each with its parameters (None: all entries, or a mask of them), such as
+                 `unit_parts` gives; None: the blocks of the network, by the first two words of its parameters' names
+
+    >>> from spurless import fit
+    >>> watch = Dynamics(moments=(4,), rows=20, attributed=4)
+    >>> _ = fit("erm", {"name": "toy", "n": 64}, recipe={"epochs": 2, "batch_size": 16}, dynamics=watch)
+    >>> (record,) = watch.records
+    >>> len(record), list(record.gradient_norms)[-1], [row["step"] for row in record.moments]
+    (8, 'head', [4, 8])
+    """
+
+    every: int = 16
+    moments: Sequence[int] | None = None
+    rows: int = 256
+    attributed: int = 32
+    ig_steps: int = 8
+    units: Sequence[int] = ()
+    parts: Parts | None = None
+    records: list[Record] = field(default_factory=list)
+    path: Path | None = None
+
+    def start(self, folder: str | Path | None) -> None:
+        """A run begins, or goes on, in this folder; what an earlier session saw of it is there."""
+        self.path = None if folder is None else Path(folder) / FILE
+        self.records = [] if self.path is None or not self.path.exists() else read(self.path.parent)
+
+    def stage(
+        self, index: int, stage: Stage, data: Bundle, recipe: Recipe, sizes: list[int], total: int, device: torch.device
+    ) -> StageDynamics:
+        """Watch a stage of a run on this data, which is the whole of it, not what the method may see."""
+        return StageDynamics(self, index, stage, data, recipe, sizes, total, device)
+
+    def save(self) -> None:
+        if self.path is not None:
+            with atomic(self.path) as part:
+                part.write_text(json.dumps([r.row() for r in self.records], allow_nan=False) + "\n", encoding="utf-8")
+
+
+def as_dynamics(given: Dynamics | Mapping[str, Any] | bool | None) -> Dynamics | None:
+    """What `fit` was given: True is all defaults, a table is settings.
+
+    >>> as_dynamics({"every": 4}).every, as_dynamics(False)
+    (4, None)
+    """
+    if isinstance(given, Mapping):
+        known = [f.name for f in fields(Dynamics) if f.name not in ("records", "path")]
+        for name in given:
+            if name not in known:
+                raise unknown("setting of dynamics", name, known)
+        return Dynamics(**given)
+    return (Dynamics() if given else None) if isinstance(given, bool) else given
+
+
+class StageDynamics(StepWatch):
+    """Watches the steps of one stage."""
+
+    def __init__(
+        self,
+        owner: Dynamics,
+        index: int,
+        stage: Stage,
+        data: Bundle,
+        recipe: Recipe,
+        sizes: list[int],
+        total: int,
+        device: torch.device,
+    ):
+        if world() > 1:
+            raise UserError("Dynamics watches runs of one process; train it on one device.")
+        if recipe.compile:
+            raise UserError("Dynamics cannot look into a compiled loss: set recipe.compile = false.")
+        self.owner, self.stage, self.data, self.device = owner, stage, data, device
+        self.earlier = next((r for r in owner.records if r.index == index), None)  # of a session before this one
+        self.record = Record(stage.name, index)
+        owner.records = [r for r in owner.records if r.index < index] + [self.record]
+        truth = data.is_aligned(data.train)
+        self.y = data.train.y.to(device)
+        self.conflicting = None if truth is None else ~truth.all(1).to(device)
+        self.batch, self.sizes = sizes[0], sizes
+        self.capacity = max(1, min(len(sizes), TABLE // (self.batch * len(data.classes))))
+        self.logits = torch.zeros(self.capacity, self.batch, len(data.classes), device=device)
+        self.shape = self.logits.shape[2:]
+        self.caught: list[Tensor] = []  # on a CPU, the logits of each step since the last look at them
+        self.version = 0
+        self.x: Tensor | None = None  # of the step that is being made, until its logits are caught
+        self.missed = self.armed = False
+        self.done = self.flushed = 0  # steps of this epoch: made, and looked at
+        self.steps: Steps | None = None
+        held = {id(p) for _, opt in stage.updates for group in opt.param_groups for p in group["params"]}
+        self.columns = columns_of(stage.model, owner.parts, held)
+        self.names = [column.part for column in self.columns]
+        rows = -(-len(sizes) // owner.every) if owner.every else 0
+        self.norms = torch.zeros(rows, 2, len(self.columns), device=device)  # of gradients and of weights
+        self.zero = torch.zeros((), device=device)
+        self.row: list[Tensor] = []  # of the step that is being made
+        self.at = torch.zeros(1, dtype=torch.long, device=device)
+        chosen = owner.moments
+        if chosen is None:
+            chosen = usual_moments(total, moment_cost(owner, data) / self.batch + ASIDE[device.type])
+        self.moments = set(chosen) if isinstance(stage.model, Net) and data.test is not None else set()
+
+    # Inside the step
+
+    def __enter__(self) -> StageDynamics:
+        net = next((m for m in self.stage.model.modules() if isinstance(m, Net)), None)
+        first, last = (self.stage.model, self.stage.model) if net is None else (net.encoder, net.head)
+
+        # Functions, not methods: whoever copies the network would copy a method's object, with all that it holds.
+        def sees(_: nn.Module, given: tuple[Any, ...]) -> None:
+            self.armed = self.armed or (self.x is not None and bool(given) and given[0] is self.x)
+
+        def says(_: nn.Module, given: tuple[Any, ...], out: Any) -> None:
+            if self.armed and isinstance(out, Tensor) and out.shape[1:] == self.shape:
+                self._catch(out.detach())
+
+        self.hooks = [first.register_forward_pre_hook(sees), last.register_forward_hook(says)]
+        return self
+
+    def looks(self, at: int) -> bool:
+        return bool(self.owner.every and self.columns) and at % self.owner.every == 0
+
+    def begin(self, x: Tensor, at: Tensor) -> None:
+        self.x, self.at, self.armed = x, at, False
+        self.row = [self.zero] * (2 * len(self.columns))
+
+    def _catch(self, logits: Tensor) -> None:
+        if self.logits.is_cpu:  # no graph, so that they need not be copied
+            self.caught.append(logits)
+            self.version = logits._version
+        else:
+            at = self.at if self.capacity == len(self.sizes) else self.at % self.capacity
+            self.logits[:, : len(logits)].index_copy_(0, at, logits.float()[None])
+        self.x, self.armed = None, False  # only the first time: sharpness-aware steps and attacks see it again
+
+    def gradients(self, held: Sequence[Tensor]) -> None:
+        slope_of = {id(p): p.grad for p in held if p.grad is not None}
+        known = [place for place, column in enumerate(self.columns) if id(column.parameter) in slope_of]
+        if not known:
+            return
+        with torch.no_grad():
+            chosen = [self.columns[place] for place in known]
+            slopes = torch._foreach_norm([c.cut(slope_of[id(c.parameter)]) for c in chosen])
+            sizes = torch._foreach_norm([c.cut(c.parameter) for c in chosen])
+            for place, slope, size in zip(known, slopes, sizes, strict=True):
+                self.row[place], self.row[len(self.columns) + place] = slope.float(), size.float()
+            # With what the optimisers before this one hold: each comes with its own update.
+            self.norms.index_copy_(0, self.at // self.owner.every, torch.stack(self.row).view(1, 2, -1))
+
+    # Between two steps
+
+    def after(self, steps: Steps, step: int) -> None:
+        changed = bool(self.caught) and self.caught[-1]._version != self.version  # by the loss, in place
+        self.missed, self.x = self.missed or changed or self.x is not None, None
+        self.steps, self.done = steps, steps.next
+        ended = self.done == len(self.sizes)
+        if ended or self.done - self.flushed == self.capacity:
+            self._flush(step)
+        if ended:
+            self.done = self.flushed = 0
+        if step in self.moments:
+            self._look(step)
+
+    @torch.no_grad()
+    def _flush(self, step: int) -> None:
+        """Everything up to the `step`-th step of the stage, from the tables."""
+        if self.steps is None or self.done == self.flushed:
+            return
+        here, sizes = torch.arange(self.flushed, self.done, device=self.device), self.sizes[self.flushed : self.done]
+        idx = self.steps.order[here]  # (steps, batch)
+        if self.missed:
+            found = Shares(*[np.full(len(here), np.nan, np.float32)] * len(Shares._fields))
+        else:
+            logits = self._padded() if self.caught else self.logits[here % self.capacity]
+            flags = None if self.conflicting is None else self.conflicting[idx]
+            found = batch_shares(logits, self.y[idx], flags, sizes)
+        self.caught.clear()
+        looked = [at for at in range(self.flushed, self.done) if self.looks(at)]
+        norms = self.norms[[at // self.owner.every for at in looked]].cpu().numpy() if looked else None
+        self.record.add(found, np.array(looked, np.int64) + step - self.done + 1, norms, self.names)
+        self.flushed = self.done
+
+    def _padded(self) -> Tensor:
+        """(steps, batch, classes): what was caught on a CPU."""
+        last = nn.functional.pad(self.caught[-1], (0, 0, 0, self.batch - len(self.caught[-1])))
+        return torch.stack([*self.caught[:-1], last]).float()
+
+    def _look(self, step: int) -> None:
+        owner = self.owner
+        if self.record.moments and self.record.moments[-1]["step"] == step:
+            return
+        attributed = owner.attributed if _can_attribute(self.data) else 0
+        found = feature_use(
+            self.stage.model, self.data, "test", owner.rows, attributed, steps=owner.ig_steps, units=owner.units
+        )
+        self.record.moments.append({"step": step} | found)
+
+    def resume(self, step: int) -> None:
+        self.record = (self.earlier or self.record).upto(step)
+        self.owner.records[-1] = self.record
+        self.done = self.flushed = step % len(self.sizes)
+
+    def save(self) -> None:
+        self._flush(len(self.record) + self.done - self.flushed)
+        self.owner.save()
+
+    def __exit__(self, *error: object) -> None:
+        for hook in self.hooks:
+            hook.remove()
+        if error[0] is not None and error[0] is not Diverged:
+            return  # stopped: what belongs to the saved place was saved with it
+        self._flush(len(self.record) + self.done - self.flushed)
+        if error[0] is None and self.moments and len(self.record):
+            self._look(len(self.record))
+        self.owner.save()
+
+
+# Moments
+
+
+def usual_moments(total: int, cost: float) -> list[int]:
+    """Steps of a stage of `total` steps, evenly spaced on a logarithmic scale; a moment costs as much as `cost` steps.
+
+    >>> usual_moments(6000, cost=9.4)
+    [10, 20, 41, 84, 172, 349, 711, 1448, 2948, 6000]
+    >>> usual_moments(100, cost=9.4)
+    []
+    """
+    count = min(MOMENTS, int(BUDGET * total / cost)) if cost else 0
+    return sorted({round(v) for v in np.geomspace(min(10, total), total, count)}) if count else []
+
+
+def moment_cost(what: Dynamics, data: Bundle) -> float:
+    """Of one moment, in rows of training: forward alone is a third of forward and backward."""
+    attributed = what.attributed if _can_attribute(data) else 0
+    return what.rows / 3 + attributed * what.ig_steps * (1 + len(what.units))
+
+
+def _can_attribute(data: Bundle) -> bool:
+    """Whether the data knows where its features are, and Captum is there."""
+    if importlib.util.find_spec("captum") is None or data.test is None:
+        return False
+    for mask in (core_mask, spurious_mask):
+        try:
+            mask(data, "test", [0])
+        except UserError:
+            continue
+        return True
+    return False

@@ -1,0 +1,106 @@
+"""How much a network uses the core feature, and how much the spurious one: by attribution, and by what neurons answer
+to. One call gives both, for a trained network or at a moment of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from spurless.core import Bundle
+from spurless.errors import UserError
+from spurless.metrics.regions import Rows, core_mask, device_of, rows_of, spurious_mask
+from spurless.nets import Net
+
+
+def feature_use(
+    net: nn.Module,
+    data: Bundle,
+    split: str = "test",
+    rows: int | None = 1000,
+    attributed: int = 256,
+    how: Literal["ig", "deeplift"] = "ig",
+    steps: int = 50,
+    units: Sequence[int] = (),
+    seed: int = 0,
+) -> dict[str, Any]:
+    """CSI, BSI and, where the data knows where its features are, the shares of attribution on them.
+
+    `rows` rows of the split are drawn at random (None: all) for accuracy, `csi` and `bsi`; the first `attributed` of
+    them for `core_share`, `spurious_share` and `entropy` (relative, from 0 to 1), each a mean over rows whose map is
+    not empty; None where the data has no such mask. `units`: `unit_shares` is then the spurious share of each of these
+    units of the penultimate layer. Best on a split in which the bias tells nothing.
+
+    >>> from spurless.registry import load_data
+    >>> net = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 2))
+    >>> found = feature_use(net, load_data({"name": "toy", "n": 20}), rows=50, attributed=5, steps=4)
+    >>> found["n"], found["attributed"], 0 <= found["core_share"] + found["spurious_share"] <= 1
+    (50, 5, True)
+    """
+    from spurless.metrics.attribution import attribute_rows, entropy, prepare, share, unit_shares
+    from spurless.metrics.representation import bsi, csi, features_of
+
+    idx, held = some_rows(data, split, rows, seed), data.splits[split]
+    whole = net if isinstance(net, Net) else Net.wrap(net, example=prepare(data, split, [0, 1]).to(device_of(net)))
+    z, y = features_of(whole, data, split, idx), held.y[idx]
+    found: dict[str, Any] = {"n": len(idx)} | _accuracies(whole, z, data, split, idx)
+    found["csi"] = csi(z, y).average if len(y.unique()) > 1 else None
+    found["bsi"] = {}
+    for k, name in enumerate(data.attributes):
+        if held.a is not None and len(held.a[idx, k].unique()) > 1:
+            found["bsi"][name] = bsi(z, held.a[idx, k]).average
+    part = idx[:attributed]
+    core, spurious = (_mask(f, data, split, part) if attributed else None for f in (core_mask, spurious_mask))
+    found |= {"attributed": 0, "core_share": None, "spurious_share": None, "entropy": None, "unit_shares": []}
+    if core is None and spurious is None:
+        return found
+    maps = attribute_rows(whole, data, split, part, how, steps=steps)
+    found["attributed"] = len(part)
+    found["core_share"] = None if core is None else _mean(share(maps, core))
+    found["spurious_share"] = None if spurious is None else _mean(share(maps, spurious))
+    found["entropy"] = _mean(entropy(maps, relative=True))
+    if units and spurious is not None:
+        x = prepare(data, split, part)
+        shares = unit_shares(whole, x, spurious, list(units), how, steps=steps)
+        found["unit_shares"] = [None if v != v else v for v in shares.tolist()]
+    return found
+
+
+def some_rows(data: Bundle, split: str, rows: int | None, seed: int = 0) -> Tensor:
+    """(m,): at most so many rows of a split, drawn at random, in the order drawn; None: all, in order.
+
+    >>> from spurless.registry import load_data
+    >>> toy = load_data({"name": "toy", "n": 20})
+    >>> len(some_rows(toy, "train", 5)), some_rows(toy, "train", None)[:3].tolist()
+    (5, [0, 1, 2])
+    """
+    every = rows_of(data, split, None)
+    if rows is None or rows >= len(every):
+        return every
+    return torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))[:rows]
+
+
+def _accuracies(net: Net, z: Tensor, data: Bundle, split: str, idx: Tensor) -> dict[str, float | None]:
+    """In percent: of all rows, of those that agree with the bias, and of those that do not."""
+    with torch.no_grad():
+        right = (net.head(z.to(device_of(net))).argmax(1).cpu() == data.splits[split].y[idx]).double()
+    agrees = data.is_aligned(data.splits[split])
+    kinds = {"average": torch.ones(len(idx), dtype=torch.bool)}
+    if agrees is not None:
+        every = agrees.all(1)[idx]
+        kinds |= {"aligned": every, "conflicting": ~every}
+    return {name: 100 * float(right[which].mean()) if which.any() else None for name, which in kinds.items()}
+
+
+def _mask(of: Callable[[Bundle, str, Rows], Tensor], data: Bundle, split: str, rows: Tensor) -> Tensor | None:
+    try:
+        return of(data, split, rows)
+    except UserError:  # the data does not know, or the feature has no pixels of its own
+        return None
+
+
+def _mean(values: Tensor) -> float | None:
+    known = values[~values.isnan()]
+    return float(known.double().mean()) if len(known) else None

@@ -1,0 +1,180 @@
+"""The study's plot: each measure, from its least value (0) to its greatest (1), against the setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+from spurless.paths import atomic
+from spurless.report.normalised import within_spread
+from spurless.sweep.axes import Axis
+from spurless.sweep.choice import show
+from spurless.sweep.points import PERCENT, Point
+
+# Colours that can be told apart without seeing red or green (Okabe and Ito), and a mark of its own for each line.
+LOOKS = {
+    "unbiased": ("unbiased accuracy", "#0072B2", "o"),
+    "average": ("accuracy", "#0072B2", "o"),
+    "prunability": ("prunability", "#D55E00", "s"),
+    "activation_compressibility": ("activation compressibility", "#009E73", "^"),
+    "csi": ("class selectivity (CSI)", "#CC79A7", "D"),
+    "class_separation": ("class separation (R²)", "#B8860B", "v"),
+}
+DECADES = 20.0  # how many times the least value the greatest must be for a logarithmic axis
+COLUMNS = 3  # panels side by side
+
+Series = Sequence[tuple[Axis, list[Point]]]
+
+
+def shown(series: Series) -> list[str]:
+    """The measures that have a line: those of the study that are known somewhere in range."""
+    known = {m for _, points in series for p in points if p.in_range for m in p.means}
+    return [m for m in LOOKS if m in known and not (m == "average" and "unbiased" in known)]
+
+
+def scales(series: Series) -> dict[str, tuple[float, float]]:
+    """For each measure its least and greatest mean within the ranges of all sweeps: what 0 and 1 stand for."""
+    found = {}
+    for measure in shown(series):
+        means = [p.means[measure]["mean"] for _, points in series for p in points if p.in_range and measure in p.means]
+        found[measure] = (min(means), max(means))
+    return found
+
+
+def normalised(value: float, scale: tuple[float, float]) -> float:
+    """
+    >>> normalised(0.5, (0.25, 0.75)), normalised(3.0, (3.0, 3.0))
+    (0.5, 0.5)
+    """
+    low, high = scale
+    return (value - low) / (high - low) if high > low else 0.5
+
+
+def by_chance(series: Series) -> set[str]:
+    """The measures that differ no more from value to value than from seed to seed: drawn thin, and without a band."""
+    inside = [p for _, points in series for p in points if p.in_range]
+    return {m for m in shown(series) if within_spread([p.means[m] for p in inside if m in p.means])}
+
+
+def legend(measure: str, scale: tuple[float, float], chance: bool = False) -> str:
+    """
+    >>> legend("prunability", (0.561, 0.782))
+    'prunability: 0.56 to 0.78'
+    """
+    name, *_ = LOOKS[measure]
+    digits, unit = (1, " %") if measure in PERCENT else (2, "")
+    said = "\n(seeds differ as much)" if chance else ""
+    return f"{name}: {scale[0]:.{digits}f} to {scale[1]:.{digits}f}{unit}{said}"
+
+
+def draw(series: Series, path: Path, title: str, chosen: Sequence[Any] = ()) -> None:
+    """Write the plot as a PNG: a panel for each sweep, all of them on the same scales; `chosen`: a value of each."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    scale, chance = scales(series), by_chance(series)
+    columns = min(COLUMNS, len(series))
+    rows = math.ceil(len(series) / columns)
+    alone = len(series) == 1
+    size = (8.4, 3.9) if alone else (3.3 * columns + 0.4, 2.7 * rows + 1.5)
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for place, axes in enumerate(grid.flat):
+        if place >= len(series):
+            axes.set_axis_off()
+            continue
+        axis, points = series[place]
+        panel(axes, axis, points, scale, chance, chosen[place] if chosen else None)
+        if place % columns == 0:
+            axes.set_ylabel("from least (0) to greatest (1)", fontsize=8)
+    lines = [
+        Line2D(
+            [],
+            [],
+            color=LOOKS[m][1],
+            marker=LOOKS[m][2],
+            markersize=5,
+            linestyle="--" if m in chance else "-",
+            label=legend(m, scale[m], m in chance),
+        )
+        for m in scale
+    ]
+    seeds = max((len(p.runs) for _, points in series for p in points), default=1)
+    band = f"bands: lowest to highest of {seeds} seeds" if seeds > 1 else "one seed"
+    figure.legend(
+        handles=lines,
+        loc="outside right upper" if alone else "outside lower center",
+        ncols=1 if alone else 2,
+        fontsize=8,
+        frameon=False,
+        title=f"means in range; {band};\ndotted: chosen, without test rows",
+        title_fontsize=8,
+    )
+    if alone:
+        grid[0][0].set_title(title, fontsize=9)
+    else:
+        figure.suptitle(title, fontsize=9)
+    with atomic(path) as part:
+        figure.savefig(part, format="png", dpi=150)
+
+
+def panel(
+    axes: Any,
+    axis: Axis,
+    points: Sequence[Point],
+    scale: Mapping[str, tuple[float, float]],
+    chance: Set[str] = frozenset(),
+    chosen: Any = None,
+) -> None:
+    """One sweep: lines over the values in range; what is out of range is shaded and says why."""
+    at = places(axis)
+    inside = [(x, p) for x, p in zip(at, points, strict=True) if p.in_range]
+    for measure, limits in scale.items():
+        known = [(x, p.means[measure]) for x, p in inside if measure in p.means]
+        _, colour, mark = LOOKS[measure]
+        xs = [x for x, _ in known]
+        width = 0.8 if measure in chance else 2.2 if measure in ("unbiased", "average") else 1.4
+        dashes = "--" if measure in chance else "-"
+        means = [normalised(found["mean"], limits) for _, found in known]
+        axes.plot(xs, means, color=colour, marker=mark, markersize=4, linewidth=width, linestyle=dashes)
+        if measure in chance:
+            continue
+        low = [normalised(found.get("least", found["mean"]), limits) for _, found in known]
+        high = [normalised(found.get("most", found["mean"]), limits) for _, found in known]
+        axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
+    beyond = [(x, p) for x, p in zip(at, points, strict=True) if not p.in_range]
+    for x, point in beyond:
+        why = "diverged" if point.diverged else "fell" if point.fell else "beyond"
+        axes.axvspan(x - 0.4, x + 0.4, color="0.5", alpha=0.15, linewidth=0)
+        axes.text(x, 0.5, why, rotation=90, ha="center", va="center", fontsize=7, color="0.35")
+    if chosen in axis.values:
+        axes.axvline(at[axis.values.index(chosen)], color="0.3", linestyle=":", linewidth=1.2, zorder=0)
+    axes.set_xticks(at, [show(v) for v in axis.values], fontsize=7, rotation=0 if len(at) <= 7 else 45)
+    axes.set_xlim(min(at) - 0.5, max(at) + 0.5)
+    axes.set_ylim(-0.15, 1.15)
+    axes.set_yticks([0, 0.5, 1])
+    axes.tick_params(axis="y", labelsize=7)
+    axes.grid(alpha=0.25)
+    axes.set_xlabel(axis.title, fontsize=8)
+
+
+def places(axis: Axis) -> list[float]:
+    """Where each value stands: by its logarithm where the values span decades, else evenly.
+
+    The unit is the mean distance of two values, so that a shaded value is as wide in every plot.
+
+    >>> places(Axis("lr", "recipe.lr", (0.001, 0.01, 1.0)))
+    [0.0, 0.666667, 2.0]
+    >>> places(Axis("batch_size", "recipe.batch_size", (100, 50, 25)))
+    [0.0, 1.0, 2.0]
+    """
+    values = axis.values
+    if axis.ordered and min(values) > 0 and max(values) / min(values) >= DECADES:
+        logs = [math.log(v) for v in values]
+        step = (logs[-1] - logs[0]) / (len(values) - 1)
+        return [round((log - logs[0]) / step, 6) for log in logs]
+    return [float(i) for i in range(len(values))]

@@ -1,0 +1,156 @@
+"""run_sweep(): train a network at each value of a setting, with several seeds, and say what the setting does."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from spurless.bench import Cell, run_cells
+from spurless.bench.cells import digest
+from spurless.errors import UserError
+from spurless.folder import finite
+from spurless.paths import atomic
+from spurless.sweep.axes import Axis, make_axis
+from spurless.sweep.choice import choose, compare, in_words, the_rule
+from spurless.sweep.points import DROP, Point, points_of, ranges
+
+AFTER = "spurless.sweep.measures:measures"
+FILE, PLOT, REPORT = "sweep.json", "sweep.png", "report.html"
+Spec = str | Mapping[str, Any] | None
+
+
+def run_sweep(
+    data: str | Mapping[str, Any],
+    over: str | Sequence[str],
+    values: Sequence[Any],
+    net: Spec = None,
+    method: str | Mapping[str, Any] = "erm",
+    recipe: Spec = None,
+    seeds: int | Sequence[int] = 3,
+    out: str | Path | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    root: str | Path | None = None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Sweep over one setting, or over several in turn (then `over` and `values` are lists of the same length).
+
+    Returns what is saved as sweep.json in `out`, beside the plot and the report. Each run is a folder below `out`; what
+    is there already is not trained again.
+    """
+    base = {"data": named(data), "method": named(method), "net": named(net), "recipe": named(recipe)}
+    axes = make_axes(over, values, base["method"]["name"])
+    known = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not known or len(set(known)) < len(known):
+        raise UserError(f"seeds = {seeds!r} is not allowed; it takes how many, or a list without repeats.")
+    folder = default_folder("sweep", base, [axis.title for axis in axes]) if out is None else Path(out)
+    cells = [cell_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
+    rows = run_cells(cells, folder, device=device, workers=workers, root=root, after=AFTER)
+    left, series = iter(rows), []
+    for axis in axes:
+        own = [[next(left) for _ in known] for _ in axis.values]
+        series.append((axis, points_of(axis, own)))
+    found = summary(series, rows) | {"seeds": known, "command": command}
+    save(found, series, folder)
+    return found | {"folder": str(folder)}
+
+
+def make_axes(over: str | Sequence[str], values: Sequence[Any], method: str) -> list[Axis]:
+    """One axis, or several; each name with its list of values."""
+    if isinstance(over, str):
+        return [make_axis(over, values, method)]
+    if len(over) != len(values):
+        raise UserError(f"--over is given {len(over)} times, --values {len(values)} times; each setting needs its own.")
+    axes = [make_axis(name, own, method) for name, own in zip(over, values, strict=True)]
+    titles = [axis.title for axis in axes]
+    if len(set(titles)) < len(titles):
+        raise UserError("A setting is named twice; name it once, with all its values.")
+    return axes
+
+
+def named(spec: Spec) -> dict[str, Any]:
+    """{"name": ...} from a name or a table; empty where there is none."""
+    return {} if spec is None else {"name": spec} if isinstance(spec, str) else dict(spec)
+
+
+def default_folder(what: str, base: Mapping[str, Mapping[str, Any]], over: Sequence[str]) -> Path:
+    """runs/WHAT-DATA-NET-HASH. Values and seeds are not in the hash: more of them go into the same folder."""
+    parts = [base["data"]["name"], base["net"].get("name", "")]
+    safe = ["".join(c if c.isalnum() or c in "_." else "-" for c in Path(part).name) for part in parts if part]
+    return Path("runs") / "-".join([what, *safe, digest([base, list(over)])[:8]])
+
+
+def cell_at(axis: Axis, base: Mapping[str, Mapping[str, Any]], value: Any, seed: int) -> Cell:
+    found = axis.settings(base, value)
+    labels = {"over": axis.title, "value": str(value)}
+    return Cell(found["data"], found["method"], found["net"] or None, found["recipe"], seed, labels)
+
+
+def summary(series: Sequence[tuple[Axis, list[Point]]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """All that a sweep says, as it is saved: in the form that the report reads."""
+    parts: list[dict[str, Any]] = []
+    chosen = []
+    for axis, points in series:
+        choice = choose(points, axis.towards)
+        chosen.append((axis, choice))
+        parts.append(
+            {
+                "name": axis.title,
+                "over": axis.name,
+                "points": [point.row(axis.name) for point in points],
+                "choice": None if choice is None else choice._asdict(),
+                "ranges": ranges(points),
+                "text": in_words(axis, points, choice),
+            }
+        )
+    first = rows[0]
+    many = len(parts) > 1
+    rule = the_rule(chosen)
+    text = [*(part["text"] for part in parts), *([compare(chosen)] if many else []), rule]
+    what = ", ".join(axis.title for axis, _ in series) if len(series) < 4 else f"{len(series)} settings"
+    found: dict[str, Any] = {
+        "title": f"{what} on {first['data']}, {first['net']}, {first['method']}",
+        "over": "setting" if many else parts[0]["over"],
+        "text": "\n\n".join(filter(None, text)),
+        "rule": rule,
+        "drop": DROP,
+        "labels_used": first.get("labels_used"),
+        "date": time.strftime("%Y-%m-%d"),
+        "settings": common([row.get("settings") or {} for row in rows]),
+        "versions": first.get("versions") or {},
+        "machine": first.get("machine"),
+        "notes": list(dict.fromkeys(note for row in rows for note in row.get("notes") or [])),
+    }
+    return found | ({"series": parts} if many else {k: v for k, v in parts[0].items() if k not in ("name", "text")})
+
+
+def common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all runs share.
+
+    >>> common([{"recipe": {"lr": 0.1, "epochs": 3}}, {"recipe": {"lr": 0.2, "epochs": 3}}])
+    {'recipe': {'epochs': 3}}
+    """
+    found: dict[str, Any] = {}
+    for key, value in settings[0].items():
+        others = [s.get(key) for s in settings[1:]]
+        if isinstance(value, Mapping) and all(isinstance(o, Mapping) for o in others):
+            found[key] = common([value, *others])  # type: ignore[list-item]
+        elif all(o == value for o in others):
+            found[key] = value
+    return found
+
+
+def save(found: Mapping[str, Any], series: Sequence[tuple[Axis, list[Point]]], folder: Path) -> None:
+    """sweep.json, the plot, and the report."""
+    from spurless.report import write_any
+    from spurless.sweep.plot import draw
+
+    with atomic(folder / FILE) as part:
+        part.write_text(json.dumps(finite(found), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    parts = found.get("series") or [found]
+    chosen = [(part["choice"] or {}).get("value") for part in parts]
+    draw(series, folder / PLOT, str(found["title"]), chosen)
+    write_any([folder / FILE], folder / REPORT)

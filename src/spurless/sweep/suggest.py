@@ -1,0 +1,226 @@
+"""suggest_lr(): the largest learning rate at which training stays stable, and what it buys."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from spurless.bench import Cell, run_cells
+from spurless.bench.claim import finished_row
+from spurless.errors import UserError
+from spurless.sweep.axes import Axis
+from spurless.sweep.choice import Choice, buys, choose, show, the_rule
+from spurless.sweep.points import DROP, MEASURES, Point, mark, mean_of, measured
+from spurless.sweep.run import AFTER, Spec, default_folder, named, save, summary
+
+GROW = 4.0  # from one rate to the next, until one is not stable
+NEAR = 1.25  # the largest stable rate and the smallest unstable one are this near when the search ends
+DOWN = 4  # steps down at most, where the recipe's own rate learns little
+LEAST, MOST = 1e-8, 1e4  # rates that are tried
+BUYS = ("conflicting", "unbiased", "average", "prunability", "activation_compressibility", "csi", "class_separation")
+
+Trial = Callable[[float | None], tuple[float, list[dict[str, Any]]]]  # a rate, or the recipe's own → it, and its rows
+
+
+@dataclass
+class Search:
+    """The rates that were tried, and the search for the largest stable one."""
+
+    trial: Trial
+    budget: float  # seconds
+    there: Callable[[float], bool] = lambda rate: False  # whether a rate was tried before: it costs no time
+    near: float = NEAR
+    own: float = 0.0
+    rows: dict[float, list[dict[str, Any]]] = field(default_factory=dict)  # by rate, in the order of the trials
+    started: float = field(default_factory=time.monotonic)
+    longest: float = 0.0  # seconds of a trial
+    whole: bool = True  # False: the budget ended it
+
+    def run(self) -> None:
+        """Train at the recipe's own rate, then by steps of 4 until the edge is between two rates, then halve that
+        stretch (on the logarithmic scale) until both are near."""
+        self.own = self._try(None)
+        for _ in range(DOWN):
+            if not self._unsure() or not self._next(min(self.rows) / GROW):
+                break
+        while self.whole and self.stable is None and self._next(min(self.rows) / GROW):
+            pass
+        while self.whole and self.stable is not None and self.unstable is None and self._next(self.stable * GROW):
+            pass
+        while self.whole and self.stable is not None and self.unstable is not None:
+            middle = nice(math.sqrt(self.stable * self.unstable))
+            if self.unstable / self.stable <= self.near or middle in self.rows or not self._next(middle):
+                break
+
+    def points(self) -> list[Point]:
+        """The rates as the points of a sweep, from small to large."""
+        found = [Point(rate, [measured(row) for row in self.rows[rate]]) for rate in sorted(self.rows)]
+        mark(found)
+        for point in found:
+            point.stopped_short = sum(bool(run.get("stopped_short")) for run in point.runs)
+            if not point.out:
+                point.means = {m: mean for m in MEASURES if (mean := mean_of(point.runs, m))}
+        return found
+
+    @property
+    def stable(self) -> float | None:
+        """The largest rate up to which all that were tried are stable."""
+        return max((p.value for p in self.points() if p.stable), default=None)
+
+    @property
+    def unstable(self) -> float | None:
+        """The smallest that is not."""
+        return min((p.value for p in self.points() if not p.stable), default=None)
+
+    def _unsure(self) -> bool:
+        """Whether the smallest rate may itself be too large without having diverged: it learnt little, and the one
+        below it, which would learn less if steps were merely too small, was not tried."""
+        known = [min(run.get("train_accuracy", 0.0) for run in p.runs) for p in self.points()]
+        return known[0] < 100 - DROP and (len(known) < 2 or known[0] > known[1] - 1)
+
+    def _next(self, rate: float) -> bool:
+        rate = nice(rate)
+        if not LEAST <= rate <= MOST or rate in self.rows:
+            return False
+        if not self.there(rate) and not self._may():
+            return False
+        self._try(rate)
+        return True
+
+    def _may(self) -> bool:
+        """Whether there is time for another trial as long as the longest so far."""
+        self.whole = time.monotonic() - self.started + self.longest <= self.budget
+        return self.whole
+
+    def _try(self, rate: float | None) -> float:
+        before = time.monotonic()
+        known, rows = self.trial(rate)
+        self.rows[known] = rows
+        took = max(time.monotonic() - before, *(row.get("wall_seconds") or 0.0 for row in rows))
+        self.longest = max(self.longest, took)
+        return known
+
+
+def nice(rate: float) -> float:
+    """To two digits.
+
+    >>> nice(0.04326), nice(1.25), nice(0.003)
+    (0.043, 1.2, 0.003)
+    """
+    return float(f"{rate:.1e}")
+
+
+def suggest_lr(
+    data: str | Mapping[str, Any],
+    net: Spec = None,
+    method: str | Mapping[str, Any] = "erm",
+    recipe: Spec = None,
+    seeds: int | Sequence[int] = 1,
+    budget: float = 600.0,
+    out: str | Path | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    root: str | Path | None = None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Find the largest stable learning rate within `budget` seconds, and say what it buys over the recipe's own.
+
+    A rate is stable if no seed diverges at it and no seed's training accuracy is more than 25 points below the best at
+    a smaller rate. No test row and no bias label is looked at. The same call again goes on where the budget ended it.
+    """
+    if budget <= 0:
+        raise UserError(f"budget = {budget:g} is not allowed; it takes seconds, more than 0.")
+    base = {"data": named(data), "method": named(method), "net": named(net), "recipe": named(recipe)}
+    known = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not known or len(set(known)) < len(known):
+        raise UserError(f"seeds = {seeds!r} is not allowed; it takes how many, or a list without repeats.")
+    folder = default_folder("suggest-lr", base, ()) if out is None else Path(out)
+    axis = Axis("lr", "recipe.lr", ())
+
+    def cells_at(rate: float | None) -> list[Cell]:
+        found = base if rate is None else axis.settings(base, rate)
+        labels = {"over": "lr", "value": "own" if rate is None else str(rate)}
+        parts = found["data"], found["method"], found["net"] or None, found["recipe"]
+        return [Cell(*parts, seed, labels) for seed in known]
+
+    def trial(rate: float | None) -> tuple[float, list[dict[str, Any]]]:
+        rows = run_cells(cells_at(rate), folder, device=device, workers=workers, root=root, after=AFTER)
+        for row in rows:
+            measured(row)  # a run that failed ends the search with its mistake
+        return float(rows[0]["settings"]["recipe"]["lr"]), rows
+
+    def there(rate: float) -> bool:
+        return all(finished_row(folder / cell.folder) for cell in cells_at(rate))
+
+    search = Search(trial, budget, there)
+    search.run()
+    return report(search, axis, folder, known, command)
+
+
+def report(search: Search, axis: Axis, folder: Path, seeds: list[int], command: str | None) -> dict[str, Any]:
+    """What was found, saved in the form of a sweep."""
+    points = search.points()
+    axis = replace(axis, values=tuple(p.value for p in points))
+    choice = choose(points)
+    at = {p.value: p for p in points}
+    own, taken = at[search.own], at[choice.value] if choice else None
+    gains = buys(own.means, taken.means, BUYS) if taken else {}
+    rows = [row for rate in sorted(search.rows) for row in search.rows[rate]]
+    found = summary([(axis, points)], rows) | {
+        "title": f"Learning rate for {rows[0]['method']} on {rows[0]['data']}, {rows[0]['net']}",
+        "text": in_words(search, axis, choice, own, taken, gains),
+        "own": search.own,
+        "suggested": choice.value if choice else None,
+        "largest_stable": search.stable,
+        "smallest_unstable": search.unstable,
+        "buys": gains,
+        "tried": list(search.rows),
+        "whole": search.whole,
+        "budget": search.budget,
+        "seconds": round(time.monotonic() - search.started, 1),
+        "seeds": seeds,
+        "command": command,
+    }
+    save(found, [(axis, points)], folder)
+    return found | {"folder": str(folder)}
+
+
+def in_words(
+    search: Search, axis: Axis, choice: Choice | None, own: Point, taken: Point | None, gains: Mapping[str, Any]
+) -> str:
+    """The answer in one paragraph."""
+    tried = ", ".join(show(rate) for rate in search.rows)
+    if choice is None or taken is None:
+        return f"No rate that was tried is stable ({tried}); the recipe's own is {show(search.own)}."
+    said = [f"Take lr = {show(choice.value)}; the recipe's own is {show(search.own)}."]
+    edge = f"The largest stable rate found is {show(search.stable)}"
+    said.append(edge + (f"; {show(search.unstable)} is not stable." if search.unstable else ", and none failed."))
+    if choice.value != search.stable:
+        word = "validation" if choice.by == "val_accuracy" else "training"
+        said.append(
+            f"It is not taken because its {word} accuracy is more than one standard error ({choice.tolerance:.2f} "
+            f"points) below the best ({choice.best:.2f} %)."
+        )
+    if taken is own:
+        said.append("So the recipe's own rate is as large as it should be.")
+    elif own.out:
+        said.append("The recipe's own rate is not stable, so there is nothing to compare with.")
+    else:
+        metric = "conflicting" if "conflicting" in gains else "average"
+        told = {metric: ("accuracy on conflicting rows" if metric == "conflicting" else "accuracy", 1, " %")}
+        told["prunability"] = ("prunability", 2, "")
+        parts = [
+            f"{name} {gains[m]['from']:.{digits}f} to {gains[m]['to']:.{digits}f}{unit}"
+            for m, (name, digits, unit) in told.items()
+            if m in gains
+        ]
+        runs = len(taken.runs)
+        said.append(f"On the test split it buys: {', '.join(parts)} ({runs} {'seed' if runs == 1 else 'seeds'} each).")
+    said.append(f"Tried, in this order: {tried}.")
+    if not search.whole:
+        said.append("The budget ended the search before its end: the same command goes on.")
+    return " ".join(said) + "\n\n" + the_rule([(axis, choice)])

@@ -1,0 +1,118 @@
+"""A sweep on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spurless.sweep.choice import show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+COLUMNS = {
+    "unbiased": "unbiased",
+    "average": "accuracy",
+    "conflicting": "confl.",
+    "prunability": "prun.",
+    "pruned_accuracy": "pruned",
+    "activation_compressibility": "act.c.",
+    "csi": "CSI",
+    "class_separation": "R²",
+    "val_accuracy": "valid.",
+    "train_accuracy": "train",
+}
+SHARES = ("prunability", "activation_compressibility", "csi", "class_separation")
+COMPARED = {
+    "unbiased": "unbiased",
+    "average": "accuracy",
+    "conflicting": "conflicting",
+    "prunability": "prunability",
+    "csi": "CSI",
+}
+FIRST = ("unbiased", "average")  # shown with its standard deviation
+MEANING = (
+    "{runs}. confl.: conflicting rows; prun.: prunability; pruned: mean unbiased "
+    "accuracy of the pruned networks; act.c.: activation compressibility; R²: class separation; valid. and train: "
+    "accuracy on those splits, which decides; *: chosen; †: beyond the range."
+)
+
+
+def tables(found: Mapping[str, Any]) -> list[Table]:
+    """One table for each sweep and, of several, one that compares them."""
+    series = found.get("series")
+    return [*map(table, series), comparison(series)] if series else [table(dict(found) | {"name": found["over"]})]
+
+
+def table(part: Mapping[str, Any]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    points = part["points"]
+    known = [m for m in COLUMNS if any(p.get(m) for p in points)]
+    known = known or ["average"]  # nothing was measured: room to say why
+    if "unbiased" in known and "average" in known:
+        known.remove("average")
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+    name, _, fixed = str(part["name"]).partition(" ")
+    made.title, made.title_justify, made.title_style = fixed.strip("()"), "left", ""
+    chosen = (part.get("choice") or {}).get("value")
+    made.add_column(name, no_wrap=True)
+    for measure in known:
+        made.add_column(COLUMNS[measure], justify="right", no_wrap=True)
+    for point in points:
+        style = "bold" if point["value"] == chosen else "" if point["in_range"] else "red"
+        cells = [_cell(point.get(m), m) for m in known]
+        if why := out(point):
+            cells[0] = why
+        made.add_row(Text(show(point["value"]) + sign(point, chosen), style), *(Text(cell, style) for cell in cells))
+    return made
+
+
+def out(point: Mapping[str, Any]) -> str:
+    """Why a point has no means.
+
+    >>> out({"diverged": False, "fell": "training accuracy"})
+    'fell'
+    """
+    return "diverged" if point["diverged"] else "fell" if point["fell"] else ""
+
+
+def sign(point: Mapping[str, Any], chosen: Any) -> str:
+    if point["value"] == chosen:
+        return " *"
+    return "" if point["in_range"] or out(point) else " †"
+
+
+def _cell(mean: Mapping[str, Any] | None, measure: str) -> str:
+    if not mean:
+        return "–"
+    text = f"{mean['mean']:.2f}" if measure in SHARES else f"{mean['mean']:.1f}"
+    return f"{text} ±{mean['sd']:.1f}" if measure in FIRST and "sd" in mean else text
+
+
+def comparison(series: Sequence[Mapping[str, Any]]) -> Table:
+    """From the least mean in range to the greatest, for each sweep: the study's table 2."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+    known = [m for m in COMPARED if any(m in part["ranges"] for part in series)]
+    if "unbiased" in known and "average" in known:
+        known.remove("average")
+    for heading in ("from least to greatest", "in range", *(COMPARED[m] for m in known)):
+        made.add_column(heading)
+    for part in series:
+        values = [show(p["value"]) for p in part["points"] if p["in_range"]]
+        span = f"{values[0]}–{values[-1]}" if len(values) > 1 else " ".join(values)
+        made.add_row(Text(part["name"]), span, *(_span(part["ranges"].get(m), m) for m in known))
+    return made
+
+
+def _span(found: Mapping[str, Any] | None, measure: str) -> str:
+    if not found:
+        return "–"
+    digits = 2 if measure in SHARES else 1
+    return f"{found['min']:.{digits}f}–{found['max']:.{digits}f}"

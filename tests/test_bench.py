@@ -1,0 +1,800 @@
+"""The benchmark: every cell once, however many processes and kills; tables as computed by hand."""
+
+import csv
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+import spurless.bench.cells as cells_module
+import spurless.bench.run as run_module
+import spurless.engine as engine
+from spurless import cli_bench
+from spurless.bench import Cell, read_spec, run_cells, run_one
+from spurless.bench import table as tables
+from spurless.bench.board import Board, Clock
+from spurless.bench.claim import claim, finished_row, read_row, write_row
+from spurless.bench.estimate import Short, guesses
+from spurless.bench.one import Attempt, data_of
+from spurless.bench.pool import Pool
+from spurless.bench.reproduce import papers, plan, plan_text, write_page
+from spurless.bench.rows import all_rows, flat_row, write_parquet
+from spurless.bench.run import Event, in_lanes
+from spurless.bench.spec import make_spec
+from spurless.errors import UserError
+from spurless.lanes import Job
+from spurless.registry import load_data, make_method
+
+TOY = {"name": "toy", "n": 100}
+QUICK = {"epochs": 1, "batch_size": 50}
+SPEC = """
+title = "A small table"
+source = "Nobody 2024, table 0"
+metric = "unbiased"
+seeds = [0, 1, 2]
+choices = ["the toy stands in for everything"]
+[[block]]
+label = "Toy"
+data = {name = "toy", n = 100}
+recipe = {epochs = 1, batch_size = 50}
+over = {"data.rho" = [0.05, 0.2]}
+[[block.row]]
+label = "Vanilla"
+method = "erm"
+paper = {"0.05" = "60.94 ± 0.97", "0.20" = 70}
+[[block.row]]
+label = "LfF"
+method = {name = "lff", q = 0.5}
+recipe = {lr = 0.01}
+[[block.row]]
+label = "EnD"
+missing = "it needs what is not here"
+paper = {"0.05" = "50.0"}
+"""
+
+
+class Quiet:
+    """A watcher that remembers what it was told."""
+
+    def __init__(self):
+        self.events = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error): ...
+
+    def __call__(self, event):
+        self.events.append(event)
+
+
+def cell(seed=0, method="erm", rho=0.1, **recipe):
+    return Cell(TOY | {"rho": rho}, {"name": method}, None, QUICK | recipe, seed)
+
+
+def run(cells, out, **more):
+    return run_cells(cells, out, device="cpu", workers=1, **{"watch": Quiet()} | more)
+
+
+def free(folder):
+    """Whether nobody holds the cell in this folder."""
+    held = claim(folder)
+    if held:
+        held.release()
+    return held is not None
+
+
+@pytest.fixture(autouse=True)
+def _one_core(monkeypatch):
+    """In this process, with one thread: children that are forked must not find a thread pool."""
+    monkeypatch.setattr(run_module, "cores", lambda: 1)
+
+
+@pytest.fixture
+def spec_file(tmp_path):
+    (tmp_path / "small.toml").write_text(SPEC, encoding="utf-8")
+    return tmp_path / "small.toml"
+
+
+# Cells and their keys
+
+
+def test_key_is_the_same_in_every_process_and_on_every_machine():
+    assert cells_module.__version__.startswith("0.1."), "a new version makes new keys: change the literals too"
+    assert Cell({"name": "toy"}, {"name": "erm"}).key == "59df2660cfce66aa"
+    table = Cell(
+        {"name": "colored_mnist", "family": "pgd", "rho": 0.005},
+        {"name": "pgd", "q": 0.5},
+        {"name": "simconv1"},
+        {"name": "pgd-cmnist", "epochs": 3},
+        7,
+    )
+    assert table.key == "aa4ee38113863a96"
+
+
+def test_key_looks_at_what_decides_the_outcome_and_at_nothing_else():
+    plain = cell()
+    assert Cell(plain.data, plain.method, None, plain.recipe, 0, {"row": "x"}).key == plain.key
+    assert Cell(plain.data | {"noise": 4, "n": 100.0}, plain.method, None, plain.recipe).key == plain.key  # defaults
+    others = [cell(seed=1), cell(rho=0.2), cell(method="lff"), cell(lr=0.5), cell(epochs=2)]
+    others.append(Cell(plain.data, plain.method, {"name": "mlp"}, plain.recipe))
+    assert len({plain.key, *(other.key for other in others)}) == 7
+
+
+def test_a_named_recipe_is_what_it_stands_for():
+    from dataclasses import asdict
+
+    from spurless.recipes import RECIPES
+
+    whole = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(RECIPES["pgd-bar"]).items()}
+    named = Cell(TOY, {"name": "erm"}, None, {"name": "pgd-bar"})
+    assert named.key == Cell(TOY, {"name": "erm"}, None, {"name": "default"} | whole).key
+    # Without a name, fields lie over the data set's own recipe, which is another thing.
+    assert named.key != Cell(TOY, {"name": "erm"}, None, whole).key
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": {"name": "toys"}}, "no data set 'toys'; did you mean 'toy'"),
+        ({"data": {"name": "toy", "ratio": 1}}, "no setting 'data.ratio'"),
+        ({"data": {"n": 4}}, "The data has no name"),
+        ({"method": {"name": "erm", "q": 1}}, "no setting 'method.q'"),
+        ({"method": {"name": "lff", "q": 7}}, "method.q = 7 is not allowed; it takes a number from 0 to 1"),
+        ({"net": {"name": "mlpp"}}, "no net 'mlpp'"),
+        ({"recipe": {"name": "pgd"}}, "no recipe 'pgd'"),
+        ({"recipe": {"lrr": 1}}, "no setting 'recipe.lrr'"),
+        ({"seed": -1}, "seed = -1"),
+    ],
+)  # fmt: skip
+def test_wrong_cells_are_refused_before_anything_is_trained(tmp_path, change, message):
+    whole = {"data": TOY, "method": {"name": "erm"}, "net": None, "recipe": QUICK, "seed": 0} | change
+    with pytest.raises(UserError, match=re.escape(message)):
+        run([cell(), Cell(**whole)], tmp_path / "out")
+    assert not list((tmp_path / "out").glob("cells/*"))
+
+
+# Specifications
+
+
+def test_a_specification_becomes_cells(spec_file):
+    spec = read_spec(spec_file)
+    cells = spec.cells()
+    assert len(cells) == 2 * 2 * 3  # methods, ratios, seeds
+    assert [c.seed for c in cells] == [0] * 4 + [1] * 4 + [2] * 4  # cut short, it still compares
+    first = next(c for c in cells if c.labels["row"] == "LfF" and c.labels["grid"] == "0.2")
+    assert first.data == {"name": "toy", "n": 100, "rho": 0.2} and first.method == {"name": "lff", "q": 0.5}
+    assert first.recipe == {"epochs": 1, "batch_size": 50, "lr": 0.01}  # the row's over the block's
+    assert first.labels == {"block": "Toy", "row": "LfF", "grid": "0.2", "metric": "unbiased"}
+    found = {(line.row, *line.grid.values()): line for line in spec.lines}
+    assert found["Vanilla", "0.05"].paper == "60.94 ± 0.97"
+    assert found["Vanilla", "0.2"].paper == 70  # "0.20" in the file: the same number
+    assert found["EnD", "0.05"].paper == "50.0" and not found["EnD", "0.05"].cells
+    assert [c.seed for c in read_spec(spec_file, seeds=5).lines[0].cells] == [0, 1, 2, 3, 4]
+    assert {line.row for line in spec.only(["LfF"]).lines} == {"LfF"}
+    assert len(spec.only(["Toy"]).lines) == 6
+    with pytest.raises(UserError, match="no label 'Tpy'; did you mean 'Toy'"):
+        spec.only(["Tpy"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title =", "titel =", "no key 'titel'; did you mean 'title'"),
+        ("recipe = {epochs", "recipes = {epochs", "no key 'recipes'; did you mean 'recipe'"),
+        ("missing =", "mising =", "no key 'mising'; did you mean 'missing'"),
+        ("epochs = 1", "epoch = 1", "block 'Toy', row 'Vanilla': There is no setting 'recipe.epoch'"),
+        ('"data.rho" =', '"data.ro" =', "no setting 'data.ro'; did you mean 'data.rho'"),
+        ('"data.rho" =', '"rho" =', "over names 'rho'"),
+        ("[0.05, 0.2]", "0.05", "over.'data.rho' = 0.05 is not a list"),
+        ('"0.20" = 70', '"0.3" = 70', "paper has a number at '0.3', which is no point of the grid"),
+        ("seeds = [0, 1, 2]", "seeds = [0, 0]", "names a seed twice"),
+        ("seeds = [0, 1, 2]", "seeds = 3", "seeds = 3 is not a list"),
+        ('method = "erm"', 'method = "erm"\nmissing = "x"', "give either a method, or why it is missing"),
+        ('label = "LfF"', 'label = "Vanilla"', "two rows 'Vanilla'"),
+        ('data = {name = "toy", n = 100}', "", "The data has no name"),
+        ("[[block]]", "[[blocks]]", "no key 'blocks'"),
+    ],
+)
+def test_mistakes_in_a_specification_are_named(old, new, message):
+    assert old in SPEC
+    with pytest.raises(UserError, match=re.escape(message)):
+        make_spec(tomllib.loads(SPEC.replace(old, new)), "small.toml")
+
+
+def test_rows_replace_other_things_and_merge_into_the_same_ones():
+    block = {"data": TOY, "net": {"name": "mlp", "widths": [8]}, "recipe": {"name": "pgd-bar", "epochs": 1}}
+    rows = [
+        {"label": "same", "method": "erm", "net": {"bias": False}, "recipe": {"lr": 0.1}},
+        {"label": "other", "method": "erm", "net": "linear", "recipe": {"epochs": 2, "name": "default"}},
+        {"label": "grid", "method": "lff", "over": {"method.q": [0.3, 0.6], "net": ["linear", {"name": "mlp"}]}},
+    ]
+    spec = make_spec({"block": [block | {"row": rows}]})
+    same, other, *grid = (line.cells[0] for line in spec.lines)
+    assert same.net == {"name": "mlp", "widths": [8], "bias": False}
+    assert same.recipe == {"name": "pgd-bar", "epochs": 1, "lr": 0.1}
+    assert other.net == {"name": "linear"} and other.recipe == {"name": "default", "epochs": 2}
+    assert [c.labels["grid"] for c in grid] == ["0.3, linear", "0.3, mlp", "0.6, linear", "0.6, mlp"]
+    assert [c.net for c in grid[:2]] == [{"name": "linear"}, {"name": "mlp", "widths": [8]}]
+    assert spec.over == ("method.q", "net")
+
+
+def test_the_example_in_the_documentation_is_a_specification():
+    page = (Path(__file__).parents[1] / "docs" / "bench.md").read_text(encoding="utf-8")
+    spec = make_spec(tomllib.loads(re.search(r"```toml\n(.*?)```", page, re.S)[1]))
+    assert len(spec.cells()) == 3 * 2 * 3 and {line.row for line in spec.lines} == {"erm", "lff", "LfF, q = 0.3"}
+
+
+def test_the_papers_specifications_are_sound():
+    assert papers(), "the papers' tables are gone"
+    for name, path in papers().items():
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        assert content["title"] and content["source"], name
+
+
+# Running
+
+
+def test_rows_say_what_was_measured_and_nothing_is_done_twice(tmp_path, monkeypatch):
+    cells = [cell(), cell(seed=1), cell(method="lff"), cell()]  # one of them twice
+    rows = run(cells, tmp_path)
+    assert [row["seed"] for row in rows] == [0, 1, 0, 0] and rows[0] == rows[3]
+    result = json.loads((tmp_path / rows[0]["folder"] / "result.json").read_text())
+    del result["history"], result["folder"]
+    assert {k: rows[0][k] for k in result} == result
+    assert rows[0]["key"] == cells[0].key and rows[0]["wall_seconds"] > 0 and rows[0]["date"] and rows[0]["machine"]
+    lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [line["key"] for line in lines] == [c.key for c in cells]
+
+    def never(*_, **__):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(engine, "fit", never)
+    watch = Quiet()
+    assert run(cells, tmp_path, watch=watch) == rows
+    assert watch.events == []
+
+
+def test_the_numbers_are_those_of_fit(tmp_path):
+    row = run([cell(seed=3)], tmp_path)[0]
+    alone = engine.fit("erm", TOY | {"rho": 0.1}, recipe=QUICK, seed=3, device="cpu", progress=False)
+    assert row["scores"]["unbiased"] == alone.scores["unbiased"]
+
+
+def test_a_failure_is_a_row_and_the_rest_goes_on(tmp_path):
+    wrong = Cell(TOY, {"name": "erm"}, None, QUICK | {"selection": "val_worst_group"})  # which erm may not see
+    missing = Cell({"name": "celeba"}, {"name": "erm"}, None, QUICK)
+    cells = [wrong, missing, cell()]
+    rows = run(cells, tmp_path, root=tmp_path / "nowhere")
+    assert [row["status"] for row in rows] == ["failed", "failed", "done"]
+    assert "needs bias labels" in rows[0]["error"] and rows[0]["traceback"] is None
+    assert rows[0]["method"] == "erm" and rows[0]["settings"]["recipe"]["selection"] == "val_worst_group"
+    assert finished_row(tmp_path / wrong.folder) is None and read_row(tmp_path / wrong.folder)["status"] == "failed"
+    watch = Quiet()
+    again = run(cells, tmp_path, root=tmp_path / "nowhere", watch=watch)
+    assert [e.cell for e in watch.events if e.kind == "start"] == [wrong, missing]  # tried again, and only they
+    assert again[0]["error"] == rows[0]["error"]
+
+
+def test_a_programming_mistake_leaves_its_traceback_and_a_cure_is_taken_up(tmp_path, monkeypatch):
+    fit = engine.fit
+
+    def broken(*args, **settings):
+        fit(*args, **settings)
+        raise ZeroDivisionError("by design")
+
+    monkeypatch.setattr(engine, "fit", broken)
+    row = run([cell()], tmp_path)[0]
+    assert row["error"] == "ZeroDivisionError: by design" and "in broken" in row["traceback"]
+    monkeypatch.setattr(engine, "fit", fit)
+    assert run([cell()], tmp_path)[0]["status"] == "done"
+
+
+def test_what_failed_for_want_of_data_is_done_when_the_data_is_there(tmp_path):
+    table = tmp_path / "late.csv"
+    late = Cell({"name": f"csv:{table}", "label": "y", "attribute": ["a"]}, {"name": "erm"}, None, QUICK)
+    assert run([late], tmp_path / "out")[0]["status"] == "failed"
+    table.write_text("x,a,y\n" + "".join(f"{i},{i % 2},{i % 3 % 2}\n" for i in range(100)))
+    assert run([late], tmp_path / "out")[0]["status"] == "done"
+
+
+def test_a_diverged_cell_is_done(tmp_path):
+    cells = [cell(lr=1e38, optimizer="sgd")]
+    row = run(cells, tmp_path)[0]
+    assert row["status"] == "diverged" and "not finite" in row["error"]
+    watch = Quiet()
+    run(cells, tmp_path, watch=watch)
+    assert watch.events == []
+
+
+def remember_classes(result, bundle, folder):
+    return {"classes": len(bundle.classes), "weights": sum(p.numel() for p in result.classifier.parameters())}
+
+
+def complain_after(result, bundle, folder):
+    raise UserError("after it all")
+
+
+def test_after_is_called_with_the_result_and_may_fail(tmp_path):
+    row = run([cell()], tmp_path, after="tests.test_bench:remember_classes")[0]
+    assert row["extra"] == {"classes": 2, "weights": 2 * 7 + 2}
+    failed = run([cell(seed=1)], tmp_path, after="tests.test_bench:complain_after")[0]
+    assert (failed["status"], failed["error"]) == ("failed", "after it all")
+    assert run([cell(seed=1)], tmp_path)[0]["status"] == "done"
+    with pytest.raises(UserError, match="names no function"):
+        run([cell(seed=2)], tmp_path, after="tests.test_bench:nothing")
+
+
+def test_data_is_loaded_once_for_all_cells(tmp_path, monkeypatch):
+    import spurless.registry as registry
+
+    loaded = []
+
+    def counted(spec, root=None):
+        loaded.extend([spec] if isinstance(spec, dict) else [])
+        return load_data(spec, root)
+
+    monkeypatch.setattr(registry, "load_data", counted)
+    own = [Cell(TOY | {"seed": 5}, {"name": name}, None, QUICK, seed) for name in ("erm", "lff") for seed in (0, 1)]
+    run(own, tmp_path)
+    assert len(loaded) == 1
+
+
+def test_damaged_rows_and_lost_rows_are_made_again(tmp_path):
+    row = run([cell()], tmp_path)[0]
+    path = tmp_path / row["folder"] / "row.json"
+    path.write_text(path.read_text()[:50])  # as after a power cut
+    again = run([cell()], tmp_path)[0]
+    assert again["scores"] == row["scores"] and again["seconds"] == row["seconds"]  # not trained again
+
+
+def test_rows_of_another_default_are_refused(tmp_path, monkeypatch):
+    """A key leaves defaults out, so that new settings change none; a changed default must not go unnoticed."""
+    row = run([cell(method="lff")], tmp_path)[0]
+    row["settings"]["method"]["q"] = 0.123
+    write_row(tmp_path / row["folder"], row)
+    run([cell(method="lff")], tmp_path)  # nothing in the package has changed, so nothing is compared
+    monkeypatch.setattr(cells_module, "_remembered", set())
+    monkeypatch.setattr(cells_module, "remember", lambda out: None)
+    monkeypatch.setattr(run_module, "remember", lambda out: None)
+    with pytest.raises(UserError, match=r"was made with method.q = 0.123, which would be 0.7 by now"):
+        run([cell(method="lff")], tmp_path)
+
+
+def test_rows_with_the_same_numbers_written_otherwise_are_taken(tmp_path, monkeypatch):
+    """A recipe's 40 comes back as 40.0 from the settings, and a tuple as a list from a file."""
+    one = Cell(TOY, {"name": "erm"}, None, {"name": "pgd-cmnist", "epochs": 0.1, "step_every": 40})
+    first = run([one], tmp_path)[0]
+    monkeypatch.setattr(cells_module, "_remembered", set())
+    monkeypatch.setattr(cells_module, "remember", lambda out: None)
+    monkeypatch.setattr(run_module, "remember", lambda out: None)
+    first["settings"]["recipe"]["step_every"] = 40
+    write_row(tmp_path / first["folder"], first)
+    assert run([one], tmp_path)[0]["wall_seconds"] == first["wall_seconds"]
+
+
+def test_lanes_do_the_same_cells(tmp_path):
+    cells = [cell(), cell(seed=1), cell(precision="bf16"), Cell(TOY, {"name": "group_dro"}, None, QUICK)]
+    missing = Cell({"name": "celeba"}, {"name": "erm"}, None, QUICK)
+    held = claim(tmp_path / "lanes" / cells[1].folder)
+    events = in_lanes([*cells, missing], tmp_path / "lanes", "cpu", tmp_path, None)
+    rows, told = {}, []
+    for event in events:
+        told.append(event.kind)
+        if event.kind == "busy" and held:
+            held.release()
+            held = None
+        if event.kind == "row":
+            rows[event.cell.key] = event.row
+    assert told.count("busy") >= 1 and rows[missing.key]["status"] == "failed"
+    for one, row in zip(cells, run(cells, tmp_path / "alone"), strict=True):
+        assert rows[one.key]["scores"] == row["scores"], one
+        assert finished_row(tmp_path / "lanes" / one.folder) == rows[one.key]
+    assert all(free(tmp_path / "lanes" / one.folder) for one in cells)  # nothing is held any more
+
+
+# Several processes
+
+
+def forked(target, *args):
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])  # imports for seconds: here, not in every child
+    child = multiprocessing.get_context("fork").Process(target=target, args=args)
+    child.start()
+    return child
+
+
+def do_cells(cells, out, log):
+    """In a child: every training leaves a line."""
+    torch.set_num_threads(1)
+    fit = engine.fit
+
+    def counted(**settings):
+        with open(log, "a") as file:
+            file.write(f"{settings['out'].name} {os.getpid()}\n")
+        return fit(**settings)
+
+    engine.fit = counted
+    try:
+        run(cells, out)
+    except KeyboardInterrupt as stop:
+        Path(log).with_suffix(".stopped").write_text(str(stop))
+        os._exit(130)
+    os._exit(0)
+
+
+fork_is_fine = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@fork_is_fine
+def test_two_processes_on_one_folder_do_each_cell_once(tmp_path):
+    cells = [cell(seed=seed, method=method) for seed in range(10) for method in ("erm", "lff")]
+    children = [forked(do_cells, cells, tmp_path / "out", tmp_path / "log") for _ in range(2)]
+    reads = 0
+    while any(child.is_alive() for child in children):
+        for path in (tmp_path / "out").glob("cells/*/row.json"):
+            assert json.loads(path.read_text())["status"] == "done"  # never half a row
+            reads += 1
+        time.sleep(0.01)
+    assert [child.exitcode for child in children] == [0, 0] and reads
+    trained = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    assert sorted(key for key, _ in trained) == sorted(c.key for c in cells)  # each exactly once
+    assert len({process for _, process in trained}) == 2  # and both took part
+    alone = run(cells, tmp_path / "alone")
+    assert [row["scores"] for row in run(cells, tmp_path / "out")] == [row["scores"] for row in alone]
+    assert len((tmp_path / "out" / "rows.jsonl").read_text().splitlines()) == len(cells)
+
+
+@fork_is_fine
+def test_a_killed_process_is_taken_up_at_once_and_ends_with_the_same_numbers(tmp_path):
+    cells = [Cell(TOY, {"name": "pgd"}, None, {"epochs": 15, "batch_size": 10}, seed) for seed in (0, 1)]
+    out = tmp_path / "out"
+    child = forked(do_cells, cells, out, tmp_path / "log")
+    half = out / cells[1].folder / "stage-000.safetensors"  # the first stage of two
+    while not half.exists() and child.is_alive():
+        time.sleep(0.001)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    assert finished_row(out / cells[0].folder) and not finished_row(out / cells[1].folder)
+    before = (out / cells[0].folder / "row.json").stat().st_mtime_ns
+    assert free(out / cells[1].folder)  # a dead process holds nothing
+    stage = half.stat().st_mtime_ns
+    rows = run(cells, out)
+    assert half.stat().st_mtime_ns == stage  # gone on with, not begun again
+    assert rows[1]["resumed"] and not rows[0]["resumed"]
+    assert (out / cells[0].folder / "row.json").stat().st_mtime_ns == before
+    assert [row["scores"] for row in rows] == [row["scores"] for row in run(cells, tmp_path / "alone")]
+
+
+@fork_is_fine
+def test_ctrl_c_saves_the_place_and_says_how_to_go_on(tmp_path):
+    cells = [cell(), Cell(TOY, {"name": "erm"}, None, {"epochs": 4000, "batch_size": 10}, 1)]
+    out = tmp_path / "out"
+    child = forked(do_cells, cells, out, tmp_path / "log")
+    while not (out / cells[1].folder / "history.jsonl").exists() and child.is_alive():
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(child.pid, signal.SIGINT)
+    child.join()
+    assert child.exitcode == 130
+    said = (tmp_path / "log.stopped").read_text()
+    assert said == "1 of 2 cells are done, the place of the others is saved: the same command goes on."
+    assert (out / cells[1].folder / "stage-000-part.safetensors").exists()
+    assert len((out / "rows.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_claim_is_one_at_a_time_and_ends_with_its_holder(tmp_path):
+    first = claim(tmp_path)
+    assert first is not None and claim(tmp_path) is None
+    assert run_one(cell(), tmp_path / "out", "cpu") is not None
+    with claim(tmp_path / "out" / cell().folder):
+        assert run_one(cell(), tmp_path / "out", "cpu", wait=False) is None  # busy, even where it is done
+    first.release()
+    assert free(tmp_path)
+
+
+# In place of a worker: it is ready, answers nothing, and dies in the middle of its first cell.
+DIES = """
+import json, os, signal, sys
+sys.stdin.readline()
+print(json.dumps({"ready": True}), flush=True)
+sys.stdin.readline()
+sys.stderr.write("some words\\n")
+sys.stderr.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_dies_is_a_row_and_the_next_cell_gets_another_one(tmp_path, monkeypatch):
+    import spurless.bench.pool as pool_module
+
+    monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", DIES])
+    cells = [cell(seed=0), cell(seed=1)]
+    settings = {"out": str(tmp_path), "device": "cpu", "root": None, "after": None}
+    pool = Pool(cells, workers=1, threads=1, settings=settings)
+    rows = [row for kind, _, row in pool if kind == "row"]
+    assert [row["status"] for row in rows] == ["failed", "failed"] and len(pool.workers) == 2
+    expected = "The process that did it was killed by signal 9, perhaps for want of memory. some words"
+    assert rows[0]["error"] == expected and read_row(tmp_path / cells[0].folder)["error"] == expected
+    assert [row["status"] for row in run(cells, tmp_path)] == ["done", "done"]  # tried again
+
+
+def test_a_worker_that_cannot_start_is_an_error_and_not_a_row(tmp_path, monkeypatch):
+    import spurless.bench.pool as pool_module
+
+    monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", "raise SystemExit('no torch here')"])
+    monkeypatch.setattr(run_module, "cores", lambda: 2)
+    with pytest.raises(UserError, match="ended with code 1. no torch here"):
+        run_cells([cell(), cell(seed=1)], tmp_path, device="cpu", workers=2, watch=Quiet())
+    assert not list(tmp_path.glob("cells/*/row.json"))
+
+
+def test_a_process_does_the_same_numbers_ends_with_its_parent_and_saves_its_place(tmp_path):
+    quick, long = cell(seed=4), Cell(TOY, {"name": "erm"}, None, {"epochs": 4000, "batch_size": 10})
+    after = "tests.test_bench:remember_classes"
+    settings = {"out": str(tmp_path / "out"), "device": "cpu", "root": None, "after": after}
+    pool = Pool([quick, long], workers=1, threads=1, settings=settings)
+    events = iter(pool)
+    (_, _, row) = next(event for event in events if event[0] == "row")
+    alone = run([quick], tmp_path / "alone", after=after)[0]
+    assert (row["scores"], row["extra"]) == (alone["scores"], alone["extra"])
+    assert row["versions"]["threads"] == "1"
+    while not (tmp_path / "out" / long.folder / "history.jsonl").exists():
+        time.sleep(0.05)
+    time.sleep(0.2)
+    events.close()  # as Ctrl-C does
+    assert [worker.process.returncode for worker in pool.workers] == [0]  # it left by itself, and was not killed
+    assert (tmp_path / "out" / long.folder / "stage-000-part.safetensors").exists()
+    assert free(tmp_path / "out" / long.folder)
+
+
+# Tables
+
+
+def made_rows(spec, **values):
+    """Rows as they would come back, with these scores for the seeds of each row at each ratio."""
+    rows = []
+    for line in spec.lines:
+        for one, value in zip(line.cells, values.get(line.row, {}).get(line.grid["data.rho"], ()), strict=False):
+            status = value if isinstance(value, str) else "done"
+            row = {"key": one.key, "status": status, "method": one.method["name"], "data": "toy", "seed": one.seed}
+            row |= {"labels": one.labels, "seconds": 2.0 + one.seed, "selection": "last", "labels_used": "none"}
+            row |= {"machine": "a box", "date": "2024-01-01", "error": "why" if status != "done" else None}
+            rows.append(row | {"scores": {"unbiased": value} if status == "done" else None})
+    return rows
+
+
+@pytest.fixture
+def measured(spec_file):
+    spec = read_spec(spec_file)
+    rows = made_rows(
+        spec, Vanilla={"0.05": [60, 62, 64], "0.2": [70]}, LfF={"0.05": [1, 3, "diverged"], "0.2": ["failed"]}
+    )
+    return spec, rows
+
+
+def test_the_figures_of_the_table_by_hand(measured):
+    found = {(e.line.row, e.line.grid["data.rho"]): e for e in tables.entries(*measured)}
+    one = found["Vanilla", "0.05"]
+    # mean 62, deviations -2, 0, 2: variance 8 / 2, std 2; t(0.975, 2) = 4.30265, half = 4.30265 · 2 / √3 = 4.96827
+    assert (one.ours.n, one.ours.mean, one.ours.std) == (3, 62.0, 2.0)
+    assert one.ours.low == pytest.approx(57.03173, abs=1e-5) and one.ours.high == pytest.approx(66.96827, abs=1e-5)
+    assert one.difference == pytest.approx(62 - 60.94) and one.paper == "60.94 ± 0.97"
+    assert (one.selection, one.labels, one.seconds, one.remark) == ("last", "none", 3.0, "")
+    single = found["Vanilla", "0.2"]
+    assert (single.ours.n, single.ours.std, single.ours.low, single.remark) == (1, None, None, "2 to do")
+    assert single.difference == 0.0
+    two = found["LfF", "0.05"]
+    assert (two.ours.n, two.ours.mean, two.remark) == (2, 2.0, "1 diverged")
+    assert found["LfF", "0.2"].ours.mean is None and found["LfF", "0.2"].remark == "1 failed, 2 to do"
+    assert found["EnD", "0.05"].remark == "not run" and found["EnD", "0.05"].paper == "50.0"
+
+
+def test_the_printed_forms_say_the_same(measured):
+    spec, rows = measured
+    text = tables.markdown(spec, rows)
+    line = next(line for line in text.splitlines() if "Vanilla" in line and "0.05" in line)
+    assert line == (
+        "| Toy | Vanilla | 0.05 | 62.00 ± 2.00 | [57.03–66.97] | 3 | 60.94 ± 0.97 | +1.06 | last | none | 3.0 | – |"
+    )
+    for said in (
+        "Published: Nobody 2024, table 0.",
+        "Student's t over seeds",
+        "the toy stands in for everything",
+        "EnD was not run: it needs what is not here",
+        "lff on toy failed: why",
+        "Measured 2024-01-01 on a box.",
+    ):
+        assert said in text and said.replace("'", "'") in tables.latex(spec, rows), said
+    assert r"$62.00 \pm 2.00$ & [57.03--66.97] & 3 & $60.94 \pm 0.97$ & +1.06" in tables.latex(spec, rows)
+    body = list(csv.DictReader(tables.as_csv(spec, rows).splitlines()))
+    assert len(body) == 6 and float(body[0]["mean"]) == 62 and float(body[0]["paper_mean"]) == 60.94
+    assert body[0]["data.rho"] == "0.05" and body[4]["mean"] == "" and body[4]["paper"] == "50.0"
+    whole = tables.as_json(spec, rows)
+    assert whole[0]["ours"]["n"] == 3 and whole[4]["missing"] == "it needs what is not here"
+
+
+def test_the_terminal_table_fits_and_loses_nothing(measured):
+    from rich.console import Console
+
+    console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(tables.terminal(*measured))
+    text = console.export_text()
+    console.file.close()
+    for part in ("62.00 ± 2.00", "[57.03–66.97]", "60.94 ± 0.97", "+1.06", "not run", "selection: last"):
+        assert part in text
+    assert "LfF, 0.05: 1 diverged." in re.sub(r"\s+", " ", text)
+
+
+def test_parquet_holds_the_rows(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = run([cell(), cell(method="pgd"), cell(lr=1e38, optimizer="sgd")], tmp_path)
+    table = parquet.read_table(write_parquet(rows, tmp_path / "rows.parquet")).to_pylist()
+    assert [row["method"] for row in table] == ["erm", "pgd", "erm"]
+    assert table[0]["scores.unbiased"] == rows[0]["scores"]["unbiased"] and table[2]["scores.unbiased"] is None
+    assert json.loads(table[1]["settings"])["method"]["name"] == "pgd"
+    assert flat_row(rows[1])["mining.mined.precision"] == rows[1]["mining"]["mined"]["precision"]
+
+
+def test_rows_that_were_labelled_anew_are_printed_under_their_new_label(tmp_path):
+    one = cell()
+    run([one], tmp_path)
+    renamed = Cell(one.data, one.method, None, one.recipe, 0, {"row": "plain"})
+    assert run([renamed], tmp_path)[0]["labels"] == {"row": "plain"}
+    assert all_rows(tmp_path, [renamed])[0]["labels"] == {"row": "plain"}
+
+
+# What a person sees
+
+
+def test_time_left_is_the_work_left_at_the_speed_so_far(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    cells = [Cell(TOY, {"name": "erm"}, None, QUICK, seed, {"row": "a"}) for seed in range(4)]
+    clock = Clock(cells, [], 2)
+    assert clock.seconds_left() is None
+    clock.start(cells[0])
+    clock.start(cells[1])
+    now[0] = 10.0
+    for one in cells[:2]:
+        clock.end(one, {"status": "done", "wall_seconds": 10.0})
+    # 20 seconds of work were done in 10: at that speed the 20 seconds that are left take 10.
+    assert clock.seconds_left() == pytest.approx(10.0)
+    clock.start(cells[2])
+    now[0] = 14.0
+    assert clock.seconds_left() == pytest.approx((6 + 10) / (20 / 14))
+    known = {"status": "done", "wall_seconds": 8.0, "labels": {"row": "a"}, "key": "k"}
+    assert Clock(cells, [known], 2).seconds_left() == pytest.approx(4 * 8 / 2)
+
+
+def test_the_board_says_what_happens(capsys):
+    board = Board()
+    cells = [Cell(TOY, {"name": "erm"}, None, QUICK, seed, {"block": "Toy", "row": "Vanilla"}) for seed in (0, 1)]
+    with board:
+        board(Event("plan", plan=(cells, [{"key": "k", "status": "done", "wall_seconds": 1}], 2)))
+        board(Event("start", cells[0]))
+        board(Event("row", cells[0], {"status": "done", "scores": {"unbiased": 71.5}, "wall_seconds": 3.0}))
+        board(Event("start", cells[1]))
+        board(Event("busy", cells[1]))
+        board(Event("row", cells[1], {"status": "failed", "error": "no data\nmore"}))
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == "" and lines[0] == "3 cells, 1 are done; 2 to do, 2 at a time."
+    assert lines[1].startswith("[2/3] Toy, Vanilla, seed 0: unbiased 71.50 (3 s); ") and lines[1].endswith(" left")
+    assert lines[2:] == [
+        "Toy, Vanilla, seed 1: another process is at it",
+        "[3/3] Toy, Vanilla, seed 1: failed (no data)",
+    ]
+    from rich.console import Console
+
+    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(board.render())
+    console.file.close()
+    text = console.export_text()
+    assert "done 2 of 3" in text and "failed 1" in text and "unbiased 71.50 (3 s)" in text
+
+
+# Estimates
+
+
+def test_an_estimate_counts_every_stage(monkeypatch):
+    data = load_data(TOY)
+    short = Short(make_method("pgd"))
+    engine.fit(short, data, recipe={"epochs": 7, "batch_size": 40}, device="cpu", progress=False)
+    # 100 rows in batches of 40, 40, 20: three steps a pass, seven passes, two stages.
+    assert [(steps, epochs) for steps, epochs, _ in short.lengths] == [(21, 7), (21, 7)]
+
+
+def test_estimates_are_measured_where_they_can_be_and_timed_otherwise(tmp_path):
+    cells = [cell(), cell(seed=1), cell(method="lff"), Cell({"name": "celeba"}, {"name": "erm"}, None, QUICK)]
+    rows = run(cells[:1], tmp_path)
+    found = guesses(cells, rows, "cpu", tmp_path)
+    measured, timed, missing = (found[c.kind()] for c in (cells[1], cells[2], cells[3]))
+    assert (measured.seconds, measured.how) == (rows[0]["wall_seconds"], "measured")
+    assert timed.how == "timed" and 0 < timed.seconds < 60
+    assert missing.seconds is None and "celeba" in missing.how
+
+
+def test_the_plan_says_what_is_to_do_and_trains_nothing(tmp_path, spec_file):
+    spec = read_spec(spec_file)
+    run(spec.cells()[:2], tmp_path)
+    found = plan(spec, tmp_path, "cpu", 1, None)
+    assert (found["cells"], found["done"], found["at_once"], found["missing_data"]) == (12, 2, 1, [])
+    by = {(line["method"], line["grid"]["data.rho"]): line for line in found["lines"]}
+    assert by["Vanilla", "0.05"]["done"] == 1 and by["Vanilla", "0.05"]["how"] == "measured"
+    assert by["LfF", "0.2"]["how"] == "timed"
+    total = sum((line["cells"] - line["done"]) * (line["seconds_each"] or 0) for line in found["lines"])
+    assert found["seconds"] == pytest.approx(total)
+    text = plan_text(found)
+    assert "Toy, EnD, data.rho 0.05: cannot be run (it needs what is not here)" in text
+    assert "12 cells, 2 done; about" in text
+    assert len(list(tmp_path.glob("cells/*/row.json"))) == 2
+
+
+# The command line
+
+
+@pytest.fixture
+def app():
+    made = typer.Typer()
+    cli_bench.add(made)
+    return made
+
+
+def test_bench_prints_json_alone_and_goes_on(app, spec_file, tmp_path):
+    words = ["bench", str(spec_file), "--out", str(tmp_path / "out"), "--device", "cpu", "--workers", "1"]
+    first = CliRunner().invoke(app, [*words, "--only", "Vanilla", "--seeds", "1", "--json"])
+    assert first.exit_code == 0, first.output
+    found = json.loads(first.stdout)
+    assert (found["cells"], found["done"], found["failed"]) == (2, 2, 0) and found["table"][0]["ours"]["n"] == 1
+    again = CliRunner().invoke(app, [*words, "--format", "csv", "--seeds", "1"])
+    assert again.exit_code == 0 and "[3/4]" in again.stderr and "[1/4]" not in again.stderr
+    assert len(list(csv.DictReader(again.stdout.splitlines()))) == 6
+    wrong = CliRunner().invoke(app, [*words, "--format", "pdf"])
+    assert wrong.exit_code == 2 and "There is no format 'pdf'" in wrong.stderr
+
+
+def test_reproduce_lists_the_tables_and_finds_them_by_name(app):
+    listed = CliRunner().invoke(app, ["reproduce", "--json"])
+    assert {row["name"] for row in json.loads(listed.stdout)["tables"]} == set(papers())
+    wrong = CliRunner().invoke(app, ["reproduce", "pgd-table11x"])
+    assert wrong.exit_code == 2 and "There is no table 'pgd-table11x'; did you mean" in wrong.stderr
+
+
+def test_reproduce_prints_the_table_and_writes_the_page(app, spec_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("spurless.bench.reproduce.papers", lambda: {"small": spec_file})
+    words = ["reproduce", "small", "--out", str(tmp_path / "out"), "--device", "cpu", "--workers", "1"]
+    done = CliRunner().invoke(app, [*words, "--seeds", "2", "--format", "markdown"])
+    assert done.exit_code == 0, done.output
+    assert "60.94 ± 0.97" in done.stdout and "Page:" in done.stderr
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Nobody 2024, table 0" in page and "60.9" in page and "it needs what is not here" in page
+    rows = json.loads((tmp_path / "out" / "reproduction.json").read_text())["rows"]
+    assert rows[0]["data"] == "Toy, 0.05" and rows[0]["ours"]["n"] == 2 and rows[4]["ours"] is None
+
+
+def test_failed_cells_are_told_by_the_exit_code(app, tmp_path):
+    (tmp_path / "s.toml").write_text('[[block]]\ndata = "celeba"\nmethods = ["erm"]\n')
+    words = ["bench", str(tmp_path / "s.toml"), "--out", str(tmp_path / "o"), "--device", "cpu", "--workers", "1"]
+    ended = CliRunner().invoke(app, [*words, "--data-root", str(tmp_path)])
+    assert ended.exit_code == 3 and "1 failed" in ended.stdout
+
+
+def test_a_page_of_rows_without_a_result_can_be_written(measured, tmp_path):
+    spec, _ = measured
+    assert "There is no result yet" in write_page(spec, [], tmp_path).read_text()
+
+
+def test_a_job_of_a_lane_is_what_fit_takes(tmp_path):
+    attempt = Attempt(cell(), tmp_path, None, None)
+    assert Job("k", attempt.arguments()).arguments["out"] == tmp_path / cell().folder
+    assert data_of(cell(), None) is data_of(cell(seed=9), None)

@@ -1,0 +1,271 @@
+"""Which differences are real: the statistics against scipy and by hand, planted differences, and rows from anywhere."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import typer
+from scipy import stats
+from typer.testing import CliRunner
+
+from spurless import cli_bench
+from spurless.bench.claim import write_row
+from spurless.bench.compare import EVERYWHERE, as_json, compare, name_rows, read_rows, terminal
+from spurless.bench.judging import FEW, REAL, UNSHOWN, Comparison, flip_p, holm, judge, p_value, pairs_needed
+from spurless.errors import UserError
+
+
+def row(method, value, seed, rho=0.1, labels=None, **settings):
+    made = {"method": method, "data": "toy", "net": "mlp", "seed": seed, "status": "done", "labels": labels or {}}
+    made |= {"key": f"{method}-{rho}-{seed}-{settings}", "scores": {"unbiased": value, "average": 100 - value}}
+    data = {"name": "toy", "rho": rho, "seed": 0, "fingerprint": str(seed)}
+    return made | {"settings": {"seed": seed, "method": {"name": method} | settings, "data": data}}
+
+
+def lines(path, rows):
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return str(path)
+
+
+def many(effect, seeds=8, rhos=(0.1,), noise=0.5, method="pgd", start=0):
+    """Vanilla around 60, and `method` better by `effect`, both with a part that the seed decides."""
+    g = np.random.default_rng(start)
+    rows = []
+    for rho in rhos:
+        for seed in range(seeds):
+            base = 60 + 10 * g.standard_normal()
+            rows.append(row("erm", base + noise * g.standard_normal(), seed, rho))
+            rows.append(row(method, base + effect + noise * g.standard_normal(), seed, rho))
+    return rows
+
+
+# The statistics
+
+
+def test_sign_flips_by_hand():
+    # Of the eight ways to flip 1, 2, 4 only the two that flip none or all reach a sum of 7.
+    assert flip_p([1, 2, 4]) == 2 / 8
+    # |±1 ±2 ±4| with one sign against the others: 1 - 2 + 4 = 3; at least 3: 7, 5, 3 and their mirrors, not 1.
+    assert flip_p([1, -2, 4]) == 6 / 8
+    assert flip_p([0.1, 0.2, -0.3]) == 1.0  # a sum of 0, up to rounding
+    assert flip_p([0.0, 0.0]) == 1.0
+
+
+@pytest.mark.parametrize("n", [2, 5, 9])
+def test_sign_flips_are_scipys_exact_permutation_test(n):
+    g = np.random.default_rng(n)
+    a, b = g.standard_normal(n), g.standard_normal(n) + 0.5
+
+    def total(x, y, axis):
+        return np.mean(y - x, axis=axis)
+
+    found = stats.permutation_test((a, b), total, permutation_type="samples", n_resamples=np.inf, vectorized=True)
+    assert flip_p(b - a) == pytest.approx(found.pvalue)
+
+
+def test_many_pairs_are_scipys_paired_t_test():
+    g = np.random.default_rng(0)
+    a, b = g.standard_normal(30), g.standard_normal(30) + 0.3
+    p, test = p_value(list(b - a))
+    assert test == "paired t" and p == pytest.approx(stats.ttest_rel(b, a).pvalue)
+    assert p_value([0.0] * 20)[0] == 1.0 and p_value([1.0] * 20)[0] == 0.0
+
+
+def test_the_interval_is_scipys_paired_t_interval(tmp_path):
+    rows = many(effect=2.0, seeds=7)
+    found, _ = compare([lines(tmp_path / "r.jsonl", rows)])
+    mine = [r["scores"]["unbiased"] for r in rows if r["method"] == "erm"]
+    yours = [r["scores"]["unbiased"] for r in rows if r["method"] == "pgd"]
+    expected = stats.ttest_rel(yours, mine).confidence_interval(0.95)
+    assert (found[0].low, found[0].high) == pytest.approx(tuple(expected))
+    assert found[0].difference == pytest.approx(np.mean(yours) - np.mean(mine))
+    assert (found[0].mean_a, found[0].mean_b) == pytest.approx((np.mean(mine), np.mean(yours)))
+
+
+def test_holm_by_hand():
+    # Sorted 0.01, 0.02, 0.04, times 3, 2, 1: 0.03, 0.04, 0.04.
+    assert holm([0.04, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+    # 0.01 · 4 = 0.04; 0.02 · 3 = 0.06; 0.022 · 2 = 0.044, which may not undercut the 0.06 before; 0.9.
+    assert holm([0.9, 0.02, 0.01, 0.022]) == pytest.approx([0.9, 0.06, 0.04, 0.06])
+    assert holm([0.7, 0.8]) == [1.0, 1.0] and holm([]) == []
+
+
+def made(n, p):
+    return Comparison("w", "a", "b", n, 0, 0, 0, None, None, p, "t")
+
+
+def test_verdicts():
+    assert [line.verdict for line in judge([made(8, 0.01), made(8, 0.3)])] == [REAL, UNSHOWN]
+    assert [line.verdict for line in judge([made(3, 0.25)])] == [FEW]  # the smallest p that three pairs can give
+    assert judge([made(6, 1 / 32)])[0].verdict == REAL
+    assert {line.verdict for line in judge([made(6, 1 / 32)] * 2)} == {FEW}  # 1/32 · 2 is above 0.05
+    assert [line.verdict for line in judge([made(6, 1 / 32), made(12, 0.001)])] == [REAL, REAL]  # Holm: 1/32 · 1
+    assert pairs_needed(2) == 7
+
+
+def test_chance_alone_is_called_real_rarely(tmp_path):
+    """Twelve nulls at a time, 150 times: some false alarm in 5 % of the times at most (here n is large enough)."""
+    g = np.random.default_rng(7)
+    alarms = 0
+    for _ in range(150):
+        family = [made(10, flip_p(g.standard_normal(10))) for _ in range(12)]
+        alarms += any(line.verdict == REAL for line in judge(family))
+    assert alarms <= 15  # 7.5 are expected at most; 15 or more would have a chance of 1 %
+
+
+# What is compared with what
+
+
+def test_a_planted_difference_is_found_and_chance_is_not(tmp_path):
+    real, notes = compare([lines(tmp_path / "real.jsonl", many(effect=1.5, seeds=8))])
+    assert [line.verdict for line in real] == [REAL] and (real[0].a, real[0].b, real[0].n) == ("erm", "pgd", 8)
+    assert "sign flips, exact" in notes[0]
+    chance, _ = compare([lines(tmp_path / "null.jsonl", many(effect=0.0, seeds=8))])
+    assert [line.verdict for line in chance] == [UNSHOWN]
+
+
+def test_pairing_is_what_finds_it(tmp_path):
+    """The seed moves both by 10 points, the effect is 1.5: without pairs it could not be seen."""
+    rows = many(effect=1.5, seeds=8)
+    a, b = ([r["scores"]["unbiased"] for r in rows if r["method"] == m] for m in ("erm", "pgd"))
+    assert stats.ttest_ind(a, b).pvalue > 0.5
+    assert compare([lines(tmp_path / "r.jsonl", rows)])[0][0].verdict == REAL
+
+
+def test_settings_are_compared_together_and_each(tmp_path):
+    path = lines(tmp_path / "r.jsonl", many(effect=4.0, seeds=3, rhos=(0.1, 0.2, 0.3)))
+    found, notes = compare([path])
+    assert [(line.where, line.n) for line in found] == [
+        (EVERYWHERE, 9), ("toy, rho 0.1", 3), ("toy, rho 0.2", 3), ("toy, rho 0.3", 3),
+    ]  # fmt: skip
+    assert [line.verdict for line in found] == [REAL, FEW, FEW, FEW]
+    # Corrected among themselves: the question 'overall?' is one comparison.
+    assert found[0].p_corrected == found[0].p == 2 / 2**9 and found[1].p_corrected == 0.75
+    assert any("3 of 3 comparisons cannot tell anything: with 3 pairs" in n and "7 pairs each" in n for n in notes)
+
+
+def test_seeds_without_a_partner_and_runs_that_failed_are_left_out_and_counted(tmp_path):
+    rows = [*many(effect=2.0, seeds=6), row("erm", 1.0, 77), row("pgd", 2.0, 78) | {"status": "diverged"}]
+    found, notes = compare([lines(tmp_path / "r.jsonl", rows)])
+    assert found[0].n == 6
+    assert "1 results did not end well and are left out." in notes
+    assert any("erm and pgd: 1 results have no partner" in note for note in notes)
+
+
+def test_labels_and_against_restrict_the_comparisons(tmp_path):
+    rows = many(1.0) + [r for r in many(2.0, method="lff") if r["method"] == "lff"]
+    path = lines(tmp_path / "r.jsonl", rows)
+    assert {(c.a, c.b) for c in compare([path])[0]} == {("erm", "pgd"), ("erm", "lff"), ("pgd", "lff")}
+    assert [(c.a, c.b) for c in compare([path, "lff", "erm"])[0]] == [("lff", "erm")]
+    assert {(c.a, c.b) for c in compare([path], against="lff")[0]} == {("lff", "erm"), ("lff", "pgd")}
+    with pytest.raises(UserError, match="no label 'lf'; did you mean 'lff'"):
+        compare([path, "lf", "erm"])
+    with pytest.raises(UserError, match="holds only 'erm'"):
+        compare([path, "erm"])
+
+
+def test_settings_that_differ_become_part_of_the_name_and_data_part_of_the_place():
+    rows = [row("lff", 1.0, 0, rho, q=q) for rho in (0.1, 0.2) for q in (0.5, 0.7)] + [row("erm", 1.0, 0)]
+    assert [(who, where) for who, where, _ in name_rows(rows)] == [
+        ("lff, q 0.5", "toy, rho 0.1"), ("lff, q 0.7", "toy, rho 0.1"),
+        ("lff, q 0.5", "toy, rho 0.2"), ("lff, q 0.7", "toy, rho 0.2"), ("erm", "toy, rho 0.1"),
+    ]  # fmt: skip
+    # A setting that goes with the data (a recipe for each data set) is no part of the name.
+    tied = [row("lff", 1.0, 0, rho, q=rho) for rho in (0.1, 0.2)]
+    assert {who for who, _, _ in name_rows(tied)} == {"lff"}
+
+
+def test_labels_of_a_specification_name_rows():
+    label = {"block": "CMNIST", "row": "Vanilla", "grid": "0.1", "metric": "average"}
+    who, where, _ = name_rows([row("erm", 1.0, 0, labels=label)])[0]
+    assert (who, where) == ("Vanilla", "CMNIST")
+
+
+def test_two_places_with_the_same_things_are_compared_thing_by_thing(tmp_path):
+    before = many(0.0, rhos=(0.1, 0.2))
+    after = [r | {"scores": {"unbiased": r["scores"]["unbiased"] + (2 if r["method"] == "pgd" else 0)}} for r in before]
+    for r in after:
+        r["settings"] = r["settings"] | {"recipe": {"lr": 0.1}}  # what differs between the places is what is compared
+    a, b = lines(tmp_path / "a.jsonl", before), lines(tmp_path / "b.jsonl", after)
+    found, _ = compare([a, b], metric="unbiased")
+    overall = {line.a.split()[0]: line for line in found if line.where == EVERYWHERE}
+    assert overall["pgd"].difference == pytest.approx(2.0) and overall["pgd"].verdict == REAL
+    assert overall["erm"].difference == 0 and overall["erm"].verdict == UNSHOWN and overall["erm"].p == 1.0
+    assert overall["pgd"].a == f"pgd ({a})" and overall["pgd"].b == f"pgd ({b})"
+
+
+def test_two_places_with_one_thing_each(tmp_path):
+    rows = many(1.5)
+    a = lines(tmp_path / "a.jsonl", [r for r in rows if r["method"] == "erm"])
+    b = lines(tmp_path / "b.jsonl", [r for r in rows if r["method"] == "pgd"])
+    assert [(c.a, c.b, c.verdict) for c in compare([a, b])[0]] == [("erm", "pgd", REAL)]
+    c = lines(tmp_path / "c.jsonl", many(0, method="lff")[1::2] + many(0, method="ga")[1::2])
+    with pytest.raises(UserError, match=re.escape("they have no label in common")):
+        compare([a, c])
+    assert [(x.a, x.b) for x in compare([a, c, "erm", "ga"])[0]] == [("erm", "ga")]
+
+
+def test_nothing_to_pair_is_said(tmp_path):
+    path = lines(tmp_path / "r.jsonl", [row("erm", 1.0, 0), row("pgd", 2.0, 1)])
+    with pytest.raises(UserError, match="there is nothing to pair"):
+        compare([path])
+    with pytest.raises(UserError, match="does not exist"):
+        compare([str(tmp_path / "nothing")])
+    with pytest.raises(UserError, match="No result has the score 'wurst_group'"):
+        compare([path], metric="wurst_group")
+
+
+def test_the_metric_is_the_specifications_or_the_first_there_is(tmp_path):
+    label = {"row": "x", "metric": "average"}
+    rows = [r | {"labels": label | {"row": r["method"]}} for r in many(1.0)]
+    found, notes = compare([lines(tmp_path / "r.jsonl", rows)])
+    assert notes[0].startswith("average:") and found[0].difference < 0  # average = 100 - unbiased here
+    assert compare([str(tmp_path / "r.jsonl")], metric="unbiased")[0][0].difference > 0
+
+
+def test_rows_are_read_from_folders_of_every_kind(tmp_path):
+    rows = [row("erm", 60.0, 0), row("pgd", 70.0, 0)]
+    for one in rows:  # a benchmark's folder
+        folder = tmp_path / "bench" / "cells" / one["key"]
+        folder.mkdir(parents=True)
+        write_row(folder, one)
+        run = tmp_path / "runs" / one["method"]  # a folder of runs
+        run.mkdir(parents=True)
+        (run / "result.json").write_text(json.dumps(one))
+    lines(tmp_path / "bench" / "rows.jsonl", [rows[0] | {"labels": {"row": "Vanilla"}}])  # older than the last row
+    assert [(r["method"], r["labels"]) for r in read_rows(tmp_path / "bench")] == [
+        ("erm", {"row": "Vanilla"}),
+        ("pgd", {}),
+    ]
+    assert [r["method"] for r in read_rows(tmp_path / "runs")] == ["erm", "pgd"]
+    assert [r["method"] for r in read_rows(tmp_path / "runs" / "pgd")] == ["pgd"]
+    (tmp_path / "bad.jsonl").write_text("{")
+    with pytest.raises(UserError, match="not valid JSON lines"):
+        read_rows(tmp_path / "bad.jsonl")
+
+
+# The command
+
+
+def test_the_command_prints_a_table_or_json(tmp_path):
+    app = typer.Typer()
+    cli_bench.add(app)
+    path = lines(tmp_path / "r.jsonl", many(1.5, seeds=3))
+    shown = CliRunner().invoke(app, ["compare", path, "erm", "pgd"])
+    assert shown.exit_code == 0 and "too few" in shown.stdout and "cannot tell anything" in shown.stdout
+    found = json.loads(CliRunner().invoke(app, ["compare", path, "--json"]).stdout)
+    assert found["comparisons"][0]["n"] == 3 and found["comparisons"][0]["p"] == 0.25
+    assert found == json.loads(json.dumps(as_json(*compare([path]))))
+    wrong = CliRunner().invoke(app, ["compare", str(tmp_path / "none")])
+    assert wrong.exit_code == 2 and "does not exist" in wrong.stderr
+
+
+def test_the_terminal_table_fits(tmp_path):
+    from rich.console import Console
+
+    console = Console(width=80, record=True, file=(tmp_path / "out").open("w"))
+    console.print(terminal(*compare([lines(tmp_path / "r.jsonl", many(2.0, seeds=7, rhos=(0.1, 0.2)))])))
+    console.file.close()
+    text = console.export_text()
+    assert "A: erm, B: pgd" in text and text.count("real") >= 2 and "…" not in text

@@ -1,0 +1,196 @@
+"""Runs side by side end with the numbers that they have alone; a stage in common is trained once."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from spurless import fit
+from spurless.lanes import Job, run_lanes
+from spurless.loop import Interrupted, StageLoop
+from spurless.methods.pgd import PGD
+from tests.test_engine import same_weights
+from tests.worlds import pictures
+
+RECIPE = {"epochs": 2, "batch_size": 16}
+METHODS = ("erm", "lff", "pgd", "jtt", "disent")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return pictures(n=70)
+
+
+def job(method, data, seed=0, **more):
+    arguments = {"method": method, "data": data, "net": "simconv1", "recipe": RECIPE, "seed": seed} | more
+    return Job(f"{method}-{seed}", arguments)
+
+
+def outcomes(jobs, lanes):
+    return {job.key: found for job, found in run_lanes(iter(jobs), lanes, "cpu")}
+
+
+def test_each_run_ends_as_it_would_alone(data):
+    # simconv1 has dropout: a lane that drew from another's random numbers would end elsewhere.
+    jobs = [job(method, data, seed) for method in METHODS for seed in (0, 1)]
+    together = outcomes(jobs, lanes=4)
+    assert sorted(together) == sorted(j.key for j in jobs)
+    for one in jobs:
+        alone = fit(**one.arguments, device="cpu", progress=False)
+        assert same_weights(together[one.key].classifier, alone.classifier), one.key
+        assert together[one.key].scores == alone.scores
+        assert together[one.key].mining == alone.mining
+
+
+def test_the_process_keeps_its_own_random_numbers(data):
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    outcomes([job("erm", data), job("lff", data)], lanes=2)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_jobs_are_pulled_when_a_lane_is_free(data):
+    pulled = []
+
+    def jobs() -> Iterator[Job]:
+        for seed in range(4):
+            pulled.append(seed)
+            yield job("erm", data, seed)
+
+    first = next(run_lanes(jobs(), 2, "cpu"))
+    assert first[0].key == "erm-0"
+    assert pulled == [0, 1], "a job that no lane is free for must stay free for others"
+
+
+def test_one_job_that_fails_does_not_stop_the_others(data):
+    found = outcomes([job("erm", data), job("no_such_method", data), job("lff", data)], lanes=2)
+    assert found["erm-0"].status == found["lff-0"].status == "done"
+    assert "no_such_method" in str(found["no_such_method-0"])
+
+
+def test_a_run_that_diverges_is_a_result(data):
+    found = outcomes([job("erm", data, recipe=RECIPE | {"lr": 1e30, "optimizer": "sgd"}), job("erm", data, 1)], lanes=2)
+    assert found["erm-0"].status == "diverged" and found["erm-1"].status == "done"
+
+
+def test_an_interruption_saves_every_lane_and_each_goes_on(data, tmp_path):
+    jobs = [job(m, data, out=tmp_path / m) for m in ("erm", "pgd", "lff")]
+
+    def stop_soon(self, *_, done=[0], original=StageLoop._start_epoch):  # noqa: B006
+        done[0] += 1
+        if done[0] == 5:  # three lanes have begun, one is in its second epoch
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self)
+
+    assert threading.current_thread() is threading.main_thread()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StageLoop, "_start_epoch", stop_soon)
+        patch.setattr("spurless.lanes.TURN", 8)
+        with pytest.raises(Interrupted):
+            outcomes(jobs, lanes=3)
+    kept = {p.parent.name for p in tmp_path.glob("*/stage-*")}
+    assert kept == {"erm", "pgd", "lff"}, "each lane leaves a checkpoint"
+    again = outcomes(jobs, lanes=3)
+    for one in jobs:
+        alone = fit(**one.arguments | {"out": None}, device="cpu", progress=False)
+        assert same_weights(again[one.key].classifier, alone.classifier), one.key
+
+
+# Stages in common
+
+
+def trained(monkeypatch):
+    """The names of the stages that are really trained, as they begin."""
+    names, original = [], StageLoop.__iter__
+
+    def noted(self):
+        names.append(self.stage.name)
+        yield from original(self)
+
+    monkeypatch.setattr(StageLoop, "__iter__", noted)
+    return names
+
+
+def test_a_stage_in_common_is_trained_once_and_changes_nothing(data, tmp_path, monkeypatch):
+    methods = [PGD(), PGD(norm="l1"), PGD(use="reweight")]
+    alone = [fit(m, data, "simconv1", RECIPE, device="cpu", progress=False) for m in methods]
+    names = trained(monkeypatch)
+    shared = [fit(m, data, "simconv1", RECIPE, device="cpu", progress=False, stages=tmp_path) for m in methods]
+    assert names == ["biased", "debiased", "debiased", "debiased"]
+    for one, other in zip(alone, shared, strict=True):
+        assert same_weights(one.classifier, other.classifier)
+        assert one.scores == other.scores
+        assert [(r["stage"], r["epoch"], r["loss"]) for r in one.history] == [
+            (r["stage"], r["epoch"], r["loss"]) for r in other.history
+        ]
+    assert not shared[0].history[0].get("shared") and shared[1].history[0]["shared"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"method": {"name": "pgd", "q": 0.5}},
+        {"recipe": RECIPE | {"lr": 0.003}},
+        {"recipe": RECIPE | {"epochs": 1}},
+        {"net": "mlp"},
+        {"data": "other rows"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_differs_is_trained_again(data, tmp_path, monkeypatch, change):
+    first = {"method": "pgd", "data": data, "net": "simconv1", "recipe": RECIPE, "seed": 0}
+    fit(**first, device="cpu", progress=False, stages=tmp_path)
+    names = trained(monkeypatch)
+    if "data" in change:
+        change = {"data": pictures(n=71)}
+    fit(**first | change, device="cpu", progress=False, stages=tmp_path)
+    assert names == ["biased", "debiased"]
+
+
+def test_stages_with_other_names_and_the_same_content_are_one(data, tmp_path, monkeypatch):
+    names = trained(monkeypatch)
+    for method in ("erm", {"name": "magnitude_prune", "finetune": 1}, "mrm"):
+        fit(method, data, "simconv1", RECIPE, device="cpu", progress=False, stages=tmp_path)
+    assert names.count("erm") == 1 and "dense" not in names
+
+
+def test_lanes_wait_for_the_one_that_trains_a_stage(data, tmp_path, monkeypatch):
+    names = trained(monkeypatch)
+    variants = {"a": PGD(), "b": PGD(norm="l1"), "c": PGD(use="reweight")}
+    arguments = {"data": data, "net": "simconv1", "recipe": RECIPE, "stages": tmp_path}
+    jobs = [Job(key, arguments | {"method": m}) for key, m in variants.items()]
+    found = outcomes(jobs, lanes=3)
+    assert names.count("biased") == 1 and names.count("debiased") == 3
+    for key, method in variants.items():
+        alone = fit(method, data, "simconv1", RECIPE, device="cpu", progress=False)
+        assert same_weights(found[key].classifier, alone.classifier), key
+
+
+def test_a_stage_that_was_interrupted_is_free_for_others(data, tmp_path, monkeypatch):
+    arguments = {"data": data, "net": "simconv1", "recipe": RECIPE, "device": "cpu", "stages": tmp_path}
+
+    def fail(self):
+        raise RuntimeError("the machine stops here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StageLoop, "_end_epoch", fail)
+        with pytest.raises(RuntimeError):
+            fit("pgd", progress=False, **arguments)
+    assert fit("pgd", progress=False, **arguments).status == "done"
+
+
+def test_a_run_that_took_a_stage_goes_on_from_its_folder(data, tmp_path):
+    from tests.test_engine import StopAt
+
+    arguments = {"data": data, "net": "simconv1", "recipe": RECIPE, "device": "cpu", "stages": tmp_path / "stages"}
+    whole = fit("pgd", progress=False, **arguments)
+    with pytest.raises(KeyboardInterrupt):
+        fit("pgd", progress=StopAt(3), out=tmp_path / "run", **arguments)
+    again = fit("pgd", progress=False, out=tmp_path / "run", **arguments)
+    assert same_weights(whole.classifier, again.classifier)
+    assert [r["loss"] for r in whole.history] == [r["loss"] for r in again.history]
