@@ -2,6 +2,7 @@
 
     python benchmarks/audit.py --out results/audit [--workers 2]      # measure; what is there is left alone
     python benchmarks/audit.py --out results/audit --summary          # what every report quotes
+    python benchmarks/audit.py --out results/audit_text --text        # the same on texts, and so with --summary
 
 Every audit sees 2,000 rows, of which it holds out 30 % itself: no test split, no colour balance, nothing that a user
 would not have. Each is judged twice: with the attributes as the data has them, and with all of them taken away.
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 
 ROWS = 2000
+PLANTED = "indeed"
 KINDS = ("colour", "texture", "position", "size", "watermark")
 CLASSES = {"size": 3}  # a bias needs as many values as there are classes; an object has three sizes
 
@@ -50,6 +52,25 @@ def worlds():
         yield "waterbirds", {"name": "waterbirds", "size": 64, "zoom": 1.0}, seed, 0.05
 
 
+def text_worlds():
+    """The same on real texts. Balanced, each source has as many reviews of either class; in whole pairs of cad_imdb the
+    context says nothing about the label; there a word is planted that goes with it."""
+    for seed in range(100, 110):
+        reviews = {"name": "movie_reviews", "n": ROWS, "n_val": 4, "n_test": 4, "seed": seed}
+        for share in (0.01, 0.05):
+            yield "movie_reviews", reviews | {"rho": share}, seed, share
+        yield "movie_reviews, balanced", reviews | {"rho": 0.5}, seed, "clean"
+        pairs = {"name": "cad_imdb", "rho": 0.5, "length": 128, "seed": seed}
+        yield "cad_imdb, all pairs", pairs, seed, "clean"
+        for share in (0.01, 0.05):
+            yield "cad_imdb, a planted word", pairs | {"planted": share}, seed, share
+            short = pairs | {"planted": share, "length": 32}
+            yield "cad_imdb, a planted word in 32 tokens", short, seed, share
+    for seed in range(110, 115):
+        wrong = {"name": "movie_reviews", "n": ROWS, "n_val": 4, "n_test": 4, "seed": seed, "rho": 0.5, "wrong": 0.1}
+        yield "movie_reviews, balanced, 10 % wrong labels", wrong, seed, "clean"
+
+
 def shapes(kind, strength, seed):
     classes = CLASSES.get(kind, 8)
     return {"name": "shapes", "biases": (kind,), "strength": strength, "classes": classes, "seed": seed} | {
@@ -75,7 +96,7 @@ def load(spec, seed, root):
         x = x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
         data = Bundle(spec["name"], Split(x, y), net="simconv1" if len(x[0]) == 1 else "conv3", recipe=Recipe())
     else:
-        data = load_data({k: v for k, v in spec.items() if k != "shuffled"}, root=root)
+        data = load_data({k: v for k, v in spec.items() if k not in ("shuffled", "wrong", "planted")}, root=root)
     train = data.train
     rows = torch.randperm(len(train), generator=generator)[:ROWS]
     y, a = train.y[rows], None if train.a is None else train.a[rows]
@@ -87,8 +108,28 @@ def load(spec, seed, root):
         y = torch.where(wrong, other, y)
     from dataclasses import replace
 
+    if spec.get("planted"):
+        against = torch.rand(len(y), generator=generator) < spec["planted"]
+        a = torch.where(against, 1 - y, y)[:, None]
+        split = Split(planted(train[rows], a[:, 0], data.tokens, generator), y, a)
+        table, values = (torch.eye(2, dtype=torch.bool),), (("without", "with"),)
+        return replace(data, train=split, val=None, test=None, attributes=("word",), values=values, aligned=table)
     aligned = () if spec.get("shuffled") else data.aligned
     return replace(data, train=Split(train[rows], y, a), val=None, test=None, aligned=aligned)
+
+
+def planted(x, there, tokens, generator):
+    """Rows (n, 2, l) with one word somewhere in the text, there or not (n,); another word makes room for it."""
+    import torch
+
+    from spurless.words import words_of
+
+    word, x = words_of(tokens).texts.index(PLANTED), x.clone()
+    ids, length = x[:, 0], (x[:, 1] > 0).sum(1)
+    ids[ids == word] = words_of(tokens).texts.index("moreover")
+    place = 1 + (torch.rand(len(x), generator=generator) * (length - 2)).long()  # not the first and the last: special
+    ids[there == 1, place[there == 1]] = word
+    return x
 
 
 def measure(job):
@@ -138,6 +179,7 @@ def measure(job):
 ALARMS = ("shortcut found", "suspected")
 VERDICTS = ("verdict", "verdict_without_attributes")
 QUOTED = Path(__file__).parent.parent / "src/spurless/auditing/calibration.json"  # what every report says
+QUOTED_TEXT = QUOTED.with_name("calibration_text.json")  # what the report of an audit of texts says
 
 
 def rates(rows):
@@ -151,12 +193,12 @@ def rates(rows):
     }
 
 
-def quoted(rows):
+def quoted(rows, what="data"):
     found = rates(rows)
     false, blind_false, real, blind = (found[clean, key] for clean in (True, False) for key in VERDICTS)
     return {
-        "text": f"In {false['n']} audits of data without a shortcut {false['value']:.0f} % raised an alarm "
-        f"({false['low']:.0f} to {false['high']:.0f}); in {real['n']} audits of data with one {real['value']:.0f} % "
+        "text": f"In {false['n']} audits of {what} without a shortcut {false['value']:.0f} % raised an alarm "
+        f"({false['low']:.0f} to {false['high']:.0f}); in {real['n']} audits of {what} with one {real['value']:.0f} % "
         f"did ({real['low']:.0f} to {real['high']:.0f}), and {blind['value']:.0f} % where no attribute was known.",
         "false_alarms": false,
         "found": real,
@@ -171,12 +213,14 @@ if __name__ == "__main__":
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--data-root")
     parser.add_argument("--summary", action="store_true")
+    parser.add_argument("--text", action="store_true")
     given = parser.parse_args()
     if given.summary:
         rows = [json.loads(path.read_text()) for path in sorted(given.out.glob("*.json"))]
-        QUOTED.write_text(json.dumps(quoted(rows), indent=1) + "\n")
+        file, what = (QUOTED_TEXT, "texts") if given.text else (QUOTED, "data")
+        file.write_text(json.dumps(quoted(rows, what), indent=1) + "\n")
     else:
-        jobs = [(*world, str(given.out), given.data_root) for world in worlds()]
+        jobs = [(*world, str(given.out), given.data_root) for world in (text_worlds() if given.text else worlds())]
         jobs = sorted(jobs, key=lambda job: (job[2], job[0] == "waterbirds"))  # a run cut short has some of everything
         given.out.mkdir(parents=True, exist_ok=True)
         with multiprocessing.get_context("spawn").Pool(given.workers) as pool:

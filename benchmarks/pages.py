@@ -1,12 +1,13 @@
-"""Write the result tables of docs/groups.md and docs/audit.md from the rows in results/. Run after measuring."""
+"""Write the result tables of the pages in docs/ from the rows in results/. Run after measuring."""
 
 import statistics
 from collections import defaultdict
+from dataclasses import replace
 
 from benchmarks.audit import ALARMS, VERDICTS, rates
 from benchmarks.readme import ROOT, fill, rows
 
-PAGES = ("groups", "audit")
+PAGES = ("groups", "audit", "reproduction")
 
 
 def spread(values):
@@ -108,8 +109,8 @@ def cmnist_groups_table():
     return "\n".join([*parts, *scores_table(cells, ("erm-digits", "end-digits")), "", facts(small, words)])
 
 
-def audit_table():
-    found = rows("audit")
+def audit_table(folder="audit"):
+    found = rows(folder)
     if not found:
         return ""
     worlds = defaultdict(list)
@@ -130,13 +131,33 @@ def audit_table():
     return "\n".join([*lines, "", facts])
 
 
+def reproductions():
+    """For each paper's table of which cells were measured, those lines of it."""
+    from spurless.bench.reproduce import papers
+    from spurless.bench.spec import read_spec
+    from spurless.bench.table import markdown
+
+    found = {}
+    for name, path in papers().items():
+        own = rows(name)
+        if own:
+            spec = read_spec(path)
+            keys = {row["key"] for row in own}
+            lines = tuple(line for line in spec.lines if any(cell.key in keys for cell in line.cells))
+            held = {cell.key for line in lines for cell in line.cells}
+            assert keys <= held, f"results/{name} holds rows that are not in {path.name}: {sorted(keys - held)}"
+            found[name] = markdown(replace(spec, lines=lines), own)
+    return found
+
+
 def tables():
-    return {
+    return reproductions() | {
         "waterbirds": waterbirds_table(),
         "inference": inference_table() if rows("waterbirds") else "",
         "tables": tables_table(),
         "cmnist_groups": cmnist_groups_table(),
         "audit": audit_table(),
+        "audit_text": audit_table("audit_text"),
     }
 
 

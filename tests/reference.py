@@ -1,7 +1,14 @@
 """Slow and obvious versions, used as the truth for the fast ones."""
 
+import copy
+import itertools
+import math
+from decimal import Decimal, getcontext
+
+import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import cosine_similarity
 
 
 def train_by_hand(net, x, y, orders, batch_size, make_optimizer, lrs=None):
@@ -74,3 +81,293 @@ def per_sample_head_gradients(net, x, y):
         weight.append(net.head.weight.grad.clone())
         bias.append(net.head.bias.grad.clone())
     return torch.stack(weight), torch.stack(bias)
+
+
+# How small a network could be
+
+
+def norm(values, q):
+    return sum(abs(v) ** q for v in values) ** (1 / q)
+
+
+def sparsity_by_hand(z):
+    return sum(v == 0 for v in z) / len(z)
+
+
+def pq_by_hand(z, p, q):
+    return 1 - len(z) ** (1 / q - 1 / p) * norm(z, p) / norm(z, q)
+
+
+def compressibility_by_hand(z, q, kept):
+    """The infimum of the definition, over every choice of the entries that are kept."""
+    best = min(
+        norm([v for i, v in enumerate(z) if i not in choice], q)
+        for choice in itertools.combinations(range(len(z)), kept)
+    )
+    return 1 - best / norm(z, q)
+
+
+def pruned_by_hand(net, kappa, how, scope, conv="kernel"):
+    """A copy in which units are zeroed one after the other, the least of all first."""
+    net = copy.deepcopy(net)
+    units = []  # (score, place in the list, layer, entries)
+    for part in net.modules():
+        if isinstance(part, nn.Linear | nn.Conv2d):
+            out, into = part.weight.shape[:2]
+            if how == "magnitude":
+                places = [(index,) for index in itertools.product(*map(range, part.weight.shape))]
+            elif isinstance(part, nn.Linear):
+                places = [tuple((o, i) for o in range(out)) for i in range(into)]
+            elif conv == "kernel":
+                inner = list(itertools.product(*map(range, part.weight.shape[2:])))
+                places = [tuple((o, i, *p) for p in inner) for o in range(out) for i in range(into)]
+            else:
+                inner = list(itertools.product(*map(range, part.weight.shape[1:])))
+                places = [tuple((o, *p) for p in inner) for o in range(out)]
+            for entries in places:
+                rms = math.sqrt(sum(float(part.weight.data[e]) ** 2 for e in entries) / len(entries))
+                units.append((rms, len(units), part, entries))
+
+    def cut(some):
+        total = sum(len(u[3]) for u in some)
+        gone = 0
+        for _, _, part, entries in sorted(some, key=lambda u: u[:2]):
+            if gone + len(entries) > kappa * total + 1e-6:
+                break
+            gone += len(entries)
+            for e in entries:
+                part.weight.data[e] = 0
+
+    if scope == "global":
+        cut(units)
+    else:
+        for part in net.modules():
+            cut([u for u in units if u[2] is part])
+    return net
+
+
+def prunability_by_hand(net, accuracy, how, scope, kappas):
+    """The mean over κ of what is kept of the accuracy."""
+    whole = accuracy(net)
+    return sum(accuracy(pruned_by_hand(net, kappa, how, scope)) / whole for kappa in kappas) / len(kappas)
+
+
+def pruned_activations_by_hand(z, share, how):
+    """The least of the activations of each row at 0; structured: those of the neurons with the least power."""
+    rows = [list(row) for row in z.tolist()]
+    wide = len(rows[0])
+    power = [sum(row[i] ** 2 for row in rows) for i in range(wide)]
+    for row in rows:
+        size = power if how == "structured" else [abs(v) for v in row]
+        for i in sorted(range(wide), key=lambda i: size[i])[: int(share * wide + 1e-9)]:
+            row[i] = 0.0
+    return torch.tensor(rows)
+
+
+# Features
+
+
+def separation_by_matrix(x, y):
+    """Kornblith's definition from the n x n matrix of cosines."""
+    length = x.norm(dim=1, keepdim=True)
+    unit = torch.where(length > 0, x / length.clamp_min(1e-300), 0.0)
+    distance = 1 - unit @ unit.T  # (n, n)
+    classes = y.unique().tolist()
+    mean = {(j, k): float(distance[y == j][:, y == k].mean()) for j in classes for k in classes}
+    within = sum(mean[k, k] for k in classes) / len(classes)
+    return 1 - within / (sum(mean.values()) / len(classes) ** 2)
+
+
+def separation_by_hand(x, y):
+    """Kornblith's sums, pair by pair."""
+    classes = sorted(set(y.tolist()))
+    rows = {k: [i for i in range(len(y)) if y[i] == k] for k in classes}
+
+    def mean_distance(j, k):
+        pairs = [1 - float(cosine_similarity(x[m], x[n], dim=0)) for m in rows[j] for n in rows[k]]
+        return sum(pairs) / len(pairs)
+
+    within = sum(mean_distance(k, k) for k in classes) / len(classes)
+    total = sum(mean_distance(j, k) for j in classes for k in classes) / len(classes) ** 2
+    return 1 - within / total
+
+
+def csi_by_hand(z, y, epsilon=1e-6):
+    """Class selectivity of each neuron, one at a time; with an attribute in the place of y it is bias selectivity."""
+    found = []
+    for neuron in z.T.tolist():
+        means, coverage = [], []
+        for k in sorted(set(y.tolist())):
+            values = [max(v, 0.0) for v, label in zip(neuron, y.tolist(), strict=True) if label == k]
+            means.append(sum(values) / len(values))
+            coverage.append(sum(v > 0 for v in values) / len(values))
+        best = means.index(max(means))
+        rest = sum(m for i, m in enumerate(means) if i != best) / (len(means) - 1)
+        found.append(coverage[best] * (means[best] - rest) / (means[best] + rest + epsilon))
+    return torch.tensor(found)
+
+
+def gap_by_hand(x, y, aligned):
+    """The alignment gap, pair by pair."""
+    among, across = [], []
+    for k in sorted(set(y.tolist())):
+        ours = [i for i in range(len(y)) if y[i] == k and aligned[i]]
+        theirs = [i for i in range(len(y)) if y[i] == k and not aligned[i]]
+        if len(ours) < 2 or not theirs:
+            continue
+        among.append(np.mean([cosine_similarity(x[i], x[j], dim=0) for i in ours for j in ours if i != j]))
+        across.append(np.mean([cosine_similarity(x[i], x[j], dim=0) for i in ours for j in theirs]))
+    return np.mean(among) - np.mean(across)
+
+
+# Attribution
+
+
+def ig_by_hand(f, x, start, target, steps=500):
+    """The mean gradient at the middle of `steps` pieces of the straight line, one row and one piece at a time."""
+    found = []
+    for row, goal in zip(x, target, strict=True):
+        total = torch.zeros_like(row)
+        for k in range(steps):
+            point = (start + (k + 0.5) / steps * (row - start)).requires_grad_()
+            total += torch.autograd.grad(f(point[None])[0, goal], point)[0]
+        found.append((row - start) * total / steps)
+    return torch.stack(found)
+
+
+def gradcam_by_hand(before, after, x, target):
+    """relu(Σ_k mean(∂f/∂A_k) A_k), where A = before(x) and f = after(A); in the size of A."""
+    found = []
+    for row, goal in zip(x, target, strict=True):
+        maps = before(row[None]).detach().requires_grad_()
+        slope = torch.autograd.grad(after(maps)[0, goal], maps)[0]
+        heat = torch.zeros(maps.shape[2:])
+        for k in range(maps.shape[1]):
+            heat += slope[0, k].mean() * maps[0, k].detach()
+        found.append(heat.clamp(min=0))
+    return torch.stack(found)
+
+
+def deeplift_by_hand(first, second, x, start, target):
+    """The rescale rule for linear, ReLU, linear: each hidden unit passes on Δout/Δin."""
+    found = []
+    for row, goal in zip(x, target, strict=True):
+        into, into0 = first(row), first(start)
+        ratio = (into.relu() - into0.relu()) / (into - into0)
+        found.append((row - start) * ((second.weight[goal] * ratio) @ first.weight))
+    return torch.stack(found).detach()
+
+
+def share_by_hand(maps, mask):
+    """How much of each map (n, h, w) is inside the mask, pixel by pixel."""
+    found = []
+    for one, where in zip(maps.tolist(), mask.tolist(), strict=True):
+        inside = sum(
+            abs(v) for row, flags in zip(one, where, strict=True) for v, f in zip(row, flags, strict=True) if f
+        )
+        found.append(inside / sum(abs(v) for row in one for v in row))
+    return torch.tensor(found)
+
+
+def entropy_by_hand(maps):
+    """−Σ p log p of each map, pixel by pixel, in nats."""
+    found = []
+    for one in maps.flatten(1).tolist():
+        total = sum(abs(v) for v in one)
+        found.append(-sum(abs(v) / total * math.log(abs(v) / total) for v in one if v))
+    return torch.tensor(found)
+
+
+def unit_share_by_hand(net, x, mask, unit, steps=500):
+    """The mean share of a penultimate unit's Integrated Gradients from 0 that is inside the mask, row by row."""
+    found = []
+    for i in range(len(x)):
+        maps = ig_by_hand(net.features, x[i : i + 1], torch.zeros_like(x[0]), [unit], steps)[0]
+        if maps.abs().sum() > 0:
+            found.append(float(maps.abs()[mask].sum() / maps.abs().sum()))
+    return sum(found) / len(found) if found else math.nan
+
+
+# Training, watched
+
+
+def watched_by_hand(net, x, y, conflicting, orders, batch_size, lr):
+    """Plain SGD on cross entropy. For each step: whose loss it was, mean lengths of logits, and norms by parameter."""
+    net.train()
+    seen = []
+    for order in orders:
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            logits = net(x[rows])
+            each = [-torch.log_softmax(logits[i].double(), 0)[y[r]].item() for i, r in enumerate(rows.tolist())]
+            bad = [v for v, r in zip(each, rows.tolist(), strict=True) if conflicting[r]]
+            good = [v for v, r in zip(each, rows.tolist(), strict=True) if not conflicting[r]]
+            net.zero_grad()
+            nn.functional.cross_entropy(logits, y[rows]).backward()
+            seen.append(
+                {
+                    "loss_share": sum(bad) / sum(each),
+                    "loss_conflicting": sum(bad) / len(bad) if bad else math.nan,
+                    "loss_aligned": sum(good) / len(good) if good else math.nan,
+                    "conflicting": len(bad),
+                    "logit_norm": sum(float(row.norm()) for row in logits.detach()) / len(rows),
+                    "gradients": {name: float(p.grad.norm()) for name, p in net.named_parameters()},
+                    "weights": {name: float(p.detach().norm()) for name, p in net.named_parameters()},
+                }
+            )
+            with torch.no_grad():
+                for p in net.parameters():
+                    p -= lr * p.grad
+    return seen
+
+
+# Around a solution
+
+
+def direction_by_hand(net, generator):
+    """Filter by filter: a random direction of the filter's own length; nothing where there are no filters."""
+    found = {}
+    for name, p in net.named_parameters():
+        drawn = torch.randn(p.shape, generator=generator)
+        found[name] = torch.zeros_like(p.detach())
+        if p.dim() > 1:
+            for i in range(len(p)):
+                found[name][i] = drawn[i] / drawn[i].norm() * p.detach()[i].norm()
+    return found
+
+
+def landscape_by_hand(net, measure, first, second, steps):
+    """A copy of the network for each place of the grid."""
+    found = np.zeros((len(steps), len(steps)))
+    for i, a in enumerate(steps):
+        for j, b in enumerate(steps):
+            other = copy.deepcopy(net)
+            for name, p in other.named_parameters():
+                p.data = p.data + a * first[name] + b * second[name]
+            found[i, j] = measure(other)
+    return found
+
+
+# Confident mistakes
+
+
+def loss_ratio_by_hand(logits, y, aligned, k):
+    """Cross entropy of conflicting over that of aligned rows, of k times the logits, with 120 digits."""
+    getcontext().prec = 120
+    total = {True: Decimal(0), False: Decimal(0)}
+    for row, label, ours in zip(logits.tolist(), y.tolist(), aligned.tolist(), strict=True):
+        terms = [(Decimal(k) * (Decimal(v) - Decimal(row[label]))).exp() for v in row]
+        total[ours] += sum(terms).ln()
+    return float(total[False] / total[True])
+
+
+def gradient_ratio_by_hand(net, x, y, spurious, core, k):
+    """One backward pass for each row."""
+    named = dict(net.named_parameters())
+    total = {"spurious": 0.0, "core": 0.0}
+    for i in range(len(y)):
+        net.zero_grad()
+        nn.functional.cross_entropy(k * net(x[i : i + 1]), y[i : i + 1]).backward()
+        for part, names in (("spurious", spurious), ("core", core)):
+            total[part] += math.sqrt(sum(float(named[name].grad.square().sum()) for name in names))
+    return total["spurious"] / total["core"]

@@ -315,7 +315,7 @@ def test_hugging_face_columns():
     words = FakeHF({"img": data["image"], "y": ["b", "a"] * 20}, {})
     assert from_hf(words, val=0, test=0).classes == ("a", "b")
     with pytest.raises(UserError, match="`image`"):
-        from_hf(FakeHF({"text": ["a"], "label": [0]}, {}))
+        from_hf(FakeHF({"speech": ["a"], "label": [0]}, {}))
     unlabelled = FakeHF({"image": data["image"], "label": [-1] * N}, {"label": Feature(["cat", "dog"])})
     with pytest.raises(UserError, match="negative"):
         from_hf(unlabelled)

@@ -32,9 +32,18 @@ NEEDS = {
     "adult": ["tabular/adult"],
     "compas": ["tabular/compas"],
     "german": ["tabular/german"],
+    "cad_imdb": ["text/cad_imdb"],
+    "cad_nli": ["text/cad_nli"],
+    "davidson_tweets": ["text/davidson_tweets"],
+    "madlibs": ["text/davidson_tweets", "text/madlibs_77k"],
+    "civilcomments": ["text/civilcomments"],
+    "multinli": ["text/multinli_1.0"],
+    "fdcl18": ["text/fdcl18"],
 }
 SLOW = ("multi_bias_mnist", "corrupted_cifar10", "bar", "waterbirds", "bffhq", "celeba", "metashift")
-KEYS = "name input shape classes attributes aligned splits association meaning notes settings contact_sheet".split()
+SLOW += ("cad_imdb", "davidson_tweets", "madlibs", "civilcomments", "multinli", "fdcl18")
+KEYS = "name input shape classes attributes aligned splits samples association meaning notes settings".split()
+KEYS.append("contact_sheet")
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -56,7 +65,8 @@ def every():
 @pytest.mark.parametrize("name", list(every()))
 def test_describe(name):
     load = import_module(f"spurless.datasets.{name}").load
-    fewer = ("--set", "data.n=300") if name in ("shapes", "moon_star", "parity") and "n" in settings_of(load) else ()
+    many = name in ("shapes", "moon_star", "parity", "movie_reviews") and "n" in settings_of(load)
+    fewer = ("--set", "data.n=300") if many else ()
     done = invoke("data", "describe", name, *fewer, "--sheet", "sheet.png", "--json")
     assert done.stdout.count("\n") == 1
     said = json.loads(done.stdout)
@@ -81,7 +91,7 @@ def test_a_data_set_whose_files_are_missing_says_what_to_put_where(name):
     for command in (["data", "describe", name], ["train", "erm", name]):
         text = mistake(*command, "--data-root", "nowhere at all")
         assert "nowhere at all" in text
-        assert "http" in text or "spurless data download" in text or "Get it from" in text
+        assert "http" in text or "spurless data download" in text or "Get it from" in text or "ask the authors" in text
     assert not list(Path().iterdir())
 
 

@@ -15,56 +15,17 @@ from spurless.datasets import linear_toy, moon_star, parity, shapes, toy
 from spurless.errors import UserError
 from spurless.metrics import attribution as at
 from spurless.nets import build
+from tests.reference import (
+    deeplift_by_hand,
+    entropy_by_hand,
+    gradcam_by_hand,
+    ig_by_hand,
+    share_by_hand,
+    unit_share_by_hand,
+)
 from tests.worlds import OwnModule, pictures, tiny
 
 pytest.importorskip("captum")
-
-# Slow and obvious versions.
-
-
-def ig_by_hand(f, x, start, target, steps=500):
-    """The mean gradient at the middle of `steps` pieces of the straight line, one row and one piece at a time."""
-    found = []
-    for row, goal in zip(x, target, strict=True):
-        total = torch.zeros_like(row)
-        for k in range(steps):
-            point = (start + (k + 0.5) / steps * (row - start)).requires_grad_()
-            total += torch.autograd.grad(f(point[None])[0, goal], point)[0]
-        found.append((row - start) * total / steps)
-    return torch.stack(found)
-
-
-def gradcam_by_hand(before, after, x, target):
-    """relu(Σ_k mean(∂f/∂A_k) A_k), where A = before(x) and f = after(A); in the size of A."""
-    found = []
-    for row, goal in zip(x, target, strict=True):
-        maps = before(row[None]).detach().requires_grad_()
-        slope = torch.autograd.grad(after(maps)[0, goal], maps)[0]
-        heat = torch.zeros(maps.shape[2:])
-        for k in range(maps.shape[1]):
-            heat += slope[0, k].mean() * maps[0, k].detach()
-        found.append(heat.clamp(min=0))
-    return torch.stack(found)
-
-
-def deeplift_by_hand(first, second, x, start, target):
-    """The rescale rule for linear, ReLU, linear: each hidden unit passes on Δout/Δin."""
-    found = []
-    for row, goal in zip(x, target, strict=True):
-        into, into0 = first(row), first(start)
-        ratio = (into.relu() - into0.relu()) / (into - into0)
-        found.append((row - start) * ((second.weight[goal] * ratio) @ first.weight))
-    return torch.stack(found).detach()
-
-
-def share_by_hand(maps, mask):
-    found = []
-    for one, where in zip(maps.tolist(), mask.tolist(), strict=True):
-        inside = sum(
-            abs(v) for row, flags in zip(one, where, strict=True) for v, f in zip(row, flags, strict=True) if f
-        )
-        found.append(inside / sum(abs(v) for row in one for v in row))
-    return torch.tensor(found)
 
 
 def net_of(spec, shape=(3, 32, 32), classes=4):
@@ -380,6 +341,7 @@ def test_shares_and_entropy():
     assert torch.allclose(at.share(maps, mask[0]), share_by_hand(maps, mask[:1].expand(20, -1, -1)), atol=1e-6)
     p = maps.abs().flatten(1) / maps.abs().flatten(1).sum(1, keepdim=True)
     assert torch.allclose(at.entropy(maps), torch.distributions.Categorical(p).entropy(), atol=1e-5)
+    assert torch.allclose(at.entropy(maps), entropy_by_hand(maps), atol=1e-5)
     assert torch.allclose(at.entropy(maps * 1e-30), at.entropy(maps), atol=1e-5)  # the scale says nothing
     empty = torch.zeros(1, 6, 7)
     assert at.share(empty, mask[:1]).isnan().all() and at.entropy(empty).isnan().all()
@@ -397,6 +359,9 @@ def test_shares_of_units_are_those_of_their_weights():
     x = torch.ones(3, 6)
     assert torch.allclose(at.unit_shares(net, x, mask, range(4)), expected, atol=1e-5)
     assert torch.allclose(at.unit_shares(net, x, mask, torch.tensor([2]), "deeplift"), expected[2:3], atol=1e-5)
+    bent, rows = build({"name": "mlp", "widths": [4], "activation": "tanh"}, (6,), 2), torch.randn(3, 6)
+    by_hand = [unit_share_by_hand(bent, rows, mask, unit) for unit in (0, 3)]
+    assert torch.allclose(at.unit_shares(bent, rows, mask, [0, 3]), torch.tensor(by_hand), atol=1e-4)
     dead = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
     dead[0].bias.data.fill_(-1e3)
     assert at.unit_shares(dead, x, mask, [0]).isnan().all()

@@ -1,6 +1,5 @@
 """Measures of compressibility against brute force, and pruning that leaves no trace."""
 
-import copy
 import itertools
 import math
 from dataclasses import replace
@@ -15,61 +14,15 @@ from spurless.core import Split
 from spurless.errors import UserError
 from spurless.metrics import compress as cp
 from spurless.nets import build
+from tests.reference import (
+    compressibility_by_hand,
+    pq_by_hand,
+    prunability_by_hand,
+    pruned_activations_by_hand,
+    pruned_by_hand,
+    sparsity_by_hand,
+)
 from tests.worlds import OwnModule, pictures, tiny
-
-# Slow and obvious versions.
-
-
-def norm(values, q):
-    return sum(abs(v) ** q for v in values) ** (1 / q)
-
-
-def compressibility_by_hand(z, q, kept):
-    """The infimum of the definition, over every choice of the entries that are kept."""
-    best = min(
-        norm([v for i, v in enumerate(z) if i not in choice], q)
-        for choice in itertools.combinations(range(len(z)), kept)
-    )
-    return 1 - best / norm(z, q)
-
-
-def pruned_by_hand(net, kappa, how, scope, conv="kernel"):
-    """A copy in which units are zeroed one after the other, the least of all first."""
-    net = copy.deepcopy(net)
-    units = []  # (score, place in the list, layer, entries)
-    for part in net.modules():
-        if isinstance(part, nn.Linear | nn.Conv2d):
-            out, into = part.weight.shape[:2]
-            if how == "magnitude":
-                places = [(index,) for index in itertools.product(*map(range, part.weight.shape))]
-            elif isinstance(part, nn.Linear):
-                places = [tuple((o, i) for o in range(out)) for i in range(into)]
-            elif conv == "kernel":
-                inner = list(itertools.product(*map(range, part.weight.shape[2:])))
-                places = [tuple((o, i, *p) for p in inner) for o in range(out) for i in range(into)]
-            else:
-                inner = list(itertools.product(*map(range, part.weight.shape[1:])))
-                places = [tuple((o, *p) for p in inner) for o in range(out)]
-            for entries in places:
-                rms = math.sqrt(sum(float(part.weight.data[e]) ** 2 for e in entries) / len(entries))
-                units.append((rms, len(units), part, entries))
-
-    def cut(some):
-        total = sum(len(u[3]) for u in some)
-        gone = 0
-        for _, _, part, entries in sorted(some, key=lambda u: u[:2]):
-            if gone + len(entries) > kappa * total + 1e-6:
-                break
-            gone += len(entries)
-            for e in entries:
-                part.weight.data[e] = 0
-
-    if scope == "global":
-        cut(units)
-    else:
-        for part in net.modules():
-            cut([u for u in units if u[2] is part])
-    return net
 
 
 def small():
@@ -104,12 +57,14 @@ def test_values_of_known_vectors():
     assert float(cp.compressibility(even)) == pytest.approx(1 - math.sqrt(14 / 16))  # ⌈1.6⌉ = 2 of 16 are kept
     assert cp.pq_index(one) == 1 - 1 / 4 and cp.pq_index(even) == 0 and cp.pq_index(zeros).isnan()
     assert cp.sparsity(torch.tensor([0.1, -0.2]), tolerance=0.15) == 0.5
+    z = torch.randn(9, 40).relu()
+    assert torch.allclose(cp.sparsity(z), torch.tensor([sparsity_by_hand(row) for row in z.tolist()]))
 
 
 def test_pq_index_is_that_by_hand_and_an_index():
     z = torch.randn(50, 7) * torch.rand(50, 7) ** 4
     for p, q in ((1, 2), (0.5, 1), (0.5, 4)):
-        expected = [1 - 7 ** (1 / q - 1 / p) * norm(row, p) / norm(row, q) for row in z.tolist()]
+        expected = [pq_by_hand(row, p, q) for row in z.tolist()]
         found = cp.pq_index(z, p, q)
         assert torch.allclose(found, torch.tensor(expected), atol=1e-6)
         assert (found >= 0).all() and (found <= 1).all()
@@ -306,6 +261,10 @@ def test_prunability_of_a_run_is_that_of_networks_pruned_by_hand():
         for k in (0, 0.3, 0.6, 0.9)
     ]
     assert found.accuracy == pytest.approx(expected) and len(set(expected)) > 2
+    unbiased = cp.data_accuracy(data)
+    for how, scope in (("structured", "layer"), ("magnitude", "global")):
+        by_hand = prunability_by_hand(net, unbiased, how, scope, (0, 0.5, 0.9))
+        assert cp.prunability(net, unbiased, how, scope, (0, 0.5, 0.9)).prunability == pytest.approx(by_hand), how
     by_name = cp.data_prunability(net, data, kappas=(0, 0.9), score="conflicting")
     assert by_name.accuracy[0] == evaluate(net, data, device="cpu")["conflicting"]
     with pytest.raises(UserError, match="did you mean 'unbiased'"):
@@ -338,13 +297,7 @@ def test_activations_are_pruned_by_hand_alike(how):
     cp.activation_prunability(z, head, accuracy, how)
     assert len(seen) == 10
     for k, logits in enumerate(seen):
-        rows = [row[:] for row in z.tolist()]
-        power = [sum(row[i] ** 2 for row in rows) for i in range(10)]
-        for row in rows:
-            size = power if how == "structured" else [abs(v) for v in row]
-            for i in sorted(range(10), key=lambda i: size[i])[:k]:
-                row[i] = 0.0
-        assert torch.allclose(logits, head(torch.tensor(rows)), atol=1e-6), k
+        assert torch.allclose(logits, head(pruned_activations_by_hand(z, k / 10, how)), atol=1e-6), k
         assert not logits.requires_grad
 
 

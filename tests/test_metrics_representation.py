@@ -5,60 +5,17 @@ import math
 import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cosine_similarity
 
 from spurless.core import Split
 from spurless.datasets import linear_toy
 from spurless.errors import UserError
 from spurless.metrics import representation as rp
 from spurless.nets import build
+from tests.reference import csi_by_hand, gap_by_hand, separation_by_hand, separation_by_matrix
 from tests.worlds import OwnModule, pictures, tiny
-
-# Slow and obvious versions.
-
-
-def separation_by_hand(x, y):
-    """Kornblith's sums, pair by pair."""
-    classes = sorted(set(y.tolist()))
-    rows = {k: [i for i in range(len(y)) if y[i] == k] for k in classes}
-
-    def mean_distance(j, k):
-        pairs = [1 - float(cosine_similarity(x[m], x[n], dim=0)) for m in rows[j] for n in rows[k]]
-        return sum(pairs) / len(pairs)
-
-    within = sum(mean_distance(k, k) for k in classes) / len(classes)
-    total = sum(mean_distance(j, k) for j in classes for k in classes) / len(classes) ** 2
-    return 1 - within / total
-
-
-def csi_by_hand(z, y, epsilon=1e-6):
-    found = []
-    for neuron in z.T.tolist():
-        means, coverage = [], []
-        for k in sorted(set(y.tolist())):
-            values = [max(v, 0.0) for v, label in zip(neuron, y.tolist(), strict=True) if label == k]
-            means.append(sum(values) / len(values))
-            coverage.append(sum(v > 0 for v in values) / len(values))
-        best = means.index(max(means))
-        rest = sum(m for i, m in enumerate(means) if i != best) / (len(means) - 1)
-        found.append(coverage[best] * (means[best] - rest) / (means[best] + rest + epsilon))
-    return torch.tensor(found)
-
-
-def gap_by_hand(x, y, aligned):
-    among, across = [], []
-    for k in sorted(set(y.tolist())):
-        ours = [i for i in range(len(y)) if y[i] == k and aligned[i]]
-        theirs = [i for i in range(len(y)) if y[i] == k and not aligned[i]]
-        if len(ours) < 2 or not theirs:
-            continue
-        among.append(np.mean([cosine_similarity(x[i], x[j], dim=0) for i in ours for j in ours if i != j]))
-        across.append(np.mean([cosine_similarity(x[i], x[j], dim=0) for i in ours for j in theirs]))
-    return np.mean(among) - np.mean(across)
 
 
 def uneven(n=60, d=5, classes=3, seed=0):
@@ -74,6 +31,7 @@ def uneven(n=60, d=5, classes=3, seed=0):
 def test_separation_is_that_of_all_pairs():
     x, y = uneven()
     assert rp.class_separation(x, y) == pytest.approx(separation_by_hand(x, y), abs=1e-9)
+    assert rp.class_separation(x, y) == pytest.approx(separation_by_matrix(x, y), abs=1e-9)
     x[::7] = 0  # cosine 0 with every row, itself included
     assert rp.class_separation(x, y) == pytest.approx(separation_by_hand(x, y), abs=1e-9)
 
@@ -157,6 +115,7 @@ def test_bias_selectivity_is_that_of_the_attribute():
     x, y = uneven()
     a = (torch.arange(len(y)) % 2)[:, None]
     assert torch.equal(rp.bsi(x, a[:, 0]).values, rp.csi(x, a[:, 0]).values)
+    assert torch.allclose(rp.bsi(x, a[:, 0]).values, csi_by_hand(x, a[:, 0]), atol=1e-6)
     assert not torch.allclose(rp.bsi(x, a[:, 0]).values, rp.csi(x, y).values)
     with pytest.raises(UserError, match=r"a\[:, k\]"):
         rp.bsi(x, a)

@@ -55,8 +55,8 @@ def conv(a: int, b: int, k: int, bias: bool = True) -> int:
 def test_registry_is_light_and_complete():
     code = "import sys, spurless.nets as n; assert 'torch' not in sys.modules and 'simconv1' in n.NETS"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert set(NETS) == {*OWN, *TORCHVISION, "efficientnet_lite0", "timm:NAME"}
-    for name in set(NETS) - {"timm:NAME"}:
+    assert set(NETS) == {*OWN, *TORCHVISION, *nets.READS_TEXT, "efficientnet_lite0", "timm:NAME", "hf:NAME"}
+    for name in set(NETS) - {"timm:NAME", "hf:NAME"}:
         assert builder(name) is getattr(nets, name)
         for setting in settings_of(builder(name)).values():
             assert setting.meaning

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -10,11 +12,14 @@ from typer.testing import CliRunner
 
 from spurless import evaluate, fit
 from spurless.cli import app
+from spurless.core import Method, Stage
 from spurless.engine import load_classifier
 from spurless.errors import UserError
+from spurless.losses import ce
 from spurless.nets import Net
 from spurless.prune import PruneTrained, channel_masks, prune
 from spurless.pruning import squares, zero
+from spurless.registry import make_method
 from spurless.shrink import Channels
 from tests.worlds import tiny
 
@@ -120,6 +125,7 @@ def test_mistakes(run, data, tmp_path):
     for changed, told in [
         ({"how": "magnitud"}, "magnitude"),
         ({"keep": [1.5]}, "--keep"),
+        ({"objective": "mine"}, "own"),
         ({"settings": {"method": {"q": 1}}}, "dcwp"),
     ]:
         with pytest.raises(UserError, match=told):
@@ -138,3 +144,64 @@ def test_commands(run, tmp_path):
     told = CliRunner().invoke(app, args)
     assert told.exit_code == 0, told.output
     assert "parameters" in told.stdout and (tmp_path / "files" / "load.py").exists()
+
+
+@pytest.mark.parametrize("method", ["erm", "rs", "pgd", "jtt", "lff", "disent", "dfr"])
+def test_fine_tuning_as_the_run_was_trained(method, data, tmp_path):
+    """It starts from the pruned weights, removed ones stay zero, and it sees the labels that the run saw."""
+    run = fit(method, data, NET, out=tmp_path / "run", device="cpu", progress=False)
+    still = prune(
+        tmp_path / "run", [0.5], finetune=0.4, out=tmp_path / "still", data=data, device="cpu",
+        settings={"recipe": {"lr": 0.0, "optimizer": "sgd"}},
+    )  # fmt: skip
+    plain = prune(tmp_path / "run", [0.5], out=tmp_path / "none", data=data, device="cpu")
+    if method != "dfr":  # which fits the head anew
+        assert still["rows"][1]["scores"] == plain["rows"][1]["scores"]
+    moved = prune(tmp_path / "run", [0.5], finetune=0.4, out=tmp_path / "moved", data=data, device="cpu")
+    before, after = (layers_of(tmp_path / name / "keep-0.50" / "model.safetensors") for name in ("none", "moved"))
+    assert not all(torch.equal(b, a) for b, a in zip(before, after, strict=True))
+    assert all(bool((a[b == 0] == 0).all()) for b, a in zip(before, after, strict=True))
+    assert moved["rows"][1]["weights_percent"] <= 50.1 and run.labels_used == fit(
+        PruneTrained(keep=0.5, finetune=0.4, trained=run.classifier.state_dict(), by=make_method(method)),
+        data, NET, device="cpu", progress=False,
+    ).labels_used  # fmt: skip
+
+
+def test_the_last_stage_is_shortened_and_drawn_as_before(data):
+    """PGD's odds come from its biased stage, trained again; then a part of the recipe starts at the pruned weights."""
+    run = fit("pgd", data, NET, device="cpu", progress=False)
+    trained = {name: t.clone() for name, t in run.classifier.state_dict().items()}
+    method = PruneTrained(keep=0.5, finetune=1 / 3, trained=trained, by=make_method("pgd"))
+    found = fit(method, data, NET, device="cpu", progress=False)
+    assert [(row["stage"], row["epoch"]) for row in found.history] == [
+        *(("biased", k) for k in (1, 2, 3)),
+        ("debiased", 1),
+    ]
+    assert found.mining["mined"] == run.mining["mined"]  # with the same seed, the same odds
+    plain = fit(replace(method, objective="plain"), data, NET, device="cpu", progress=False)
+    assert [row["stage"] for row in plain.history] == ["finetune"]
+
+
+@dataclass(frozen=True)
+class Watched(Method):
+    """Plain training that notes, at every batch, how many weights are zero."""
+
+    seen: ClassVar[list[int]] = []
+
+    def stages(self, run):
+        net = run.net()
+
+        def loss(b):
+            self.seen.append(sum(int((m.weight == 0).sum()) for m in net.modules() if isinstance(m, nn.Linear)))
+            return ce(net(b.x), b.y)
+
+        yield Stage("watched", loss, run.optimizer(net), model=net, select=True)
+        return net
+
+
+def test_removed_weights_are_zero_at_every_step(data):
+    trained = {name: t.clone() for name, t in fit("erm", data, NET, device="cpu").classifier.state_dict().items()}
+    Watched.seen.clear()
+    fit(PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=Watched()), data, NET, device="cpu", progress=False)
+    total = sum(t.numel() for name, t in trained.items() if name.endswith("weight"))
+    assert len(Watched.seen) > 3 and set(Watched.seen) == {round(total / 2)}

@@ -39,6 +39,7 @@ def test_what_every_report_says_of_the_audits_errors_is_what_was_measured():
     from benchmarks import audit, pages
 
     assert json.loads(audit.QUOTED.read_text()) == audit.quoted(pages.rows("audit"))
+    assert json.loads(audit.QUOTED_TEXT.read_text()) == audit.quoted(pages.rows("audit_text"), "texts")
 
 
 def test_every_method_and_data_set_is_named():

@@ -21,7 +21,7 @@ from spurless.datasets.sources import File, Source
 from spurless.errors import UserError
 from spurless.paths import data_root
 
-GENERATED = {"toy", "colored_digits", "shapes", "parity", "moon_star", "gaussians", "linear_toy"}
+GENERATED = {"toy", "colored_digits", "shapes", "parity", "moon_star", "gaussians", "linear_toy", "movie_reviews"}
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -5,18 +5,28 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from spurless.datasets.linear_toy import load
+from spurless.engine import fit
+from spurless.errors import UserError
+from spurless.nets import build
 from spurless.registry import load_data
 from spurless.theory import (
+    Decomposed,
     activation_variability,
     debiasing_phi,
     error_bound,
     expected_posterior,
     gradient_flow,
+    gradient_ratio,
+    growth_rate,
     information_gain_ratio,
     invariant_bounds,
+    loss_ratio,
     margin,
+    margins,
     pruned_error,
     rank_correlation,
     spurious_correlation,
@@ -24,6 +34,7 @@ from spurless.theory import (
     spurious_ratio,
     trained_ratio,
 )
+from tests.reference import gradient_ratio_by_hand, loss_ratio_by_hand
 
 P = (0.6, 0.75, 0.9, 0.99)
 
@@ -203,3 +214,129 @@ def test_on_the_toy_the_most_spurious_input_varies_most():
         beta[:3].argmax() == variance.argmax() == 2
     )  # of core, core and shortcut; noise has next to no J to divide by
     assert rank_correlation(beta[:3], variance[:3]) > 0
+
+
+# Confident mistakes: the large-learning-rate study
+
+
+def followers(n=40, classes=2, seed=0, least=0.5):
+    """Logits of a network that follows the bias: aligned rows right by at least so much, conflicting ones wrong."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % classes
+    aligned = torch.arange(n) < 0.9 * n
+    shown = torch.where(aligned, y, (y + 1) % classes)
+    logits = torch.rand(n, classes, generator=g).double()
+    best = logits.max(1).values + least + torch.rand(n, generator=g)
+    return logits.scatter(1, shown[:, None], best[:, None]), y, aligned
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_ratios_of_losses_are_exact_where_softmax_gives_nothing(classes):
+    logits, y, aligned = followers(classes=classes)
+    scales = (0.5, 3, 40, 400)
+    found = loss_ratio(logits, y, aligned, scales)
+    assert found == pytest.approx([loss_ratio_by_hand(logits, y, aligned, k) for k in scales], rel=1e-9)
+    assert found[-1] > 1e80 and not torch.isfinite(
+        1 / nn.functional.cross_entropy(400 * logits, y, reduction="none").min()
+    )
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_proposition_1_holds_with_the_smallest_margin_of_an_aligned_row(classes):
+    """Θ(k e^(αk)), also with margins that differ from row to row, and with more than two classes."""
+    logits, y, aligned = followers(classes=classes)
+    alpha = margins(logits, y, aligned).aligned
+    assert margins(logits, y, aligned).follows
+    k = np.linspace(400, 500, 5)
+    ratios = loss_ratio(logits, y, aligned, k)
+    assert growth_rate(k, ratios, power=1) == pytest.approx(alpha, rel=1e-3)
+    assert abs(growth_rate(k, ratios, power=0) - alpha) > abs(growth_rate(k, ratios, power=1) - alpha)  # the k is there
+    lead = -(logits - logits.gather(1, y[:, None])).scatter(1, y[:, None], -math.inf).amax(1)
+    alone = int((lead[aligned] < alpha + 1e-9).sum())
+    constant = ratios / (k * np.exp(alpha * k))
+    assert constant == pytest.approx(float(-lead[~aligned].sum()) / alone, rel=0.01)
+
+
+def test_shared_margins_are_the_proofs_own_case():
+    """Its constant, |Ω_bc| β / |Ω_ba|, to first order."""
+    net = Decomposed().double()
+    x, y = net.rows(aligned=90, conflicting=10)
+    logits, aligned = net(x).detach(), torch.arange(100) < 90
+    assert margins(logits, y, aligned) == (3.5, 2.0, True)
+    k = np.array([8.0, 16.0, 32.0])
+    assert loss_ratio(logits, y, aligned, k) / (k * np.exp(3.5 * k)) == pytest.approx(10 * 2 / 90, rel=1e-6)
+
+
+def test_one_aligned_row_that_is_wrong_ends_the_growth():
+    """So the assumption is not a formality: then both sums grow like k."""
+    logits, y, aligned = followers()
+    logits[0] = logits[0].flip(0)
+    assert not margins(logits, y, aligned).follows
+    ratios = loss_ratio(logits, y, aligned, [50, 100, 200])
+    assert ratios[2] == pytest.approx(ratios[0], rel=0.02) and ratios[2] < 100
+
+
+def test_a_network_that_trains_does_follow_the_bias_for_a_while():
+    data = load_data({"name": "parity", "n": 3000, "n_test": 10})
+    recipe = {"optimizer": "sgd", "lr": 0.1, "momentum": 0.0, "batch_size": 100, "iterations": 300, "until_accuracy": 0}
+    net = fit("erm", data, {"name": "fcn", "width": 100}, recipe, device="cpu", progress=False).classifier.double()
+    with torch.no_grad():
+        logits = net(data.train.x.double())
+    y, aligned = data.train.y, data.is_aligned(data.train)[:, 0]
+    seen = margins(logits, y, aligned)
+    assert seen.follows and seen.aligned > 0
+    k = np.linspace(50, 100, 5) / seen.aligned
+    assert growth_rate(k, loss_ratio(logits, y, aligned, k), 1) == pytest.approx(seen.aligned, rel=0.01)
+
+
+def test_ratios_of_gradients_are_those_by_hand():
+    net = build({"name": "mlp", "widths": [6], "activation": "tanh"}, (4,), 3).double()
+    x, y = torch.randn(9, 4).double(), torch.arange(9) % 3
+    some, others = ["encoder.1.weight", "encoder.1.bias"], ["head.weight"]
+    found = gradient_ratio(net, x, y, some, others, [0.5, 2, 10])
+    assert found == pytest.approx([gradient_ratio_by_hand(net, x, y, some, others, k) for k in (0.5, 2, 10)], rel=1e-6)
+    with pytest.raises(UserError, match="no parameter 'heads.weight'"):
+        gradient_ratio(net, x, y, ["heads.weight"], others, [1])
+    with pytest.raises(UserError, match="at least one parameter"):
+        gradient_ratio(net, x, y, [], others, [1])
+    with pytest.raises(UserError, match="aligned and conflicting"):
+        loss_ratio(torch.zeros(3, 2), torch.zeros(3).long(), torch.ones(3, dtype=torch.bool), [1])
+
+
+def test_proposition_2_holds_where_the_core_part_has_converged_to_the_last_digit():
+    net = Decomposed().double()
+    x, y = net.rows(aligned=90, conflicting=10)
+    k = np.array([4.0, 8.0, 16.0, 32.0])
+    ratios = gradient_ratio(net, x, y, ["s"], ["c"], k)
+    assert growth_rate(k, ratios, power=0) == pytest.approx(3.5, rel=1e-3)
+    assert ratios / np.exp(3.5 * k) == pytest.approx(10 / 90, rel=0.001)
+
+
+@pytest.mark.parametrize("leak", [1e-6, 1e-3, 0.1])
+def test_and_not_where_it_has_only_nearly(leak):
+    """≈ 0 in definition 1 is not enough: what is left of the core part's gradient grows like k, as the other does."""
+    net = Decomposed(leak=leak).double()
+    x, y = net.rows(aligned=90, conflicting=10)
+    ratios = gradient_ratio(net, x, y, ["s"], ["c"], [16, 64])
+    assert ratios == pytest.approx(1 / (4 * leak), rel=1e-3)  # 4 c u of the leak against v
+    assert growth_rate([16, 64], ratios, power=0) < 1e-3
+
+
+def test_a_linear_part_never_converges_in_the_sense_of_definition_1():
+    """The gradient of f[y] − f[b] by the weights of a linear part is its input, whatever the weights are."""
+
+    class Linear(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.core, self.spurious = nn.Linear(3, 2, bias=False), nn.Linear(2, 2, bias=False)
+
+        def forward(self, x):
+            return self.core(x[:, :3]) + self.spurious(x[:, 3:])
+
+    net = Linear().double()
+    x, y = torch.randn(50, 5).double(), torch.zeros(50).long()
+    lead = net(x).diff(dim=1)[:, 0].detach()
+    aligned = lead < 0
+    ratios = gradient_ratio(net, x, y, ["spurious.weight"], ["core.weight"], [10_000, 20_000])
+    wrong = x[~aligned]
+    assert ratios == pytest.approx(float(wrong[:, 3:].norm(dim=1).sum() / wrong[:, :3].norm(dim=1).sum()), rel=0.01)

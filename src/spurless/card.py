@@ -97,6 +97,8 @@ def _escape(c: str) -> str:
 
 
 def _task(facts: Mapping[str, Any]) -> str:
+    if facts.get("tokenizer"):
+        return "text-classification"
     return "image-classification" if len(facts.get("shape") or ()) == 3 else "tabular-classification"
 
 
@@ -185,6 +187,9 @@ def _use(facts: Mapping[str, Any]) -> str:
     if facts.get("mean"):
         mean, std = ([round(float(v), 4) for v in facts[k]] for k in ("mean", "std"))
         lines += [f"# Standardise the inputs as in training: mean {mean}, standard deviation {std}."]
+    if facts.get("tokenizer"):
+        length = list(facts["shape"])[-1]
+        lines += [f'# x = spurless.text.tokenise(texts, "{_code(facts["tokenizer"])}", length={int(length)})']
     return "\n".join([*lines, "```"])
 
 

@@ -77,7 +77,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
     association = _association(bundle, values)
     return {
         "name": bundle.name,
-        "input": _input_in_words(bundle.shape),
+        "input": _input_in_words(bundle.shape, bundle.tokens is not None),
         "shape": list(bundle.shape),
         "classes": classes,
         "attributes": values,
@@ -90,6 +90,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
             for name, t in zip(values, (table.tolist() for table in bundle.aligned), strict=False)
         },
         "splits": {which: _split(bundle, split, classes, values) for which, split in bundle.splits.items()},
+        "samples": _samples(bundle),
         "association": association,
         "meaning": _meaning(association, classes),
         "notes": list(bundle.notes),
@@ -100,7 +101,12 @@ def describe(bundle: Bundle) -> dict[str, Any]:
 def _split(bundle: Bundle, split: Split, classes: list[str], values: dict[str, list[str]]) -> dict[str, Any]:
     y = split.y.numpy()
     part: dict[str, Any] = {"n": len(split), "classes": _named(classes, np.bincount(y, minlength=len(classes)))}
-    part |= {"attributes": None, "groups": None, "conflicting": None}
+    part |= {"attributes": None, "groups": None, "conflicting": None, "overlap": None}
+    if split.member is not None and bundle.overlap is not None:
+        inside = split.member.numpy()
+        part["overlap"] = {
+            c: _named(bundle.overlap.groups, inside[y == k].sum(0)) for k, c in enumerate(classes)
+        }  # a row counts in each of its groups
     if split.a is None:
         return part
     tables = {name: counts(y, split.a[:, k].numpy(), len(classes), len(values[name])) for k, name in enumerate(values)}
@@ -118,6 +124,24 @@ def _split(bundle: Bundle, split: Split, classes: list[str], values: dict[str, l
             "rows_by_contradictions": np.bincount(against.sum(1), minlength=len(values) + 1).tolist(),
         }
     return part
+
+
+def _samples(bundle: Bundle, each: int = 2) -> list[dict[str, str]]:
+    """Of text: the first training rows that follow the shortcut and that do not, of each class; else nothing."""
+    if bundle.tokens is None:
+        return []
+    import torch
+
+    train, against = bundle.train, conflicting(bundle, bundle.train)
+    kinds: dict[str, Any] = {"": np.ones(len(train), bool)}
+    if against is not None:
+        kinds = {"aligned": ~against.any(1), "conflicting": against.any(1)}
+    found = []
+    for kind, rows in kinds.items():
+        for k, name in enumerate(bundle.classes):
+            for i in np.flatnonzero(rows & (train.y.numpy() == k))[:each].tolist():
+                found.append({"kind": kind, "class": name, "text": bundle.tokens.text(train[torch.tensor([i])][0])})
+    return found
 
 
 def conflicting(bundle: Bundle, split: Split) -> np.ndarray | None:
@@ -205,7 +229,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
-def _input_in_words(shape: Sequence[int]) -> str:
+def _input_in_words(shape: Sequence[int], is_text: bool = False) -> str:
+    if is_text:
+        return f"text, up to {shape[-1]} tokens a row (so there is no contact sheet)"
     if is_image(shape):
         kind = {1: "grey", 3: "colour"}.get(shape[0], f"{shape[0]}-channel")
         return f"{kind} images, {shape[2]} x {shape[1]} px"
@@ -253,6 +279,8 @@ def text(description: dict[str, Any]) -> Group:
         tables.append(
             (f"Training rows by class and {name} (* agrees with the shortcut)", _groups_table(description, name))
         )
+    tables.append(("Test rows by group; a row counts in each group that it is in", _overlap_table(description)))
+    tables.append(("Training texts", _samples_table(description)))
     tables.append(
         ("Association in the training rows (0 none, 1 one decides the other)", _association_table(description))
     )
@@ -297,6 +325,35 @@ def _groups_table(description: dict[str, Any], attribute: str) -> Table | None:
         table.add_row(Text(name), *cells, *rest)
     if len(description["classes"]) > MOST:
         table.add_row(f"... {len(description['classes']) - MOST} more")
+    return table
+
+
+def _overlap_table(description: dict[str, Any]) -> Table | None:
+    """One line for each group, because there can be many; of the split that is scored."""
+    from rich.text import Text
+
+    groups = (description["splits"].get("test") or description["splits"]["train"])["overlap"]
+    if not groups:
+        return None
+    names = list(next(iter(groups.values())))
+    table = _table("group", list(groups))
+    for name in names[:MOST]:
+        table.add_row(Text(name), *[f"{counts[name]:,}" for counts in groups.values()])
+    if len(names) > MOST:
+        table.add_row(f"... {len(names) - MOST} more")
+    return table
+
+
+def _samples_table(description: dict[str, Any]) -> Table | None:
+    from rich.text import Text
+
+    if not description["samples"]:
+        return None
+    table = _table("class", [])
+    table.add_column("")
+    table.add_column("text", max_width=90, no_wrap=True, overflow="ellipsis")
+    for sample in description["samples"]:
+        table.add_row(Text(sample["class"]), sample["kind"], Text(sample["text"]))
     return table
 
 

@@ -15,6 +15,7 @@ from spurless.engine import NetSpec, describe_net, example_of, network_maker, pi
 from spurless.feed import Inputs
 from spurless.registry import load_data
 from spurless.scoring import outputs
+from spurless.text import check_reads
 
 
 def embed(
@@ -29,6 +30,7 @@ def embed(
     (100,)
     """
     data, place = load_data(data, root=root), pick_device(device)
+    check_reads(data, net)
     backbone = network_maker(net, data.shape, len(data.classes), seed=0, example=example_of(data))(0).to(place)
     recipe = Recipe(channels_last=False, eval_batch_size=128)
     inputs = Inputs(data, recipe, place)
@@ -46,6 +48,7 @@ def embed(
         mean=tuple(x.mean(0).tolist()),
         std=tuple(x.std(0).clamp_min(1e-6).tolist()),
         columns=(),
+        tokens=None,
         augment=Augment(),
         net="mlp",
         recipe=Recipe(),

@@ -67,6 +67,8 @@ def export(
         if name not in FORMATS:
             raise unknown("format", name, FORMATS)
     classifier, facts = classifier_of(model, net)
+    if facts.get("tokenizer"):
+        raise UserError(f"{model} reads text, and only networks that read pictures or numbers are exported.")
     folder = Path(out) if out is not None else Path("runs") / f"export-{folder_name(model)}"
     if folder.exists() and any(folder.iterdir()) and not (folder / REPORT).exists():
         raise UserError(f"{folder} is not empty and holds no export. Name another --out folder.")

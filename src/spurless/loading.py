@@ -39,6 +39,10 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
         complain(
             f"Classes are compared by their place: {', '.join(known)} in {model}, {', '.join(bundle.classes)} here."
         )
+    here = None if bundle.tokens is None else bundle.tokens.vocabulary
+    if facts.get("vocabulary") != here:
+        reads = f"tokens of data.tokenizer = {facts['tokenizer']}" if facts.get("tokenizer") else "no text"
+        raise UserError(f"{model} reads {reads}, unlike what {bundle.name} holds; load the data as it was trained on.")
     # Standardised as in training: the numbers of the new data would shift what the network sees.
     bundle = replace(bundle, mean=tuple(facts["mean"]), std=tuple(facts["std"]))
     try:

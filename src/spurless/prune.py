@@ -12,21 +12,23 @@ import copy
 import hashlib
 import json
 import math
+import tempfile
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from spurless.core import Batch, Bundle, Method, Run, Stage
+from spurless.core import Batch, Bundle, Labels, Method, Run, Stage
 from spurless.engine import NetSpec, example_of, fit, load_run
 from spurless.errors import UserError, unknown
 from spurless.export import classifier_of, folder_name, macs, parameters, size_of
 from spurless.folder import MODEL, finite, save_tensors
 from spurless.gates import Gates, mask_stage
 from spurless.losses import ce
+from spurless.methods import METHODS
 from spurless.methods.dcwp import DCWP, oversampling
 from spurless.methods.pgd import length
 from spurless.nets import Net
@@ -42,6 +44,7 @@ from spurless.tables import score
 
 How = Literal["magnitude", "avp", "random", "dcwp"]
 HOWS: tuple[str, ...] = get_args(How)
+Objective = Literal["own", "plain"]
 CURVE = "prune.json"
 METRICS = ("average", "unbiased", "conflicting", "worst_group")
 
@@ -61,19 +64,29 @@ class PruneTrained(Method):
     ] = 0.3
     structured: Annotated[bool, "remove whole channels, through all layers that share them"] = False
     finetune: Annotated[float, "training afterwards, as a share of the recipe's length; 0: none", Range(0)] = 0.0
+    objective: Annotated[
+        Objective, "fine-tune as the run was trained, or by plain cross entropy; with dcwp, always DCWP's loss"
+    ] = "own"
     dcwp: DCWP = DCWP()
     trained: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
     by: Method | None = None  # that trained it
     groups: Sequence[Channels] = ()
     known: dict[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def labels(self) -> Labels:
+        return self.by.labels if self.by and self.repeats else self.bias_labels
+
+    @property
+    def repeats(self) -> bool:
+        """Whether fine-tuning is the run's own training again."""
+        return self.finetune > 0 and self.objective == "own" and self.how != "dcwp"
+
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
+        if self.repeats:
+            return (yield from self._as_trained(run))
         net = self.classifier(run.net)
-        net.load_state_dict(self.trained)
-        if "scores" not in self.known:
-            self.known["scores"] = yield from self._scores(run, net)
-        masks = self.masks(net, self.known["scores"])
-        zero(net, masks)
+        masks = yield from self._prune(run, net)
         if self.finetune:
             optimizer = hold(run.optimizer(net), net, masks)
             conflicting = self.known.get("conflicting")
@@ -87,6 +100,41 @@ class PruneTrained(Method):
                 select=True,
             )
         return net
+
+    def _as_trained(self, run: Run) -> Generator[Stage, None, Net]:
+        """The run's method once more; but its last stage goes on from the pruned weights, and is shorter.
+
+        What comes before that stage is trained again, because its outcome (which rows are drawn how often, a second
+        network) is not kept with a run. With the run's seed it is the same as then.
+        """
+        assert self.by is not None
+        training = self.by.stages(run)
+        stage = next(training)
+        while not stage.select:
+            yield stage
+            stage = next(training)
+        net = stage.model
+        if not isinstance(net, Net) or net.state_dict().keys() != self.trained.keys():
+            raise UserError(
+                f"{type(self.by).__name__} trains something else than its classifier, so that its training cannot go "
+                "on from the classifier alone: use --objective plain."
+            )
+        masks = yield from self._prune(run, net)
+        for _, optimizer in stage.updates:
+            hold(optimizer, net, masks)
+        yield replace(stage, epochs=self.finetune * length(run), iterations=None, span=(0.0, 1.0), shared=None)
+        net = yield from training  # what is left to do: DFR fits the head anew
+        zero(net, masks)
+        return net
+
+    def _prune(self, run: Run, net: Net) -> Generator[Stage, None, Masks]:
+        """Give a network the trained weights, without those that are to go."""
+        net.load_state_dict(self.trained)
+        if "scores" not in self.known:
+            self.known["scores"] = yield from self._scores(run, net)
+        masks = self.masks(net, self.known["scores"])
+        zero(net, masks)
+        return masks
 
     def classifier(self, make: Any) -> Net:
         return self.by.classifier(make) if self.by else make()
@@ -183,14 +231,18 @@ def prune(
     device: str | None = None,
     root: str | Path | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    objective: str = "own",
 ) -> dict[str, Any]:
     """Prune a run to each share, score it, save it, and draw accuracy against size. Returns what prune.json holds.
 
+    `objective`: fine-tune as the run was trained ("own"), or by plain cross entropy ("plain").
     `settings`: {"recipe": ...} changes the run's recipe for fine-tuning, {"method": ...} sets DCWP's. `data` and `net`:
     needed where the run was made with objects of your own.
     """
     if how not in HOWS:
         raise unknown("way to prune", how, HOWS)
+    if objective not in get_args(Objective):
+        raise unknown("objective", objective, get_args(Objective))
     keep = check_shares(keep)
     path, given = Path(run), settings or {}
     if given.get("method") and how != "dcwp":
@@ -203,6 +255,8 @@ def prune(
     bundle = data if data is not None else the_data(before.settings["data"], root)
     asked = {"run": str(path), "how": how, "structured": structured, "finetune": finetune, "keep": keep, "seed": seed}
     asked |= {"settings": {k: dict(v) for k, v in given.items() if v}}
+    if finetune:
+        asked["objective"] = objective
     folder = Path(out) if out is not None else default_folder(path, asked)
     if found := claim(folder, path, asked):
         return found
@@ -212,26 +266,38 @@ def prune(
     if structured and not groups:
         raise UserError(f"{before.net} has no channels that can be cut; prune single weights, without --structured.")
     spec = fresh(facts["net"]) if net is None else net
-    by = make_method(facts["method"]) if before.settings["method"]["name"] == before.method else None
+    by = make_method(facts["method"]) if before.method in METHODS else None
+    if finetune and objective == "own" and how != "dcwp" and by is None:
+        raise UserError(f"{before.method} is not a method of this package: fine-tune with --objective plain.")
     known: dict[str, Any] = {}
     rows = [
         measured(classifier, example, None) | {"keep": 1.0, "scores": before.scores, "n": before.n, "pruned": False}
     ]
-    for share in keep:
-        method = PruneTrained(
-            how, share, structured, finetune, dcwp, classifier.state_dict(), by, groups, known  # type: ignore[arg-type]
-        )  # fmt: skip
-        result = fit(method, bundle, spec, recipe, seed, device=device)
-        if result.classifier is None:
-            complain(f"At {share:g}: {result.error}")
-            rows.append({"keep": share, "pruned": True, "error": result.error})
-            continue
-        pruned = result.classifier.cpu().eval()
-        save_tensors(folder / f"keep-{share:.2f}" / MODEL, pruned.state_dict(), facts)
-        rows.append(
-            measured(pruned, example, cut(pruned, example))
-            | {"keep": share, "scores": result.scores, "n": result.n, "scored_on": result.scored_on, "pruned": True}
-        )
+    with tempfile.TemporaryDirectory() as shelf:  # what comes before the fine-tuning is trained once for all shares
+        for share in keep:
+            method = PruneTrained(
+                how,  # type: ignore[arg-type]
+                share,
+                structured,
+                finetune,
+                objective,  # type: ignore[arg-type]
+                dcwp,
+                classifier.state_dict(),
+                by,
+                groups,
+                known,
+            )
+            result = fit(method, bundle, spec, recipe, seed, device=device, stages=shelf)
+            if result.classifier is None:
+                complain(f"At {share:g}: {result.error}")
+                rows.append({"keep": share, "pruned": True, "error": result.error})
+                continue
+            pruned = result.classifier.cpu().eval()
+            save_tensors(folder / f"keep-{share:.2f}" / MODEL, pruned.state_dict(), facts)
+            rows.append(
+                measured(pruned, example, cut(pruned, example))
+                | {"keep": share, "scores": result.scores, "n": result.n, "scored_on": result.scored_on, "pruned": True}
+            )
     curve = asked | {"data": bundle.name, "net": before.net, "method": before.method, "rows": rows}
     curve["notes"] = notes(curve)
     draw(curve, folder)
@@ -319,7 +385,7 @@ def notes(curve: Mapping[str, Any]) -> list[str]:
             "Single weights were removed: the compressed file is smaller, but dense kernels multiply by zeros all the "
             "same, so only channels that died as a whole save time. --structured removes channels."
         )
-    if curve["finetune"] and curve["how"] != "dcwp":
+    if curve.get("objective") == "plain" and curve["how"] != "dcwp":
         told.append("Fine-tuning was by plain cross entropy on the training rows, which can bring a shortcut back.")
     return told
 

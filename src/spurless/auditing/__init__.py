@@ -16,9 +16,19 @@ from spurless.auditing import attributes, hidden, shift
 from spurless.auditing.advice import Facts, advise
 from spurless.auditing.case import Case, make_case
 from spurless.auditing.evidence import share
-from spurless.auditing.gallery import draw, galleries, histogram, map2d, suspicious_rows, with_pictures
+from spurless.auditing.gallery import (
+    draw,
+    galleries,
+    highlight,
+    histogram,
+    map2d,
+    suspicious_rows,
+    with_pictures,
+    with_texts,
+)
 from spurless.auditing.model import SIDE, Audited, given, open_data, train, with_held_out
 from spurless.auditing.slices import find_slices
+from spurless.auditing.text_words import of_errors
 from spurless.auditing.verdict import Shortcut, cost, evidence, headline, leading, overall, reliability
 from spurless.metrics.groups import confusion
 from spurless.paths import atomic
@@ -93,7 +103,7 @@ def audit(
         "headline": headline(verdict, shortcut, case, moved),
         **_facts(case, audited, command),
         "evidence": evidence(known, cues) + moved,
-        "reliability": reliability(),
+        "reliability": reliability(case),
         "attributes": [_plain(e) for e in known],
         "cues": [_plain(e) for e in cues],
         **_where(case, shortcut, slices, folder, step),
@@ -196,15 +206,27 @@ def _where(
         rows = with_pictures(rows, drawn)
         shown = [g | {k: with_pictures(g[k], drawn) for k in ("usual", "contradicting")} for g in shown]
         slices = [s | {"pictures": [drawn[r][0] for r in s["rows"][:6] if r in drawn]} for s in slices]
+    if folder is not None and case.texts:
+        worst = {id(s): _worst(s["rows"], score) for s in slices}
+        texts = highlight(case, wanted + [r for of in worst.values() for r in of])
+        rows = with_texts(rows, texts)
+        shown = [g | {k: with_texts(g[k], texts) for k in ("usual", "contradicting")} for g in shown]
+        slices = [s | {"texts": [texts[r] for r in worst[id(s)]]} for s in slices]
     return {
         "kinds": list(names),
         "rows": rows,
         "gallery": shown,
         "slices": [{k: v for k, v in s.items() if k != "rows"} for s in slices],
+        "words": of_errors(case),
         "histogram": histogram(score, contradicting),
         "confusion": confusion(case.held.y, case.predicted, case.data.classes, kinds),
         "map2d": map2d(case, contradicting.long(), names, most=800) if folder is not None else None,
     }
+
+
+def _worst(rows: list[int], score: Tensor, most: int = 2) -> list[int]:
+    """The rows of a slice that are shown: those with the highest scores."""
+    return sorted(rows, key=lambda r: (-float(score[r]), r))[:most]
 
 
 def _situation(

@@ -34,6 +34,10 @@ class Case:
         return len(self.data.shape) == 3
 
     @property
+    def texts(self) -> bool:
+        return self.data.tokens is not None
+
+    @property
     def predicted(self) -> Tensor:
         """(n,) The class that the model gives each held-out row."""
         return self.logits.argmax(1)

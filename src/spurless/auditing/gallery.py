@@ -20,6 +20,7 @@ BARS = 20
 AT_ONCE = 32  # passes whose activations are in memory at a time
 # Integrated Gradients, for networks without a convolution, take this many passes a picture: fine for small ones.
 STEPS, LARGEST = 16, 64
+TEXTS_AT_ONCE, MOST_WORDS = 256, 100  # passes of texts in memory at a time; words of a text that are shown
 
 
 def suspicious_rows(case: Case, says: Tensor | None, score: Tensor, most: int = 40) -> list[dict[str, Any]]:
@@ -43,6 +44,7 @@ def suspicious_rows(case: Case, says: Tensor | None, score: Tensor, most: int = 
                 "score": round(float(score[row]), 4),
                 "picture": None,
                 "map": None,
+                "text": None,
             }
         )
     return found
@@ -54,16 +56,17 @@ def galleries(
     """For the classes with most contradicting rows (n,): those with the highest scores, against usual ones.
 
     Usual rows are right, do not contradict, and are nearest to the mean of all such rows of the class in the model's
-    features. Items hold their "row", for `draw` and `with_pictures`. Only of images.
+    features. Items hold their "row", for `draw` and `with_pictures`. Only of images and texts.
     """
     count = torch.bincount(case.held.y[contradicting], minlength=len(case.data.classes))
     order = count.argsort(descending=True, stable=True)[:most_classes]
     found = []
-    for label in [c for c in order.tolist() if count[c] and case.images]:
+    for label in [c for c in order.tolist() if count[c] and (case.images or case.texts)]:
         own = case.held.y == label
         usual, against = ((own & mask).nonzero()[:, 0] for mask in (case.right & ~contradicting, contradicting))
         rows = _typical(case.features, usual)[:each], _highest(score, against)[:each]
-        kinds = [[{"row": r, "name": name_of(case, r), "picture": None, "map": None} for r in part] for part in rows]
+        empty = {"picture": None, "map": None, "text": None}
+        kinds = [[{"row": r, "name": name_of(case, r)} | empty for r in part] for part in rows]
         found.append({"class": case.data.classes[label], "usual": kinds[0], "contradicting": kinds[1]})
     return found
 
@@ -82,6 +85,52 @@ def with_pictures(items: Sequence[Mapping[str, Any]], drawn: Drawn) -> list[dict
     """
     found = [(item, drawn.get(item["row"], (None, None))) for item in items]
     return [{**item, "picture": picture, "map": heat} for item, (picture, heat) in found]
+
+
+# Texts
+
+Shown = dict[int, list[list[Any]]]  # row -> its words, each with a number from -1 to 1
+
+
+def highlight(case: Case, rows: Sequence[int]) -> Shown:
+    """The words of rows, each with how much it speaks for the model's prediction: 1 for the strongest word of the row,
+    below 0 against it; None where attribution cannot be made. Long texts are cut. Empty for data that is no text."""
+    tokens, wanted = case.data.tokens, sorted(set(rows))
+    if tokens is None or not wanted:
+        return {}
+    from spurless.metrics.attribution_text import attribute_tokens
+    from spurless.words import as_text, words_of
+
+    x = case.held[torch.tensor(wanted)]
+    try:
+        maps: Tensor | None = attribute_tokens(
+            case.net, x, case.predicted[wanted], steps=STEPS, batch_size=TEXTS_AT_ONCE
+        )
+    except Exception as error:  # an audit does not fail for it
+        complain(f"No attribution of words: {error}")
+        maps = None
+    found: Shown = {}
+    for i, row in enumerate(wanted):
+        words = words_of(tokens).of(x[i])
+        weights = [None if maps is None else float(maps[i, w.start : w.stop].sum()) for w in words]
+        top = max((abs(w) for w in weights if w is not None), default=0.0) or 1.0
+        cut = words[:MOST_WORDS]
+        texts = as_text([w.text for w in cut])
+        found[row] = [
+            [t, None if w is None else round(w / top, 2)] for t, w in zip(texts, weights[: len(cut)], strict=True)
+        ]
+        if len(words) > len(cut):
+            found[row].append([" …", None])
+    return found
+
+
+def with_texts(items: Sequence[Mapping[str, Any]], shown: Shown) -> list[dict[str, Any]]:
+    """The items with the words of their rows.
+
+    >>> with_texts([{"row": 3}, {"row": 4}], {3: [["dull", 1.0]]})
+    [{'row': 3, 'text': [['dull', 1.0]]}, {'row': 4, 'text': None}]
+    """
+    return [{**item, "text": shown.get(item["row"])} for item in items]
 
 
 # Pictures

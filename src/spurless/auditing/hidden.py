@@ -1,4 +1,4 @@
-"""Attributes that nobody wrote down: does the model go by a simple cue instead of by the rest of the image?
+"""Attributes that nobody wrote down: does the model go by a simple cue instead of by the rest of the image or text?
 
 Three questions to each cue, all of them on rows that the model was not trained on, or on rows left out of the fit:
 
@@ -16,7 +16,7 @@ Found: all three. Suspected: the first two, and no row in the data can show the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,13 +35,16 @@ STRONG = 0.5  # share of the errors of guessing that a cue must remove
 
 
 def examine(case: Case, on_step: Callable[[str], None] = lambda name: None) -> list[dict[str, Any]]:
-    """One entry for each cue, the most telling first. Empty for data that is not images."""
-    if not case.images:
+    """One entry for each cue, the most telling first. Empty for data that is neither images nor texts."""
+    if not case.images and not case.texts:
         return []
     train, asked = _rows(len(case.data.train), LEARN, case.seed), _rows(len(case.held), ASK, case.seed)
-    learned, held = floats(case.data.train[train]), floats(case.held[asked])
+    cues: Sequence[Cue] = CUES
+    if case.texts:
+        cues, train = _of_text(case)
+    learned, held = (x if case.texts else floats(x) for x in (case.data.train[train], case.held[asked]))
     found = []
-    for cue in CUES:
+    for cue in cues:
         on_step(cue.name)
         guess = Guess(cue.read(learned), case.data.train.y[train], len(case.data.classes), case.seed)
         found.append(_entry(case, cue, guess, train, asked, held))
@@ -49,6 +52,19 @@ def examine(case: Case, on_step: Callable[[str], None] = lambda name: None) -> l
         entry["p"] = p
         entry["finding"] = _finding(entry)
     return sorted(found, key=lambda e: (e["finding"] == "none", -e["goes_with_cue"] * (e["skill"] > STRONG)))
+
+
+def _of_text(case: Case) -> tuple[Sequence[Cue], Tensor]:
+    """The cues of these texts, and training rows to judge them by: other ones than those they were made from."""
+    from spurless.auditing.text_cues import text_cues
+    from spurless.words import words_of
+
+    assert case.data.tokens is not None
+    train = case.data.train
+    both = _rows(len(train), 2 * LEARN, case.seed)
+    seen, judged = both[::2], both[1::2]
+    cues = text_cues(words_of(case.data.tokens), train[seen], train.y[seen], len(case.data.classes))
+    return [Cue(*cue) for cue in cues], judged
 
 
 def _entry(case: Case, cue: Cue, guess: Guess, train: Tensor, asked: Tensor, held: Tensor) -> dict[str, Any]:
@@ -60,13 +76,15 @@ def _entry(case: Case, cue: Cue, guess: Guess, train: Tensor, asked: Tensor, hel
     of, donor = exchange_pairs(y, right, right & (says == y), case.seed)
     with_cue = with_rest = 0
     if len(of):
-        answer = case.answers(like(cue.swap(held[of], held[donor]), case.held[asked[:1]]))
+        changed = cue.swap(held[of], held[donor])
+        answer = case.answers(changed if case.texts else like(changed, case.held[asked[:1]]))
         with_cue, with_rest = int((answer == y[donor]).sum()), int((answer == y[of]).sum())
     follows = says == y
     following, contradicting = share(right[follows].numpy()), share(right[~follows].numpy())
     return {
         "name": cue.name,
         "words": cue.words,
+        "kind": "text" if case.texts else "image",
         "alone": share(told.numpy()),
         "skill": (low - usual) / max(1e-9, 1 - usual),
         "goes_with_cue": with_cue,

@@ -27,6 +27,7 @@ HELD_OUT = 0.3  # share of the training rows that are held out where the data ha
 SIDE = 80  # pixels at which photographs are audited, where the user names no size: enough for most shortcuts, and fast
 STEPS = 2000  # at most, of a training from scratch
 QUICK_NETS = ("linear", "mlp", "fcn", "simconv1", "simconv2", "conv3")  # that train in seconds on a CPU
+TEXT_EPOCHS = 10  # of a bag of words, at most STEPS steps
 FOR_TRAINING = 0.5  # share of a time budget
 
 
@@ -155,6 +156,8 @@ def begun_with(folder: Path | None) -> int | None:
 
 def suited(data: Bundle) -> NetSpec:
     """A network that learns the data within a few minutes on a CPU."""
+    if data.tokens is not None:
+        return "embedding_bag" if data.tokens.size == 30522 else {"name": "embedding_bag", "vocab": data.tokens.size}
     if data.net in QUICK_NETS:
         return data.net
     photographs = len(data.shape) == 3 and data.shape[0] == 3 and min(data.shape[1:]) >= 64
@@ -167,10 +170,17 @@ def suited_recipe(data: Bundle, spec: NetSpec) -> Recipe:
     """How to train it: a few epochs of a pretrained network, more of one that starts from nothing."""
     if isinstance(spec, Mapping) and spec.get("pretrained"):
         return Recipe("adamw", 3e-4, batch_size=32, epochs=3, schedule="cosine", augment="none", eval_every=0)
+    if data.tokens is not None and _name(spec) == "embedding_bag":
+        steps = min(STEPS, -(-TEXT_EPOCHS * len(data.train) // 64))
+        return Recipe("adam", 2e-3, batch_size=64, iterations=steps, eval_every=0)
     if len(data.shape) != 3:
         return replace(data.recipe, selection="last", eval_every=0)
     steps = min(STEPS, -(-12 * len(data.train) // 64))
     return Recipe("adam", 1e-3, batch_size=64, iterations=steps, eval_every=0)
+
+
+def _name(spec: NetSpec) -> str:
+    return spec if isinstance(spec, str) else str(spec.get("name")) if isinstance(spec, Mapping) else ""
 
 
 def within(seconds: float, data: Bundle, spec: NetSpec, recipe: Recipe, device: torch.device, seed: int) -> Recipe:

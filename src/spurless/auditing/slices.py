@@ -15,8 +15,10 @@ from torch import Tensor
 from spurless.auditing.case import Case
 from spurless.auditing.cues import floats
 from spurless.auditing.evidence import holm, more_errors, share
+from spurless.auditing.text_words import apart
 from spurless.clusters import cluster, reducer, sample
 from spurless.seeds import derive
+from spurless.text import row_lengths
 
 LEVEL, GAP = 0.05, 10.0  # a slice is clearly worse below this corrected p-value, and by this many points
 # Of a class for each of its clusters. The number of clusters with the best silhouettes is mostly two, and finds fewer
@@ -103,7 +105,8 @@ def in_words(case: Case, rows: Tensor, others: Tensor) -> list[str]:
         names = [[f"{name} = {v}" for v in values] for name, values in zip(data.attributes, data.values, strict=True)]
         # That one of two values is rare says no more than that the other is common.
         said = told(here, elsewhere, [(n if len(of) > 2 else None, n) for of in names for n in of])
-    said = said or _inputs_in_words(case, rows, others)
+    if case.texts or not said:  # the words of a text say more than the attribute alone
+        said = said + _inputs_in_words(case, rows, others)
     if len(data.classes) > 2:
         here, elsewhere = (_one_hot(case.predicted[i], len(data.classes)) for i in (rows, others))
         said += told(here, elsewhere, [(None, f"taken for {name}") for name in data.classes])[:1]
@@ -111,6 +114,8 @@ def in_words(case: Case, rows: Tensor, others: Tensor) -> list[str]:
 
 
 def _inputs_in_words(case: Case, rows: Tensor, others: Tensor) -> list[str]:
+    if case.texts:
+        return _texts_in_words(case, rows, others)
     seed = derive(case.seed, "words")
     here, elsewhere = (case.held[i[sample(len(i), LOOKED_AT, seed)]] for i in (rows, others))
     if case.images:
@@ -125,6 +130,12 @@ def _inputs_in_words(case: Case, rows: Tensor, others: Tensor) -> list[str]:
         (n, n) if yes else (f"lower {n}", f"higher {n}") for n, yes in zip(column_names(case), yes_or_no, strict=True)
     ]
     return told(here, elsewhere, words, lambda k, mean: f"{100 * mean:.0f} %" if yes_or_no[k] else f"{mean:.2g}")
+
+
+def _texts_in_words(case: Case, rows: Tensor, others: Tensor) -> list[str]:
+    here, elsewhere = (row_lengths(case.held[i]).double()[:, None] for i in (rows, others))
+    long = told(here, elsewhere, [("shorter", "longer")], lambda _, mean: f"{mean:.0f} tokens")
+    return long + [str(word) for word in apart(case, rows, others)[:WORDS]]
 
 
 def told(

@@ -103,19 +103,19 @@ def _of_attribute(e: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_cue(e: dict[str, Any]) -> dict[str, Any]:
-    with_cue, with_rest = e["goes_with_cue"], e["goes_with_rest"]
+    with_cue, with_rest, kind = e["goes_with_cue"], e["goes_with_rest"], e["kind"]
     text = f"Alone, {e['words']} would give {e['alone']['value']:.1f} %. "
     text += (
-        f"Of {e['pairs']:,} images that got it from an image of another class, the model takes {with_cue:,} for the "
+        f"Of {e['pairs']:,} {kind}s that got it from one of another class, the model takes {with_cue:,} for the "
         f"class of the donor and {with_rest:,} for their own."
         if e["pairs"]
-        else "The model gets too few images right to exchange it between them."
+        else f"The model gets too few {kind}s right to exchange it between them."
     )
     part = share(torch.arange(with_cue + with_rest).numpy() < with_cue)
     if part:
         text += f" It sides with the donor in {part['value']:.0f} % ({part['low']:.0f} to {part['high']:.0f})."
     return {
-        "test": f"exchange of {e['name']} between images",
+        "test": f"exchange of {e['name']} between {kind}s",
         "finding": e["finding"],
         "text": text,
         "p": e["p"],
@@ -139,7 +139,11 @@ def headline(verdict: str, shortcut: Shortcut | None, case: Case, moved: list[di
             need = f": about {shortcut.needed:,} that contradict '{shortcut.name}' are needed, and {have:,} are there"
         return f"There are too few rows to tell whether the model takes a shortcut{need}."
     word = "goes by" if verdict == "shortcut found" else "may go by"
-    what = f"'{shortcut.name}'" if shortcut.kind == "attribute" else f"the {shortcut.name} of the image"
+    what = (
+        f"'{shortcut.name}'"
+        if shortcut.kind == "attribute"
+        else f"the {shortcut.name} of the {'text' if case.texts else 'image'}"
+    )
     costs = ""
     if shortcut.contradicting and shortcut.following:
         costs = (
@@ -169,7 +173,7 @@ def cost(shortcut: Shortcut | None) -> dict[str, Any] | None:
     }
 
 
-def reliability() -> dict[str, Any] | None:
+def reliability(case: Case) -> dict[str, Any] | None:
     """How often such verdicts were wrong where the truth was known: measured by benchmarks/audit.py."""
-    file = files(__package__).joinpath("calibration.json")
+    file = files(__package__).joinpath("calibration_text.json" if case.texts else "calibration.json")
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None

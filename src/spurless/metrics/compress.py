@@ -150,8 +150,9 @@ def prunability(
     (1.0, 1.0, 0.0)
     """
     found, shares = [], []
+    order = Order(net, how, scope, **settings)
     for kappa in kappas:
-        with pruned(net, kappa, how, scope, **settings) as share:
+        with order.pruned(kappa) as share:
             found.append(float(accuracy(net)))
             shares.append(share)
     whole = found[list(kappas).index(0)] if 0 in kappas else float(accuracy(net))
@@ -285,33 +286,60 @@ def pruned(
     >>> net.weight.tolist()
     [[4.0, -1.0, 3.0, 2.0]]
     """
-    _checked(kappa)
-    for given, known in ((how, ("structured", "magnitude")), (scope, ("layer", "global"))):
-        if given not in known:
-            raise unknown("way to prune", given, known)
-    chosen = layers(net, skip)
-    held = [(layer.weight, layer.weight.detach().clone()) for layer in chosen.values()]
-    level = [w.median() if centred else w.new_zeros(()) for _, w in held]
-    units = [_units(layer, how, conv) for layer in chosen.values()]
-    centre = [w - at for (_, w), at in zip(held, level, strict=True)]
-    scores = [_scores(w, dims).double().cpu() for w, dims in zip(centre, units, strict=True)]
-    sizes = [w.numel() // s.numel() for (_, w), s in zip(held, scores, strict=True)]
-    if scope == "layer":
-        masks = [lowest(s.flatten(), torch.ones(s.numel()), kappa) for s in scores]
-    else:
-        every = torch.cat([torch.full((s.numel(),), float(size)) for s, size in zip(scores, sizes, strict=True)])
-        together = lowest(torch.cat([s.flatten() for s in scores]), every, kappa)
-        masks = list(together.split([s.numel() for s in scores]))
-    try:
-        with torch.no_grad():
-            for (weight, _), at, score, gone in zip(held, level, scores, masks, strict=True):
-                weight.masked_fill_(gone.view(score.shape).to(weight.device), float(at))
-        total = sum(w.numel() for _, w in held)
-        yield sum(int(gone.sum()) * size for gone, size in zip(masks, sizes, strict=True)) / total
-    finally:
-        with torch.no_grad():
-            for weight, before in held:
-                weight.copy_(before)
+    with Order(net, how, scope, conv, centred, skip).pruned(kappa) as share:
+        yield share
+
+
+class Order:
+    """In which order the weights of a network go, found once for all shares; see `pruned`."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        how: How = "structured",
+        scope: Scope = "layer",
+        conv: Literal["kernel", "filter"] = "kernel",
+        centred: bool = False,
+        skip: Iterable[str] = (),
+    ):
+        for given, known in ((how, ("structured", "magnitude")), (scope, ("layer", "global"))):
+            if given not in known:
+                raise unknown("way to prune", given, known)
+        chosen = layers(net, skip)
+        self.weights = [layer.weight for layer in chosen.values()]
+        self.level = [float(w.detach().median()) if centred else 0.0 for w in self.weights]
+        units = [_units(layer, how, conv) for layer in chosen.values()]
+        scores = [
+            _scores(w.detach() - at, dims) for w, at, dims in zip(self.weights, self.level, units, strict=True)
+        ]  # where the weights are
+        self.shapes = [s.shape for s in scores]
+        self.sizes = [w.numel() // s.numel() for w, s in zip(self.weights, scores, strict=True)]  # weights of a unit
+        flat = [s.flatten() for s in scores]
+        every = [torch.full_like(s, n, dtype=torch.float64) for s, n in zip(flat, self.sizes, strict=True)]
+        self.together = scope == "global"
+        if self.together:
+            self.orders = [_order(torch.cat(flat), torch.cat(every))]
+        else:
+            self.orders = [_order(s, n) for s, n in zip(flat, every, strict=True)]
+
+    @contextmanager
+    def pruned(self, kappa: float) -> Iterator[float]:
+        """The network without a share κ of its weights; yields the share that is gone."""
+        _checked(kappa)
+        masks = [_first(order, taken, kappa) for order, taken in self.orders]
+        if self.together:
+            masks = list(masks[0].split([shape.numel() for shape in self.shapes]))
+        held = [w.detach().clone() for w in self.weights]
+        try:
+            with torch.no_grad():
+                for weight, at, shape, gone in zip(self.weights, self.level, self.shapes, masks, strict=True):
+                    weight.masked_fill_(gone.view(shape), at)
+            total = sum(w.numel() for w in held)
+            yield sum(int(gone.sum()) * size for gone, size in zip(masks, self.sizes, strict=True)) / total
+        finally:
+            with torch.no_grad():
+                for weight, before in zip(self.weights, held, strict=True):
+                    weight.copy_(before)
 
 
 def lowest(scores: Tensor, sizes: Tensor, kappa: float) -> Tensor:
@@ -320,11 +348,20 @@ def lowest(scores: Tensor, sizes: Tensor, kappa: float) -> Tensor:
     >>> lowest(torch.tensor([3.0, 1.0, 2.0, 1.0]), torch.ones(4), 0.5).tolist()
     [False, True, False, True]
     """
+    return _first(*_order(scores, sizes), kappa)
+
+
+def _order(scores: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """(m,) each: the units from the lowest score up, the first among equals first; and what they add up to so far."""
     order = scores.argsort(stable=True)
-    taken = sizes[order].double().cumsum(0)
-    gone = torch.zeros(len(scores), dtype=torch.bool)
+    return order, sizes[order].double().cumsum(0)
+
+
+def _first(order: Tensor, taken: Tensor, kappa: float) -> Tensor:
     # A product that is meant to be exact may come out a little too small, as 0.29 · 100 does.
-    gone[order[taken <= kappa * sizes.double().sum() * (1 + 1e-9)]] = True
+    count = int((taken <= kappa * taken[-1] * (1 + 1e-9)).sum())
+    gone = torch.zeros(len(order), dtype=torch.bool, device=order.device)
+    gone[order[:count]] = True
     return gone
 
 

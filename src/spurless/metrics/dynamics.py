@@ -38,7 +38,7 @@ ASIDE = {
     "cpu": 6,
     "cuda": 60,
 }  # steps that a moment costs beside its rows, where steps are small: copies, eager kernels
-MOMENTS = 10
+MOMENTS = 8
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Dynamics:
 
     every        steps between two looks at the norms of gradients and weights; 0: none
     moments      steps after which attribution and selectivity are measured, in evaluation mode on test rows, and once
-                 more at the end; None: up to 10, dense at first, as many as cost at most 2 % of the stage; (): none
+                 more at the end; None: up to 8, dense at first, as many as cost at most 2 % of the stage; (): none
     rows         rows of each moment; of them `attributed` for attribution, by Integrated Gradients in `ig_steps` points
     units        of the penultimate layer, whose spurious feature utilisation is measured, too: each costs as much again
     parts        whose norms are taken: names, each with its parameters (None: all entries, or a mask of them), such as
@@ -61,7 +61,7 @@ class Dynamics:
     (8, 'head', [4, 8])
     """
 
-    every: int = 16
+    every: int = 32
     moments: Sequence[int] | None = None
     rows: int = 256
     attributed: int = 32
@@ -133,7 +133,7 @@ class StageDynamics(StepWatch):
         self.logits = torch.zeros(self.capacity, self.batch, len(data.classes), device=device)
         self.shape = self.logits.shape[2:]
         self.caught: list[Tensor] = []  # on a CPU, the logits of each step since the last look at them
-        self.version = 0
+        self.versions: list[int] = []  # of each: another one later means that the loss changed them in place
         self.x: Tensor | None = None  # of the step that is being made, until its logits are caught
         self.missed = self.armed = False
         self.done = self.flushed = 0  # steps of this epoch: made, and looked at
@@ -143,6 +143,7 @@ class StageDynamics(StepWatch):
         self.names = [column.part for column in self.columns]
         rows = -(-len(sizes) // owner.every) if owner.every else 0
         self.norms = torch.zeros(rows, 2, len(self.columns), device=device)  # of gradients and of weights
+        self.wanted = [bool(self.columns and rows) and at % owner.every == 0 for at in range(len(sizes))]
         self.zero = torch.zeros((), device=device)
         self.row: list[Tensor] = []  # of the step that is being made
         self.at = torch.zeros(1, dtype=torch.long, device=device)
@@ -169,16 +170,15 @@ class StageDynamics(StepWatch):
         return self
 
     def looks(self, at: int) -> bool:
-        return bool(self.owner.every and self.columns) and at % self.owner.every == 0
+        return self.wanted[at]
 
     def begin(self, x: Tensor, at: Tensor) -> None:
-        self.x, self.at, self.armed = x, at, False
-        self.row = [self.zero] * (2 * len(self.columns))
+        self.x, self.at, self.armed, self.row = x, at, False, []
 
     def _catch(self, logits: Tensor) -> None:
         if self.logits.is_cpu:  # no graph, so that they need not be copied
             self.caught.append(logits)
-            self.version = logits._version
+            self.versions.append(logits._version)
         else:
             at = self.at if self.capacity == len(self.sizes) else self.at % self.capacity
             self.logits[:, : len(logits)].index_copy_(0, at, logits.float()[None])
@@ -191,18 +191,22 @@ class StageDynamics(StepWatch):
             return
         with torch.no_grad():
             chosen = [self.columns[place] for place in known]
-            slopes = torch._foreach_norm([c.cut(slope_of[id(c.parameter)]) for c in chosen])
-            sizes = torch._foreach_norm([c.cut(c.parameter) for c in chosen])
-            for place, slope, size in zip(known, slopes, sizes, strict=True):
-                self.row[place], self.row[len(self.columns) + place] = slope.float(), size.float()
+            slopes, sizes = [c.cut(slope_of[id(c.parameter)]) for c in chosen], [c.cut(c.parameter) for c in chosen]
+            self.row = self.row or [self.zero] * (2 * len(self.columns))
+            for place, norm in zip(
+                [*known, *(len(self.columns) + place for place in known)],
+                torch._foreach_norm([*slopes, *sizes]),
+                strict=True,
+            ):
+                self.row[place] = norm.float()
             # With what the optimisers before this one hold: each comes with its own update.
             self.norms.index_copy_(0, self.at // self.owner.every, torch.stack(self.row).view(1, 2, -1))
 
     # Between two steps
 
     def after(self, steps: Steps, step: int) -> None:
-        changed = bool(self.caught) and self.caught[-1]._version != self.version  # by the loss, in place
-        self.missed, self.x = self.missed or changed or self.x is not None, None
+        if self.x is not None:
+            self.missed, self.x = True, None
         self.steps, self.done = steps, steps.next
         ended = self.done == len(self.sizes)
         if ended or self.done - self.flushed == self.capacity:
@@ -219,13 +223,14 @@ class StageDynamics(StepWatch):
             return
         here, sizes = torch.arange(self.flushed, self.done, device=self.device), self.sizes[self.flushed : self.done]
         idx = self.steps.order[here]  # (steps, batch)
+        self.missed = self.missed or [t._version for t in self.caught] != self.versions
         if self.missed:
             found = Shares(*[np.full(len(here), np.nan, np.float32)] * len(Shares._fields))
         else:
             logits = self._padded() if self.caught else self.logits[here % self.capacity]
             flags = None if self.conflicting is None else self.conflicting[idx]
             found = batch_shares(logits, self.y[idx], flags, sizes)
-        self.caught.clear()
+        self.caught, self.versions = [], []
         looked = [at for at in range(self.flushed, self.done) if self.looks(at)]
         norms = self.norms[[at // self.owner.every for at in looked]].cpu().numpy() if looked else None
         self.record.add(found, np.array(looked, np.int64) + step - self.done + 1, norms, self.names)
@@ -273,7 +278,7 @@ def usual_moments(total: int, cost: float) -> list[int]:
     """Steps of a stage of `total` steps, evenly spaced on a logarithmic scale; a moment costs as much as `cost` steps.
 
     >>> usual_moments(6000, cost=9.4)
-    [10, 20, 41, 84, 172, 349, 711, 1448, 2948, 6000]
+    [10, 25, 62, 155, 387, 965, 2406, 6000]
     >>> usual_moments(100, cost=9.4)
     []
     """

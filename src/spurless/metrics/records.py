@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from spurless.errors import UserError
 from spurless.folder import finite
@@ -45,7 +45,8 @@ def batch_shares(logits: Tensor, y: Tensor, conflicting: Tensor | None, sizes: S
     if conflicting is None:
         unknown = np.full(steps, np.nan, np.float32)
         return Shares(unknown, unknown, unknown, unknown, as_array(length))
-    loss = nn.functional.cross_entropy(logits.flatten(0, 1).double(), y.flatten(), reduction="none").view(steps, batch)
+    likely = logits.flatten(0, 1).T.contiguous().double().log_softmax(0)  # (classes, rows): four times as fast so
+    loss = -likely.gather(0, y.reshape(1, -1)).view(steps, batch)
     bad, good = here & conflicting, here & ~conflicting
     of_bad, of_good = (loss.where(which, 0.0).sum(1) for which in (bad, good))  # (steps,)
     values = of_bad / (of_bad + of_good), of_bad / bad.sum(1), of_good / good.sum(1), bad.sum(1), length

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spurless.report import charts, points
+from spurless.report import charts, points, texts
 from spurless.report.charts import as_score, number
 from spurless.report.page import Part, Section, tile
 from spurless.report.pictures import Album
@@ -36,6 +36,10 @@ def part(audit: Mapping[str, Any], folder: Path) -> Part:
     sections = [
         Section("evidence", "Evidence", _evidence(audit)),
         Section("gallery", "Where: samples to look at", _gallery(audit, album), GALLERY_NOTE, "Samples"),
+        Section(
+            "texts", "Where: texts to look at", texts.gallery(audit, COLUMNS, kinds_of(audit)), texts.NOTE, "Texts"
+        ),
+        Section("words", "Where: words of the errors", texts.errors(audit), texts.ERRORS_NOTE, "Words"),
         Section("attributes", "Where: accuracy by attribute", _attributes(audit), short="Attributes"),
         Section("slices", "Where: groups that stand out", _slices(audit, album), short="Groups"),
         Section("suspects", "Where: the most suspicious rows", _suspects(audit, album), short="Rows"),
@@ -209,6 +213,7 @@ def _slice(found: Mapping[str, Any], album: Album) -> dict[str, Any]:
     ]
     p = number(found.get("p"))
     return {"class": found.get("class"), "size": found.get("size"), "words": found.get("words") or [],
+            "texts": [texts.spans(text) for text in found.get("texts") or []],
             "p": None if p is None else chance(p), "bars": bars, "pictures": pictures}  # fmt: skip
 
 
@@ -220,9 +225,15 @@ def _suspects(audit: Mapping[str, Any], album: Album) -> list[dict[str, Any]]:
         rows.append(
             {k: NOTHING if found.get(k) is None else found[k] for k in ("label", "prediction", "says", "split", "row")}
             | {"rank": found.get("rank") or place + 1, "name": name, "item": album.item(found, name)}
+            | {"words": _start(found.get("text"))}
             | {"score": score, "text": NOTHING if score is None else f"{score:.2f}"}
         )
     return rows
+
+
+def _start(text: Sequence[Sequence[Any]] | None, most: int = 25) -> str:
+    """The first words of a text, for a table."""
+    return "".join(str(word) for word, _ in (text or [])[:most]) + (" …" if text and len(text) > most else "")
 
 
 def _histogram(audit: Mapping[str, Any]) -> list[dict[str, Any]]:

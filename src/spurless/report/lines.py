@@ -104,12 +104,21 @@ def _validation(row: Mapping[str, Any]) -> Mapping[str, Any]:
 # Scores against something: a learning rate, a size, a share
 
 
-def against(title: str, over: str, series: Mapping[str, Sequence[tuple[Any, Score]]]) -> dict[str, Any]:
-    """Lines with their intervals over the values of something; the axis is logarithmic where they span decades."""
+def against(
+    title: str,
+    over: str,
+    series: Mapping[str, Sequence[tuple[Any, Score]]],
+    ends: tuple[int, int] | None = None,
+) -> dict[str, Any]:
+    """Lines with their intervals over the values of something; the axis is logarithmic where they span decades.
+
+    `ends` of the other axis, where several charts are to have the same.
+    """
     places = _places([x for points in series.values() for x, _ in points])
     limits = [v for points in series.values() for _, s in points for v in s if v is not None]
     low = 10 * math.floor(min(limits) / 10)
     high = max(10 * math.ceil(max(limits) / 10), low + 10)
+    low, high = ends or (low, high)
     lines = []
     for i, (name, points) in enumerate(series.items()):
         known = sorted(((places[_key(x)], x, s) for x, s in points), key=lambda p: p[0])

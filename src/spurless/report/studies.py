@@ -6,37 +6,51 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spurless.report import lines
+from spurless.report import lines, normalised
 from spurless.report.charts import as_score, number
 from spurless.report.page import Part, Section
 from spurless.report.runs import discreet
 from spurless.tables import METRICS, NOTHING, Score, flatten
 
 CHARTED = (*METRICS, "average")
+# Measures of a sweep that stand in its table and, some of them, in the chart of all measures; and those that are only
+# in the file.
+TABLED = (*normalised.SHARES, "pruned_accuracy", "train_accuracy", "val_accuracy")
+ASIDE = ("magnitude_prunability", "bsi", "activation_sparsity", "activation_pq_index", "largest_share")
 
 
 def sweep(found: Mapping[str, Any]) -> Part:
     """{"over": setting, "points": [{"value", "unbiased": {"mean", "low", "high", "n"}, ...}]}, or several such lists:
-    "series": [{"name", "points"}]. "title", "settings" and "versions" are shown where they are given."""
+    "series": [{"name", "points"}], each with an "over" of its own where they are over different settings. "title",
+    "text", "settings" and "versions" are shown where they are given."""
     over = str(found["over"])
     series = found.get("series") or [{"name": "", "points": found.get("points") or []}]
     present = [m for m in CHARTED if any(as_score(p.get(m)) for s in series for p in s["points"])]
     present += [m for m in _others(series) if m not in present]
+    charted = [m for m in present if m not in (*TABLED, *ASIDE) and not (m == "average" and "unbiased" in present)]
     title = str(found.get("title") or f"Sweep over {over}")
+    charts = normalised.charts(series, over)
     if len(series) == 1:
-        named = {m.replace("_", " "): _line(series[0]["points"], m) for m in present}
-        charts = [lines.against(f"Accuracy against {over}, %", over, named)] if named else []
-    else:
-        charts = [
+        named = {m.replace("_", " "): _line(series[0]["points"], m) for m in charted}
+        charts += [lines.against(f"Accuracy against {over}, %", over, named)] if named else []
+    elif not any(s.get("over") for s in series):
+        charts += [
             lines.against(f"{m.replace('_', ' ').capitalize()} accuracy against {over}, %", over, chosen)
-            for m in present
+            for m in charted
             if (chosen := {str(s["name"]): line for s in series if (line := _line(s["points"], m))})
         ]
-    rows = [_row(str(s["name"]), p, present) for s in series for p in s["points"]]
-    headings = [*([] if len(series) == 1 else ["series"]), over, *(m.replace("_", " ") for m in present), "runs"]
-    sections = [Section("sweep", title, {"charts": charts, "headings": headings, "rows": rows})]
-    sections.append(Section("facts", "How this was measured", [facts(found, "The sweep")], _seeds(rows)))
-    return Part(_best(over, series, present), sections, title, [str(n) for n in found.get("notes") or []])
+    shown = [m for m in present if m not in ASIDE and (m in charted or m in TABLED)]
+    rows = [_row(str(s["name"]), p, shown) for s in series for p in s["points"]]
+    headings = [*([] if len(series) == 1 else ["series"]), over, *(m.replace("_", " ") for m in shown), "runs"]
+    rule = str(found.get("rule") or "")
+    sections = [Section("sweep", title, {"charts": charts, "headings": headings, "rows": rows}, rule)]
+    if any(s.get("ranges") for s in series[1:]):
+        sections.append(Section("sweep", "From least to greatest", _ranges(series)))
+    sections.append(Section("facts", "How this was measured", [facts(found, "The sweep")], _seeds(series, present)))
+    text = found.get("text")
+    told = [p for p in text.split("\n\n") if p != rule] if isinstance(text, str) else []
+    lead = told or _best(over, series, present)
+    return Part(lead, sections, title, [str(n) for n in found.get("notes") or []])
 
 
 def _others(series: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -50,15 +64,50 @@ def _line(points: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[Any, S
 
 def _row(name: str, point: Mapping[str, Any], present: Sequence[str]) -> list[dict[str, Any]]:
     scores = [as_score(point.get(m)) for m in present]
-    runs = next((point[m].get("n") for m in present if isinstance(point.get(m), Mapping)), None)
     cells: list[dict[str, Any]] = [{"text": name, "key": None}] if name else []
-    cells += [{"text": str(point["value"]), "key": number(point["value"])}]
-    cells += [{"text": str(s or NOTHING), "key": s and s.value} for s in scores]
+    cells += [{"text": ", ".join(filter(None, [str(point["value"]), _note(point)])), "key": number(point["value"])}]
+    cells += [{"text": _text(s, m), "key": s and s.value} for s, m in zip(scores, present, strict=True)]
+    runs = _runs(point, present)
     return [*cells, {"text": NOTHING if runs is None else str(runs), "key": number(runs)}]
 
 
-def _seeds(rows: Sequence[Sequence[Mapping[str, Any]]]) -> str:
-    counts = {row[-1]["text"] for row in rows} - {NOTHING}
+def _ranges(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One row for each sweep: the least and the greatest mean of each measure, within the range."""
+    known = [m for m in ("unbiased", "conflicting", *normalised.SHARES) if any(m in s["ranges"] for s in series)]
+    rows = []
+    for one in series:
+        spans = [one["ranges"].get(m) for m in known]
+        texts = [
+            s and f"{_text(Score(s['min']), m)} – {_text(Score(s['max']), m)}"
+            for s, m in zip(spans, known, strict=True)
+        ]
+        cells = [{"text": t or NOTHING, "key": s and s["max"]} for t, s in zip(texts, spans, strict=True)]
+        rows.append([{"text": str(one["name"]), "key": None}, *cells])
+    return {"charts": [], "headings": ["sweep", *(m.replace("_", " ") for m in known)], "rows": rows}
+
+
+def _text(score: Score | None, measure: str) -> str:
+    if score is None or measure in CHARTED or measure.endswith("accuracy"):
+        return str(score or NOTHING)
+    limits = "" if score.low is None else f" [{score.low:.2f}–{score.high:.2f}]"
+    return f"{score.value:.3f}{limits}"
+
+
+def _runs(point: Mapping[str, Any], present: Sequence[str]) -> int | None:
+    return next((point[m].get("n") for m in present if isinstance(point.get(m), Mapping)), None)
+
+
+def _note(point: Mapping[str, Any]) -> str:
+    """Why a value has no means, or lies outside the range."""
+    if point.get("diverged"):
+        return "diverged"
+    if point.get("fell"):
+        return f"{point['fell']} fell" if isinstance(point["fell"], str) else "fell"
+    return "" if point.get("in_range", True) else "beyond the range"
+
+
+def _seeds(series: Sequence[Mapping[str, Any]], present: Sequence[str]) -> str:
+    counts = {str(n) for s in series for p in s["points"] if (n := _runs(p, present)) is not None}
     return f"Each point is the mean of {' or '.join(sorted(counts))} runs, with its 95 % interval." if counts else ""
 
 

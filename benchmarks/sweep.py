@@ -1,0 +1,121 @@
+"""The sweeps of the large-learning-rate study, each from a file, held against the ranges that the study prints.
+
+    python benchmarks/sweep.py benchmarks/sweeps/parity.toml
+    python benchmarks/sweep.py benchmarks/sweeps/colored_mnist.toml --device cuda
+    python benchmarks/sweep.py benchmarks/sweeps/colored_mnist_settings.toml --only momentum --only lr
+
+Runs go to runs/sweep_NAME, where they are found again; what is small goes to results/sweep_NAME: sweep.json (with the
+study's numbers beside ours), rows.jsonl (one line a run) and sweep.png. --net and --set make a short trial of it.
+"""
+
+import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
+
+import argparse
+import json
+import shlex
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+from spurless.bench.claim import read_row
+from spurless.folder import finite
+from spurless.settings import from_text
+from spurless.sweep import run_sweep
+from spurless.sweep.run import FILE, PLOT
+
+KEPT = ("data", "method", "net", "seed", "status", "error", "n", "seconds", "wall_seconds", "machine", "date", "commit")
+SCORES = ("unbiased", "conflicting", "aligned", "worst_group", "average", "intervals")
+
+
+def changed(spec, pairs):
+    """The specification with settings given as recipe.epochs=1."""
+    for pair in pairs:
+        key, _, text = pair.partition("=")
+        section, _, name = key.partition(".")
+        spec[section] = dict(spec.get(section) or {}) | {name: from_text(text)}
+    return spec
+
+
+def against(found, sweeps):
+    """Ours beside the study's: for each measure the least and the greatest mean over the values in range."""
+    parts = found.get("series") or [found | {"name": found["over"]}]
+    rows = []
+    for part, sweep in zip(parts, sweeps, strict=True):
+        for measure, (low, high) in sweep.get("paper", {}).items():
+            ours = part["ranges"].get(measure)
+            row = {"sweep": part["name"], "measure": measure, "paper_min": low, "paper_max": high}
+            if ours:
+                row |= {"ours_min": round(ours["min"], 4), "ours_max": round(ours["max"], 4)}
+                row |= {"at_min": ours["at_min"], "at_max": ours["at_max"]}
+            rows.append(row)
+    return rows
+
+
+def short_rows(found, folder):
+    """One line a run: what decides it, what came out."""
+    keys = dict.fromkeys(
+        run["key"] for part in found.get("series") or [found] for p in part["points"] for run in p["runs"]
+    )
+    for key in keys:
+        row = read_row(folder / "cells" / key)
+        scores = row.get("scores") or {}
+        recipe = row["settings"]["recipe"]
+        yield {
+            "key": key,
+            **{k: row.get(k) for k in KEPT},
+            "settings": {"data": row["settings"]["data"], "net": row["settings"]["net"], "recipe": recipe},
+            "scores": {k: scores.get(k) for k in SCORES} if scores else None,
+            "extra": row.get("extra"),
+        }
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--only", action="append", help="a sweep by the name of its setting; may be repeated")
+    parser.add_argument("--net")
+    parser.add_argument("--set", action="append", default=[], help="recipe.epochs=1; for a trial")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--device")
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--data-root")
+    given = parser.parse_args()
+    spec = changed(tomllib.loads(given.spec.read_text(encoding="utf-8")), given.set)
+    sweeps = [s for s in spec["sweep"] if not given.only or s["over"] in given.only]
+    if not sweeps:
+        parser.error(f"--only: the sweeps are {', '.join(repr(s['over']) for s in spec['sweep'])}")
+    folder = given.out or Path("runs") / f"sweep_{given.spec.stem}"
+    over, values = [s["over"] for s in sweeps], [s["values"] for s in sweeps]
+    found = run_sweep(
+        spec["data"],
+        over if len(over) > 1 else over[0],
+        values if len(over) > 1 else values[0],
+        given.net or spec["net"],
+        spec.get("method", "erm"),
+        spec.get("recipe"),
+        given.seeds or spec["seeds"],
+        folder,
+        given.device,
+        given.workers,
+        given.data_root,
+        shlex.join(["python", "benchmarks/sweep.py", *sys.argv[1:]]),
+    )
+    found |= {k: spec[k] for k in ("title", "source")} | {"notes": [*found["notes"], *spec["choices"]]}
+    found["paper"] = against(found, sweeps)
+    kept = given.results or Path("results") / f"sweep_{given.spec.stem}"
+    kept.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(finite({k: v for k, v in found.items() if k != "folder"}), indent=1, ensure_ascii=False)
+    (kept / FILE).write_text(text + "\n", encoding="utf-8")
+    lines = (json.dumps(finite(row), ensure_ascii=False) for row in short_rows(found, folder))
+    (kept / "rows.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    shutil.copy(folder / PLOT, kept / PLOT)
+    for row in found["paper"]:
+        print(json.dumps(row, ensure_ascii=False))
+    print(found["text"])
+
+
+if __name__ == "__main__":
+    main()

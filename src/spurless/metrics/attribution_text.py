@@ -1,0 +1,167 @@
+"""Which words of a text a network looks at: Integrated Gradients of Captum on the vectors of the tokens.
+
+They are computed on a copy of the network in evaluation mode; nothing is left behind on the network itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from spurless.core import Bundle
+from spurless.errors import UserError
+from spurless.metrics.attribution import _captum, _goal, _own_copy, _quiet
+from spurless.metrics.regions import Rows, device_of, rows_of
+from spurless.text import Tokens, bucket, row_lengths
+from spurless.words import words_of
+
+
+def attribute_tokens(
+    net: nn.Module,
+    x: Tensor,
+    target: Tensor | int | None = None,
+    *,
+    baseline: int | None = None,
+    steps: int = 50,
+    layer: str | None = None,
+    batch_size: int = 512,
+) -> Tensor:
+    """(n, l): how much each token of the rows x (n, 2, l) speaks for the target; 0 at padding.
+
+    Integrated Gradients, Σ_d (e − e₀) ∫ ∇f(e₀ + t (e − e₀)) dt over the vector e of each token, in `steps` points: the
+    numbers of a row sum to f(x) − f(x₀). `baseline` is the token whose vector stands for "no word" (e₀); None: zeros.
+
+    `target`: a class for all rows or for each; None: the one that the network predicts. The network may be one's own:
+    `layer` names its nn.Embedding of the tokens; None: the one that is given the ids. `batch_size` counts rows in one
+    forward pass, the steps included; rows of about the same length come together.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("captum")
+    >>> from spurless.nets import build
+    >>> net = build({"name": "embedding_bag", "dim": 1, "vocab": 4}, (2, 4), 2)
+    >>> _ = net.encoder.embedding.weight.data.copy_(torch.tensor([[0.0], [2.0], [-4.0], [8.0]]))
+    >>> _ = net.head.weight.data.copy_(torch.tensor([[0.0], [1.0]]))
+    >>> rows = torch.tensor([[[1, 2, 0, 0], [1, 1, 0, 0]], [[3, 1, 1, 2], [1, 1, 1, 1]]])
+    >>> attribute_tokens(net, rows, target=1).round(decimals=3).tolist()  # of a mean: each vector / how many there are
+    [[1.0, -2.0, 0.0, 0.0], [2.0, 0.5, 0.5, -1.0]]
+    """
+    captum = _captum()
+    found = torch.zeros(len(x), x.shape[-1])
+    if len(x) == 0:
+        return found
+    with torch.inference_mode(False), torch.enable_grad(), _quiet():
+        module = _own_copy(net, "logits", x)
+        fed = Fed(module, layer or token_layer(module, x[:2].to(device_of(module))))
+        place, vectors = device_of(module), fed.vectors
+        explain = captum.IntegratedGradients(fed)
+        with torch.no_grad():
+            goal = _goal(target, len(x), fed(vectors(x[:1, 0].long().to(place)), x[:1].to(place)).shape[1])
+        lengths = row_lengths(x).cpu()
+        for idx in lengths.argsort(stable=True).split(max(1, batch_size // steps)):
+            size = bucket(int(lengths[idx].max()), x.shape[-1])
+            rows = x[idx.to(x.device)][..., :size].to(place).clone()
+            e = vectors(rows[:, 0].long()).detach()  # (m, size, d)
+            start = torch.zeros_like(e) if baseline is None else vectors.weight[baseline].expand_as(e).detach()
+            real = rows[:, 1] > 0
+            start = torch.where(real[..., None], start, e)  # padding is the same in both
+            wanted = fed(e, rows).detach().argmax(1) if goal is None else goal[idx].to(place)
+            drawn = explain.attribute(e, start, target=wanted, additional_forward_args=(rows,), n_steps=steps)
+            found[idx, :size] = (drawn.detach().sum(2) * real).float().cpu()
+    return found
+
+
+def attribute_text(
+    net: nn.Module, data: Bundle, split: str = "test", rows: Rows = None, **settings: Any
+) -> list[list[tuple[str, float]]]:
+    """For rows of a data set of texts, every word with how much it speaks for the row's label, or a given target.
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("captum")
+    >>> from spurless.core import Split
+    >>> from spurless.nets import build
+    >>> x = torch.tensor([[[1, 2], [1, 1]], [[2, 0], [1, 0]]]).int()
+    >>> data = Bundle("short", Split(x, torch.tensor([0, 1])), tokens=Tokens("nobody's tokenizer", 3, ""))
+    >>> net = build({"name": "embedding_bag", "dim": 4, "vocab": 3}, (2, 2), 2)
+    >>> [[word for word, _ in row] for row in attribute_text(net, data, "train")]
+    [['token 1', 'token 2'], ['token 2']]
+    """
+    if data.tokens is None:
+        raise UserError(f"{data.name} holds no texts; spurless.metrics.attribution is for other inputs.")
+    idx = rows_of(data, split, rows)
+    settings.setdefault("target", data.splits[split].y[idx])
+    x = data.splits[split][idx]
+    maps = attribute_tokens(net, x, **settings)
+    return [by_word(data.tokens, row, of) for row, of in zip(x, maps, strict=True)]
+
+
+def by_word(tokens: Tokens, row: Tensor, of: Tensor) -> list[tuple[str, float]]:
+    """The words of a row (2, l), each with the sum of what its pieces (l,) have; special tokens are left out."""
+    return [(word.text, float(of[word.start : word.stop].sum())) for word in words_of(tokens).of(row)]
+
+
+def shares(maps: Tensor) -> Tensor:
+    """(n, l): each token's part of a row's attribution, |m| / Σ |m|; NaN for a row that has none.
+
+    >>> shares(torch.tensor([[1.0, -3.0, 0.0]])).tolist()
+    [[0.25, 0.75, 0.0]]
+    """
+    weight = maps.abs().double()
+    return (weight / weight.sum(1, keepdim=True)).float()
+
+
+class Fed(nn.Module):
+    """A network that is given the vectors of the tokens (n, l, d) beside the rows, instead of looking them up."""
+
+    def __init__(self, module: nn.Module, layer: str):
+        super().__init__()
+        known: dict[str, nn.Module] = dict(module.named_modules())
+        if not isinstance(known.get(layer), nn.Embedding):
+            tables = [name for name, part in known.items() if isinstance(part, nn.Embedding)]
+            raise UserError(f"'{layer}' is no nn.Embedding of the network; there are: {', '.join(tables) or 'none'}.")
+        self.vectors = cast(nn.Embedding, known[layer])
+        self.module, self.slot = module, Slot()
+        above, _, name = layer.rpartition(".")
+        setattr(module.get_submodule(above), name, self.slot)
+
+    def forward(self, e: Tensor, rows: Tensor) -> Tensor:
+        self.slot.e = e
+        return self.module(rows)
+
+
+class Slot(nn.Module):
+    """What stands in for the table of vectors."""
+
+    e: Tensor
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.e
+
+
+def token_layer(module: nn.Module, rows: Tensor) -> str:
+    """The name of the nn.Embedding that a network gives the ids of the rows (n, 2, l) to."""
+    called: list[str] = []
+    ids = rows[:, 0].long()
+    hooks = []
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Embedding):
+
+            def watch(_: nn.Module, given: Sequence[Any], name: str = name) -> None:
+                if given and given[0].shape == ids.shape and bool((given[0] == ids).all()):
+                    called.append(name)
+
+            hooks.append(part.register_forward_pre_hook(watch))
+    try:
+        with torch.no_grad():
+            module(rows)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if len(set(called)) != 1:
+        raise UserError(
+            f"{type(module).__name__} has {'no' if not called else 'more than one'} nn.Embedding that is given the "
+            "token ids of all rows; name it with layer=."
+        )
+    return called[0]

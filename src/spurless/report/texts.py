@@ -1,0 +1,88 @@
+"""Texts of an audit, their words tinted by how much they speak for the model's answer, and the words of its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spurless.report.charts import number
+from spurless.tables import NOTHING
+
+WEAK = 0.2  # of the strongest word of a text; below it a word is not tinted
+
+NOTE = (
+    "Texts that are as most of their class are, and those that contradict the shortcut or, where none is known, that "
+    "the model gets wrong. Long ones are cut."
+)
+ERRORS_NOTE = (
+    "Words that texts of a class hold more often (or less often) where the model is wrong than where it is right, "
+    "beyond chance: corrected for the number of words."
+)
+
+
+def spans(text: Sequence[Sequence[Any]] | None) -> list[dict[str, Any]]:
+    """Stretches of a text: plain ones, and words that speak for or against the answer, with their weight.
+
+    >>> found = spans([["a", 0.0], [" dull", 1.0], [" <b>", -0.5], [" film", 0.04], [".", None]])
+    >>> [(s["text"], s["side"], s["weight"]) for s in found if s["text"].strip()]
+    [('a', '', 0), ('dull', 'for', 1.0), ('<b>', 'against', 0.5), (' film.', '', 0)]
+    """
+    found: list[dict[str, Any]] = []
+
+    def plain(part: str) -> None:
+        if found and not found[-1]["side"] and found[-1]["text"].strip():
+            found[-1]["text"] += part
+        elif part:
+            found.append({"text": part, "side": "", "weight": 0})
+
+    for word, given in text or ():
+        weight = number(given) or 0.0
+        if abs(weight) < WEAK:
+            plain(str(word))
+            continue
+        bare = str(word).lstrip()
+        if bare != word:
+            found.append({"text": str(word)[: len(str(word)) - len(bare)], "side": "", "weight": 0})
+        side = "for" if weight > 0 else "against"
+        found.append({"text": bare, "side": side, "weight": round(min(1.0, abs(weight)), 2)})
+    return found
+
+
+def gallery(audit: Mapping[str, Any], columns: Mapping[str, str], titles: Sequence[str]) -> dict[str, Any]:
+    """The texts of each class, of either kind; empty where the audit is of something else."""
+    rows = []
+    for found in audit.get("gallery") or []:
+        kinds = [
+            {"kind": kind, "title": title, "items": [_item(f) for f in found.get(key) or [] if f.get("text")]}
+            for (key, kind), title in zip(columns.items(), titles, strict=True)
+        ]
+        if any(kind["items"] for kind in kinds):
+            rows.append({"class": found.get("class"), "kinds": kinds})
+    tinted = any(s["side"] for r in rows for k in r["kinds"] for i in k["items"] for s in i["spans"])
+    return {"rows": rows, "tinted": tinted} if rows else {}
+
+
+def _item(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": str(found.get("name") or f"row {found.get('row')}"), "spans": spans(found["text"])}
+
+
+def errors(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """For each class a table of words: share of wrong and of right texts that hold it, odds ratio with interval, p."""
+    tables = []
+    for found in audit.get("words") or []:
+        rows = [
+            [
+                {"text": str(w.get("word")), "key": None},
+                *({"text": _percent(v := number(w.get(key))), "key": v} for key in ("here", "elsewhere")),
+                {"text": f"{w['ratio']:.2g} ({w['low']:.2g}–{w['high']:.2g})", "key": number(w["ratio"])},
+                {"text": "< 0.001" if w["p"] < 0.001 else f"{w['p']:.2g}", "key": number(w["p"])},
+            ]
+            for w in found.get("words") or []
+        ]
+        head = ["word", f"of {found['wrong']:,} wrong", f"of {found['right']:,} right", "odds ratio (95 %)", "p"]
+        tables.append({"class": found.get("class"), "headings": head, "rows": rows})
+    return tables
+
+
+def _percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:.0f} %"

@@ -1,0 +1,162 @@
+"""The slice around a solution: its directions, its grid, and that the network is as it was."""
+
+import copy
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from spurless import evaluate, fit
+from spurless.core import Split
+from spurless.errors import UserError
+from spurless.metrics import landscape as ls
+from spurless.metrics.representation import bsi, features_of
+from spurless.nets import build
+from tests.reference import direction_by_hand, landscape_by_hand
+from tests.test_engine import CPU
+from tests.worlds import OwnModule, pictures, tiny
+
+
+def small():
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 2), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 2, 2, bias=False), nn.Flatten(), nn.Linear(8, 3)
+    )
+
+
+def bits(net):
+    return {k: v.clone() for k, v in net.state_dict().items()}
+
+
+def test_directions_are_normalised_filter_by_filter():
+    net = small()
+    found = ls.random_direction(net, seed=5)
+    expected = direction_by_hand(net, torch.Generator().manual_seed(5))
+    assert found.keys() == expected.keys()
+    for name, values in found.items():
+        assert torch.allclose(values, expected[name], atol=1e-6), name
+    for name in ("0.bias", "1.weight", "1.bias", "5.bias"):  # biases and BatchNorm do not move
+        assert (found[name] == 0).all()
+    assert not torch.equal(found["0.weight"], ls.random_direction(net, seed=6)["0.weight"])
+
+
+def test_scaling_the_weights_scales_the_slice_with_them():
+    """What the normalisation is for: a network and its rescaled twin have the same landscape."""
+    net = nn.Sequential(nn.Linear(4, 6, bias=False), nn.ReLU(), nn.Linear(6, 3, bias=False))
+    twin = copy.deepcopy(net)
+    twin[0].weight.data *= 8
+    twin[2].weight.data /= 8
+    x, y = torch.randn(30, 4), torch.arange(30) % 3
+
+    def loss(n):
+        return float(nn.functional.cross_entropy(n(x), y).detach())
+
+    one, other = (ls.landscape(n, {"loss": loss}, points=5).values["loss"] for n in (net, twin))
+    assert np.allclose(one, other, atol=1e-5) and one.std() > 0
+
+
+def test_a_filter_of_zeros_stays_where_it_is():
+    net = nn.Linear(3, 2)
+    net.weight.data[1] = 0
+    found = ls.random_direction(net)["weight"]
+    assert (found[1] == 0).all() and found.isfinite().all() and (found[0] != 0).all()
+
+
+def test_the_grid_is_that_of_copies():
+    net = small().eval()
+    x = torch.randn(5, 2, 4, 4)
+    first, second = ls.random_direction(net, 1), ls.random_direction(net, 2)
+
+    def measure(n):
+        return float(n(x).detach().abs().sum())
+
+    found = ls.landscape(net, {"size": measure}, span=0.6, points=4, directions=(first, second))
+    steps = [-0.6, -0.2, 0.2, 0.6]
+    assert np.allclose(found.a, steps) and np.allclose(found.b, steps)
+    assert np.allclose(found.values["size"], landscape_by_hand(net, measure, first, second, steps), rtol=1e-4)
+    usual = ls.landscape(net, {"size": measure}, span=0.6, points=4, seed=3)
+    seeded = landscape_by_hand(net, measure, ls.random_direction(net, 6), ls.random_direction(net, 7), steps)
+    assert np.allclose(usual.values["size"], seeded, rtol=1e-4)
+    assert ls.landscape(net, {"size": measure}, points=1).values["size"].tolist() == [[pytest.approx(measure(net))]]
+    with pytest.raises(UserError, match="at least one"):
+        ls.landscape(net, {})
+
+
+def test_the_network_comes_back_bit_by_bit():
+    net = small().train()
+    net[5].weight.data[0, 0] = torch.nan
+    before, places = bits(net), [p.data_ptr() for p in net.parameters()]
+
+    def fails(n):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ls.landscape(net, {"x": fails})
+    x = torch.randn(20, 2, 4, 4)
+    ls.landscape(net, {"x": lambda n: 0.0}, points=3, refresh=lambda n: ls.recompute_batchnorm(n, x))
+    for key, value in net.state_dict().items():
+        assert torch.equal(value.nan_to_num(7.0), before[key].nan_to_num(7.0)), key
+    assert [p.data_ptr() for p in net.parameters()] == places and all(m.training for m in net.modules())
+
+
+def test_recomputed_statistics_are_those_of_the_rows():
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2)).train()
+    net[1].momentum = 0.3
+    x = torch.randn(40, 3)
+    ls.recompute_batchnorm(net, x, batch_size=40)
+    z = net[0](x).detach()
+    assert torch.allclose(net[1].running_mean, z.mean(0), atol=1e-5)
+    assert torch.allclose(net[1].running_var, z.var(0), atol=1e-5)
+    assert net[1].momentum == 0.3 and all(m.training for m in net.modules())
+
+
+def test_around_a_trained_run():
+    data = tiny()
+    net = fit("erm", data, "mlp", **CPU).classifier
+    before = bits(net)
+    found = ls.data_landscape(net, data, points=3, span=0.5, rows=None, attributed=20)
+    middle = {name: values[1, 1] for name, values in found.values.items()}
+    scores = evaluate(net, data, device="cpu")
+    assert middle["accuracy"] == pytest.approx(scores["unbiased"])
+    assert middle["loss"] == pytest.approx(float(nn.functional.cross_entropy(net(data.train.x), data.train.y).detach()))
+    from spurless.metrics.attribution import attribute_rows, share, spurious_mask
+
+    rows = list(range(20))
+    maps = attribute_rows(net, data, "test", rows, "ig", steps=8)
+    expected = share(maps, spurious_mask(data, "test", rows)).nanmean()
+    assert middle["spurious"] == pytest.approx(float(expected), abs=1e-6)
+    assert found.values["loss"].min() >= 0 and found.values["loss"].argmin() == 4  # lowest where it was trained to
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    again = ls.data_landscape(net, data, points=3, span=0.5, rows=None, attributed=20)
+    assert all((again.values[k] == v).all() for k, v in found.values.items())
+
+
+def test_where_the_data_does_not_know_its_features_neurons_are_asked():
+    data, net = pictures(n=16), build("simconv1", (3, 28, 28), 4)
+    kept = ls.data_landscape(net, data, points=1, rows=None)
+    z = features_of(net, data)
+    assert kept.values["spurious"][0, 0] == pytest.approx(bsi(z, data.test.a[:, 0]).average)
+    anew = ls.data_landscape(net, data, points=1, rows=None, batchnorm="recomputed")
+    assert anew.values["loss"][0, 0] != kept.values["loss"][0, 0]
+    blind = replace(data, train=Split(data.train.x, data.train.y), test=Split(data.test.x, data.test.y), val=None)
+    own = OwnModule(3 * 28 * 28, 4)
+    assert sorted(ls.data_landscape(own, blind, points=1).values) == ["accuracy", "loss"]
+    with pytest.raises(UserError, match="no bias attributes"):
+        ls.data_landscape(own, blind, points=1, spurious="bsi")
+
+
+def test_the_picture_has_a_panel_for_each_network_and_measure(tmp_path):
+    steps = np.linspace(-1, 1, 5)
+    bowl = steps[:, None] ** 2 + 2 * steps[None] ** 2
+    one = ls.Landscape(steps, steps, {"loss": bowl + 0.1, "accuracy": 90 - 10 * bowl})
+    other = ls.Landscape(steps, steps, {"loss": 1e3 * bowl + 0.1, "accuracy": np.where(bowl > 2, np.inf, bowl)})
+    figure = ls.plot({"small": one, "large": other}, tmp_path / "land.png")
+    assert (tmp_path / "land.png").stat().st_size > 10_000
+    titles = [a.get_title() for a in figure.axes]
+    assert titles[:2] == ["training loss", "unbiased test accuracy, %"] and len(figure.axes) == 4 + 2
+    flat = ls.Landscape(steps, steps, {"mine": np.zeros((5, 5))})
+    assert ls.plot(flat).axes[0].get_title() == "mine"
+    for a, b in itertools.combinations(figure.axes[:4:2], 2):  # the same colours for the same value
+        assert a.collections[0].norm.vmax == b.collections[0].norm.vmax

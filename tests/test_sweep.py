@@ -1,0 +1,587 @@
+"""Sweeps over a setting: what is swept, where the range ends, what is chosen, and what is never looked at to choose."""
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from spurless import cli_sweep
+from spurless.engine import fit
+from spurless.errors import UserError
+from spurless.metrics.compress import activations_compressed, data_prunability
+from spurless.metrics.representation import represent
+from spurless.report import normalised, studies
+from spurless.sweep import run as sweep_run
+from spurless.sweep import run_sweep, suggest
+from spurless.sweep.axes import Axis, make_axis, setting_of
+from spurless.sweep.choice import choose, in_words
+from spurless.sweep.measures import measures
+from spurless.sweep.plot import by_chance, places, scales
+from spurless.sweep.plot import normalised as scaled
+from spurless.sweep.points import Point, mean_of, points_of, ranges
+from spurless.sweep.suggest import NEAR, Search, nice, suggest_lr
+from tests.worlds import tiny
+
+LR = Axis("lr", "recipe.lr", (0.01, 0.1, 1.0))
+SMALL = {"name": "toy", "n": 120}
+QUICK = {"optimizer": "sgd", "momentum": 0.0, "lr": 0.05, "batch_size": 40, "epochs": 2}
+NET = {"name": "mlp", "widths": [12]}
+
+
+def row(seed=0, unbiased=60.0, train=100.0, val=90.0, status="done", **extra):
+    """A row as run_cells returns it."""
+    scores = {"unbiased": unbiased, "conflicting": unbiased - 20, "average": unbiased}
+    measured = {"train_accuracy": train, "val_accuracy": val, "val_rows": 1000, "prunability": 0.5} | extra
+    if status == "diverged":
+        return {"status": status, "seed": seed, "error": "The loss is not finite.", "scores": None, "extra": {}}
+    return {"status": status, "seed": seed, "scores": scores, "extra": measured, "settings": {"recipe": {}}}
+
+
+def points(*columns, axis=LR):
+    """The points of rows that are given value by value."""
+    return points_of(replace(axis, values=tuple(axis.values[: len(columns)])), columns)
+
+
+# What is swept
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "needed"),
+    [
+        ("lr", "recipe.lr", {}),
+        ("batch_size", "recipe.batch_size", {}),
+        ("l1", "recipe.l1", {}),
+        ("l2", "recipe.weight_decay", {}),
+        ("weight_decay", "recipe.weight_decay", {}),
+        ("focal.gamma", "recipe.focal_gamma", {"recipe.loss": "focal"}),
+        ("asam.rho", "recipe.rho", {"recipe.sharpness": "asam"}),
+        ("data.rho", "data.rho", {}),
+        ("net.width", "net.width", {}),
+        ("method.q", "method.q", {}),
+    ],
+)
+def test_names_stand_for_settings(name, setting, needed):
+    assert setting_of(name) == (setting, needed)
+
+
+def test_a_bare_name_is_the_methods_where_the_recipe_has_none():
+    assert setting_of("q", "lff") == ("method.q", {})
+    with pytest.raises(UserError, match="no setting 'q'"):
+        setting_of("q", "erm")
+
+
+def test_what_an_alias_switches_on_reaches_the_run_and_the_base_stays():
+    base = {"recipe": {"lr": 0.5}, "data": {"name": "toy"}}
+    found = make_axis("focal.gamma,lr=0.1", "1,5").settings(base, 5)
+    assert found["recipe"] == {"lr": 0.1, "loss": "focal", "focal_gamma": 5}
+    assert base["recipe"] == {"lr": 0.5}
+
+
+def test_values_go_from_gentle_to_extreme():
+    assert make_axis("lr", "1,0.01,1e-3").values == (1e-3, 0.01, 1)
+    assert make_axis("batch_size", "25,100,50").values == (100, 50, 25)
+    assert make_axis("optimizer", "sgd,adam").values == ("sgd", "adam")
+    assert not make_axis("optimizer", "sgd,adam").ordered
+
+
+@pytest.mark.parametrize(
+    ("over", "values", "match"),
+    [
+        ("lr", "", "needs values"),
+        ("lr", "0.1,", "needs values"),
+        ("lr", "0.1,0.10", "twice"),
+        ("nonsense", "1,2", "no setting 'nonsense'"),
+        ("lr,lr=0.1", "1,2", "cannot be fixed as well"),
+        ("lr,momentum", "1,2", "setting=value"),
+    ],
+)
+def test_mistakes_in_what_is_swept(over, values, match):
+    with pytest.raises(UserError, match=match):
+        make_axis(over, values)
+
+
+# Where the range ends
+
+
+def test_one_seed_that_diverges_takes_the_value_out_and_is_never_averaged_in():
+    found = points([row(0, 60), row(1, 62)], [row(0, 80), row(1, status="diverged")], [row(0, 90), row(1, 92)])
+    assert [p.diverged for p in found] == [False, True, False]
+    assert [p.in_range for p in found] == [True, False, False]  # what lies beyond does not come back
+    assert found[1].means == {}  # not the mean of the seed that survived
+    assert [run["status"] for run in found[1].runs] == ["done", "diverged"]
+    assert found[2].means["unbiased"]["mean"] == 91
+    assert ranges(found)["unbiased"] == {"min": 61, "max": 61, "at_min": 0.01, "at_max": 0.01}
+
+
+def test_a_fall_counts_from_gentler_values_only():
+    found = points([row(unbiased=55.0)], [row(unbiased=85.7)], [row(unbiased=60.8)])
+    assert [p.fell for p in found] == ["", "", ""]  # 30 points below the best, but before it; then 24.9 below it
+    found = points([row(unbiased=55.0)], [row(unbiased=85.7)], [row(unbiased=60.6)])
+    assert [p.fell for p in found] == ["", "", "test accuracy"]
+    assert [p.stable for p in found] == [True, True, True]  # what the test split says is not known when choosing
+
+
+def test_a_fall_in_a_single_seed_is_enough_although_the_means_hold():
+    up = [row(0, 70), row(1, 90)]
+    found = points(up, [row(0, 96), row(1, 64.9)])
+    assert found[1].fell == "test accuracy"
+    assert points(up, [row(0, 96), row(1, 65.0)])[1].fell == ""  # 25 points are allowed
+
+
+def test_training_accuracy_that_falls_takes_a_value_out_of_the_choice_too():
+    found = points([row(train=100)], [row(train=70)], [row(train=100)])
+    assert [p.fell for p in found] == ["", "training accuracy", ""]
+    assert [p.stable for p in found] == [True, False, False]
+    assert [p.in_range for p in found] == [True, False, False]
+
+
+def test_words_have_no_order_so_nothing_falls_and_one_that_diverges_ends_nothing():
+    axis = Axis("optimizer", "recipe.optimizer", ("sgd", "adam", "adamw"))
+    found = points([row(unbiased=90)], [row(status="diverged")], [row(unbiased=40)], axis=axis)
+    assert [(p.diverged, p.fell, p.in_range, p.stable) for p in found] == [
+        (False, "", True, True),
+        (True, "", False, False),
+        (False, "", True, True),
+    ]
+
+
+def test_a_run_that_failed_is_a_mistake():
+    with pytest.raises(UserError, match="disk full"):
+        points([{"status": "failed", "seed": 0, "error": "disk full"}])
+
+
+def test_runs_that_stopped_short_are_counted():
+    asked = row(train=99.9) | {"settings": {"recipe": {"until_accuracy": 100}}}
+    assert points([asked, row(1)])[0].stopped_short == 1
+
+
+def test_mean_and_interval_by_hand():
+    runs = [{"unbiased": v} for v in (60.0, 62.0, 67.0)]
+    found = mean_of(runs, "unbiased")
+    sd = math.sqrt((9 + 1 + 16) / 2)
+    assert (found["mean"], found["n"], found["least"], found["most"]) == (63.0, 3, 60.0, 67.0)
+    assert found["sd"] == pytest.approx(sd)
+    assert found["high"] - 63 == pytest.approx(4.302653 * sd / math.sqrt(3), rel=1e-5)  # t of 2 degrees of freedom
+    assert mean_of([{"unbiased": 99.0}, {"unbiased": 100.0}], "unbiased")["high"] == 100.0
+    assert mean_of([{"unbiased": 1.0}], "unbiased") == {"mean": 1.0, "n": 1}
+    assert mean_of([{}], "unbiased") is None
+
+
+# What is chosen
+
+
+def test_the_largest_value_within_one_standard_error_of_the_best_is_chosen():
+    found = points([row(val=90.0)], [row(val=91.0)], [row(val=90.2)])
+    assert choose(found).value == 1.0  # sqrt(0.91 · 0.09 / 1000) = 0.905 points
+    assert choose(found, towards=False).value == 0.1
+    assert choose(points([row(val=90.0)], [row(val=91.0)], [row(val=90.0)])).value == 0.1
+
+
+def test_what_is_not_stable_is_not_chosen_however_well_it_validates():
+    assert choose(points([row(val=80)], [row(status="diverged")], [row(val=99)])).value == 0.01
+    assert choose(points([row(val=80)], [row(val=99, train=60)])).value == 0.01
+    assert choose(points([row(status="diverged")])) is None
+
+
+def test_without_a_validation_split_training_accuracy_decides():
+    def blind(train):
+        found = row(train=train)
+        found["extra"] = {k: v for k, v in found["extra"].items() if not k.startswith("val")}
+        return [found]
+
+    chosen = choose(points(blind(100.0), blind(100.0), blind(97.0)))
+    assert (chosen.value, chosen.by) == (0.1, "train_accuracy")
+    assert "no validation split" in chosen.rule
+
+
+def test_the_choice_does_not_look_at_test_scores():
+    """Whatever the test split says, the choice stays: otherwise its scores would be selected."""
+    draw = random.Random(0)
+    train, val = [100.0, 99.0, 98.0], [90.0, 91.0, 90.5]
+    chosen = set()
+    for _ in range(50):
+        columns = [
+            [row(s, draw.uniform(0, 100), t, v, prunability=draw.random(), csi=draw.random()) for s in (0, 1)]
+            for t, v in zip(train, val, strict=True)
+        ]
+        chosen.add(choose(points(*columns)).value)
+    assert chosen == {1.0}
+
+
+def test_the_words_say_value_rule_gain_and_where_the_range_ended():
+    found = points([row(0, 55.3, prunability=0.56)], [row(0, 85.7, prunability=0.78)], [row(status="diverged")])
+    text = in_words(LR, found, choose(found))
+    assert text.startswith("Choose lr = 0.1: its validation accuracy is 90.00 %")
+    assert "unbiased accuracy 55.3 to 85.7 %" in text and "prunability 0.56 to 0.78" in text
+    assert "at 1 1 of 1 runs diverged" in text
+    fallen = points([row(0, 90)], [row(0, 50)])
+    assert "which the rule does not look at" in in_words(LR, fallen, choose(fallen))
+
+
+# What is measured
+
+
+def test_measures_are_those_of_the_metrics_one_by_one():
+    data = tiny(n=150)
+    result = fit("erm", data, NET, QUICK, seed=1)
+    found = measures(result, data)
+    net = result.classifier
+    slow = data_prunability(net, data)
+    assert found["prunability"] == pytest.approx(slow.prunability)
+    assert found["prunability_curve"] == pytest.approx(slow.accuracy)
+    assert found["pruned_accuracy"] == pytest.approx(sum(slow.accuracy) / 10)
+    assert found["magnitude_prunability"] == pytest.approx(data_prunability(net, data, how="magnitude").prunability)
+    assert found["activation_compressibility"] == pytest.approx(activations_compressed(net, data).compressibility)
+    seen = represent(net, data)
+    assert found["csi"] == pytest.approx(seen["csi"])
+    assert found["class_separation"] == pytest.approx(seen["class_separation"])
+    assert found["bsi"] == pytest.approx(seen["bsi"][data.attributes[0]])
+    for split, name in ((data.train, "train_accuracy"), (data.val, "val_accuracy")):
+        right = net(split.x).argmax(1) == split.y
+        assert found[name] == pytest.approx(100 * right.double().mean().item())
+    assert found["val_rows"] == len(data.val)
+
+
+def test_measures_take_the_split_that_was_scored_and_need_no_attributes():
+    data = tiny(n=150)
+    bare = replace(data, test=replace(data.test, a=None), val=None, aligned=())
+    found = measures(fit("erm", bare, NET, QUICK), bare)
+    assert "val_accuracy" not in found and "bsi" not in found
+    assert found["prunability"] > 0 and 0 <= found["train_accuracy"] <= 100
+    only_val = replace(data, test=None)
+    result = fit("erm", only_val, NET, QUICK)
+    assert result.scored_on == "val"
+    found = measures(result, only_val)
+    assert "val_accuracy" not in found  # the split that is scored must not decide
+
+
+def test_training_accuracy_is_that_of_the_kept_weights():
+    data = tiny(n=150)
+    result = fit("erm", data, NET, QUICK | {"until_accuracy": 100, "lr": 0.5})
+    right = result.classifier(data.train.x).argmax(1) == data.train.y
+    assert measures(result, data)["train_accuracy"] == pytest.approx(100 * right.double().mean().item())
+    result.history[-1]["train_accuracy"] = 1.0  # where others than the last weights were kept, it is not theirs
+    assert measures(replace(result, selection="val_accuracy"), data)["train_accuracy"] > 1
+
+
+def test_a_network_without_any_right_answer_has_no_prunability():
+    data = tiny(n=60)
+    wrong = fit("erm", data, NET, QUICK | {"lr": 0.5, "epochs": 10})
+    flipped = replace(data, test=replace(data.test, y=1 - wrong.classifier(data.test.x).argmax(1)))
+    assert "prunability" not in measures(wrong, flipped)
+
+
+# Sweeps
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """What fit is called with, run by run."""
+    from spurless import engine
+
+    calls, whole = [], engine.fit
+
+    def counted(*args, **settings):
+        calls.append(settings["recipe"] | {"seed": settings["seed"]})
+        return whole(*args, **settings)
+
+    monkeypatch.setattr(engine, "fit", counted)
+    return calls
+
+
+def sweep(folder, over="lr", values=(0.05, 0.5), **settings):
+    given = {"net": NET, "recipe": QUICK, "seeds": 2, "device": "cpu", "workers": 1} | settings
+    return run_sweep(SMALL, over, values, out=folder, **given)
+
+
+def test_a_sweep_from_runs_to_files(tmp_path, trained):
+    found = sweep(tmp_path / "s", values=(0.5, 0.05, 1e20))
+    assert [p["lr"] for p in found["points"]] == [0.05, 0.5, 1e20]
+    assert len(trained) == 6 and {c["lr"] for c in trained} == {0.05, 0.5, 1e20}
+    first, second, last = found["points"]
+    assert first["unbiased"]["n"] == 2 and set(first["unbiased"]) >= {"mean", "low", "high", "sd"}
+    by_hand = [fit("erm", SMALL, NET, QUICK | {"lr": 0.5}, seed=s, device="cpu").scores["unbiased"] for s in (0, 1)]
+    assert second["unbiased"]["mean"] == pytest.approx(sum(by_hand) / 2)
+    assert last["diverged"] and not last["in_range"] and "unbiased" not in last
+    saved = json.loads((tmp_path / "s" / "sweep.json").read_text())
+    assert saved["text"] == found["text"] and "Neither test rows nor bias labels" in saved["text"]
+    assert saved["settings"]["recipe"]["batch_size"] == 40 and "lr" not in saved["settings"]["recipe"]
+    assert (tmp_path / "s" / "sweep.png").read_bytes()[1:4] == b"PNG"
+    assert "diverged" in (tmp_path / "s" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_sweep_goes_on_and_grows(tmp_path, trained):
+    before = sweep(tmp_path / "s")
+    assert len(trained) == 4
+    again = sweep(tmp_path / "s")
+    assert len(trained) == 4 and again["points"] == before["points"]
+    more = sweep(tmp_path / "s", values=(0.05, 0.5, 0.2), seeds=3)
+    assert len(trained) == 9
+    assert [p["value"] for p in more["points"]] == [0.05, 0.2, 0.5]
+    assert [len(p["runs"]) for p in more["points"]] == [3, 3, 3]
+
+
+def test_sweeps_over_several_settings_share_what_is_the_same(tmp_path, trained):
+    found = sweep(tmp_path / "s", ["lr", "momentum", "l2,lr=0.5"], [[0.05, 0.5], [0.0, 0.9], [0.0, 0.1]], seeds=1)
+    assert len(trained) == 5  # the smallest rate, and no momentum, are the same run
+    lr, momentum, l2 = found["series"]
+    assert lr["points"][0]["unbiased"] == momentum["points"][0]["unbiased"]
+    assert lr["points"][1]["unbiased"] == l2["points"][0]["unbiased"]
+    assert (l2["name"], l2["over"]) == ("l2 (lr=0.5)", "l2")
+    assert "Of all sweeps" in found["text"]
+    assert found["text"].count("The rule:") == 1
+    page = (tmp_path / "s" / "report.html").read_text(encoding="utf-8")
+    assert page.count("All measures against") >= 3 and "From least to greatest" in page
+
+
+def test_default_folders_differ_by_what_is_fixed_not_by_values():
+    base = {"data": {"name": "csv:a/b.csv"}, "net": {"name": "mlp"}, "method": {"name": "erm"}, "recipe": {}}
+    one = sweep_run.default_folder("sweep", base, ["lr"])
+    assert one == sweep_run.default_folder("sweep", base, ["lr"])
+    assert one != sweep_run.default_folder("sweep", base | {"recipe": {"epochs": 3}}, ["lr"])
+    assert one != sweep_run.default_folder("sweep", base, ["l2"])
+    assert one.parent == Path("runs") and one.name.startswith("sweep-b.csv-mlp-")
+
+
+# The largest stable rate
+
+
+def search_for(edge, own=0.1, budget=1e9, collapse=None, seconds=0.0, diverges=True, before=()):
+    """A search among made-up runs that are stable below `edge`; from `collapse` on they learn nothing."""
+    clock = [0.0]
+
+    def trial(rate):
+        rate = own if rate is None else rate
+        clock[0] += 0 if rate in before else seconds
+        bad = rate >= edge
+        status = "diverged" if bad and diverges else "done"
+        learnt = 10.0 if (bad and not diverges) or (collapse is not None and rate >= collapse) else 100.0
+        return rate, [row(0, 70, learnt, 90.0, status) | {"wall_seconds": seconds}]
+
+    return Search(trial, budget, lambda rate: rate in before), clock
+
+
+@pytest.mark.parametrize("edge", [0.11, 0.3, 1.7, 29.0, 0.1, 0.004])
+@pytest.mark.parametrize("diverges", [True, False])
+def test_the_search_ends_near_the_edge(edge, diverges):
+    search, _ = search_for(edge, diverges=diverges)
+    search.run()
+    assert search.stable < edge <= search.unstable
+    assert search.unstable / search.stable <= NEAR * 1.001
+    assert len(search.rows) <= 14
+    assert next(iter(search.rows)) == 0.1  # the recipe's own, always
+
+
+def test_the_search_halves_on_the_logarithmic_scale():
+    search, _ = search_for(1.0)
+    search.run()
+    assert list(search.rows) == [0.1, 0.4, 1.6, 0.8, 1.1, 0.94]
+
+
+def test_the_search_without_an_edge_ends():
+    search, _ = search_for(math.inf)
+    search.run()
+    assert search.unstable is None and search.stable > 1e3
+    never, _ = search_for(0.0)
+    never.run()
+    assert never.stable is None and min(never.rows) < 1e-7
+
+
+def test_an_own_rate_that_learns_nothing_is_not_taken_for_stable():
+    """It did not diverge, and nothing smaller was tried: a reference is needed."""
+    search, _ = search_for(math.inf, own=0.1, collapse=0.05)
+    search.run()
+    assert search.stable < 0.05 <= search.unstable
+
+
+def test_the_budget_ends_the_search_and_the_next_one_goes_on(monkeypatch):
+    search, clock = search_for(1.7, budget=35.0, seconds=10.0)
+    monkeypatch.setattr(suggest.time, "monotonic", lambda: clock[0])
+    search.started = 0.0
+    search.run()
+    assert len(search.rows) == 3 and not search.whole  # a fourth would end after 40 seconds
+    again, clock = search_for(1.7, budget=35.0, seconds=10.0, before=list(search.rows))
+    monkeypatch.setattr(suggest.time, "monotonic", lambda: clock[0])
+    again.started = 0.0
+    again.run()
+    assert list(again.rows)[:3] == list(search.rows)  # found again, although a new one would take 10 seconds
+    assert len(again.rows) == 6 and clock[0] == 30.0
+    poor, _ = search_for(1.7, budget=5.0, seconds=10.0, before=list(search.rows))
+    poor.started = clock[0]
+    poor.run()
+    assert list(poor.rows) == list(search.rows) and not poor.whole  # what is there costs nothing
+
+
+def test_suggested_rate_and_what_it_buys(tmp_path, trained):
+    settings = {"net": NET, "recipe": QUICK | {"epochs": 3}, "out": tmp_path / "s", "device": "cpu", "workers": 1}
+    found = suggest_lr(SMALL, budget=1000, **settings)
+    assert found["own"] == 0.05 and found["tried"][0] == 0.05
+    assert found["largest_stable"] < found["smallest_unstable"] <= NEAR * 1.001 * found["largest_stable"]
+    assert found["suggested"] in found["tried"] and found["suggested"] <= found["largest_stable"]
+    at = {p["value"]: p for p in found["points"]}
+    for measure in ("conflicting", "prunability"):
+        own, taken = at[0.05][measure]["mean"], at[found["suggested"]][measure]["mean"]
+        assert found["buys"][measure] == {"from": own, "to": taken, "gain": taken - own}
+    assert "Tried, in this order: 0.05, 0.2, " in found["text"]
+    runs = len(trained)
+    again = suggest_lr(SMALL, budget=1, **settings)  # all is there: no time is needed
+    assert len(trained) == runs and again["suggested"] == found["suggested"]
+    assert json.loads((tmp_path / "s" / "sweep.json").read_text())["suggested"] == found["suggested"]
+
+
+def test_rates_are_rounded_to_two_digits():
+    assert [nice(v) for v in (0.0432, 0.10001, 12.34)] == [0.043, 0.1, 12.0]
+
+
+# The plot and the report
+
+
+def test_what_is_out_of_range_does_not_stretch_the_scales():
+    found = points([row(unbiased=60)], [row(unbiased=80)], [row(status="diverged")])
+    found.append(Point(10.0, [], {"unbiased": {"mean": 5.0, "n": 1}}, in_range=False))
+    assert scales([(LR, found)])["unbiased"] == (60, 80)
+    assert [scaled(v, (60, 80)) for v in (60, 70, 80)] == [0, 0.5, 1]
+
+
+def test_what_changes_no_more_than_seeds_do_is_said_to_be_chance():
+    up = points([row(0, 60, csi=0.2), row(1, 64, csi=0.4)], [row(0, 80, csi=0.4), row(1, 82, csi=0.3)])
+    assert by_chance([(LR, up)]) == {"csi", "prunability"}  # 0.3 to 0.35, and seeds are 0.2 apart; always 0.5
+    assert by_chance([(LR, points([row(csi=0.2)], [row(csi=0.4)]))]) == {"unbiased", "prunability"}  # constant ones
+    (chart,) = normalised.charts([{"name": "", "points": [p.row("lr") for p in up]}], "lr")
+    bands = {line["name"]: line["band"] for line in chart["lines"]}
+    assert bands["class selectivity (CSI), 0.30 to 0.35 (seeds differ as much)"] == ""
+    assert bands["unbiased accuracy, 62.0 to 81.0 %"] != ""
+
+
+def test_several_sweeps_share_their_scales():
+    low, high = points([row(unbiased=60)], [row(unbiased=70)]), points([row(unbiased=65)], [row(unbiased=90)])
+    assert scales([(LR, low), (LR, high)])["unbiased"] == (60, 90)
+
+
+def test_values_stand_where_they_should():
+    assert places(Axis("lr", "recipe.lr", (0.01, 0.1, 10.0))) == [0.0, pytest.approx(2 / 3, abs=1e-6), 2.0]
+    assert places(Axis("b", "recipe.batch_size", (100, 10, 1))) == [0.0, 1.0, 2.0]  # extreme to the right
+    assert places(Axis("m", "recipe.momentum", (0.0, 0.9, 0.99))) == [0.0, 1.0, 2.0]
+    assert places(Axis("lr", "recipe.lr", (0.1,))) == [0.0]
+
+
+def test_the_report_draws_the_points_in_range_and_says_why_others_are_not():
+    found = points([row(0, 60, csi=0.2), row(1, 64, csi=0.3)], [row(0, 80, csi=0.5), row(1, 82, csi=0.5)],
+                   [row(0, status="diverged"), row(1)])  # fmt: skip
+    saved = [{"name": "", "points": [p.row("lr") for p in found]}]
+    (chart,) = normalised.charts(saved, "lr")
+    named = {line["name"]: line for line in chart["lines"]}
+    line = named["class selectivity (CSI), 0.25 to 0.50"]
+    assert [dot["text"] for dot in line["dots"]] == [
+        "class selectivity (CSI) 0.250 at lr 0.01",
+        "class selectivity (CSI) 0.500 at lr 0.1",
+    ]
+    assert "unbiased accuracy, 62.0 to 81.0 %" in named
+    made = studies.sweep(
+        {"over": "lr", "points": saved[0]["points"], "text": "Choose lr = 0.1.\n\nBy val.", "rule": "By val."}
+    )
+    assert made.lead == ["Choose lr = 0.1."]
+    assert made.sections[0].note == "By val."
+    table = made.sections[0].data
+    assert [cells[0]["text"] for cells in table["rows"]] == ["0.01", "0.1", "1.0, diverged"]
+    csi = table["headings"].index("csi")
+    assert table["rows"][1][csi]["text"].startswith("0.500")
+
+
+def test_a_report_on_accuracies_alone_has_no_chart_of_all_measures():
+    assert normalised.charts([{"points": [{"value": 1, "unbiased": {"mean": 50.0, "n": 1}}]}], "lr") == []
+
+
+# The command line
+
+
+def call(*words):
+    app = typer.Typer()
+    cli_sweep.add(app)
+    return CliRunner().invoke(app, [*words], catch_exceptions=False)
+
+
+FAST = ["--set", "data.n=100", "--set", "recipe.epochs=1", "--set", "recipe.optimizer=sgd", "--device", "cpu"]
+
+
+def test_json_is_a_list_of_points(tmp_path):
+    words = ["sweep", "toy", "--over", "lr", "--values", "0.1,0.01", "--seeds", "2", "--workers", "1", *FAST]
+    said = call(*words, "--out", str(tmp_path / "s"), "--json")
+    assert said.exit_code == 0, said.output
+    found = json.loads(said.stdout)
+    assert [p["lr"] for p in found] == [0.01, 0.1]
+    assert all(p["unbiased"]["n"] == 2 and isinstance(p["unbiased"]["mean"], float) for p in found)
+    assert all(p["diverged"] is False and p["fell"] is False for p in found)
+    said = call(*words, "--out", str(tmp_path / "s"))
+    assert said.exit_code == 0 and "Choose lr = " in said.stdout and "sweep.png" in said.stdout
+
+
+def test_a_sweep_in_which_everything_diverges_says_so(tmp_path):
+    words = ["sweep", "toy", "--net", "mlp", "--over", "lr", "--values", "1e30,1e33", "--seeds", "1", *FAST]
+    said = call(*words, "--workers", "1", "--out", str(tmp_path / "s"))
+    assert said.exit_code == 0, said.output
+    assert "No value of lr can be chosen" in said.stdout and said.stdout.count("diverged") >= 4
+    assert (tmp_path / "s" / "sweep.png").exists() and (tmp_path / "s" / "report.html").exists()
+
+
+def test_words_can_be_swept_and_rows_without_attributes(tmp_path):
+    lines = ["a,b,label", *(f"{i % 2 + i / 90},{i % 7},{'yes' if i % 2 else 'no'}" for i in range(90))]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    words = ["sweep", f"csv:{tmp_path / 't.csv'}", "--net", "mlp", "--over", "optimizer", "--values", "sgd,adam"]
+    said = call(*words, "--seeds", "1", "--workers", "1", "--device", "cpu", "--out", str(tmp_path / "s"), "--json")
+    assert said.exit_code == 0, said.output
+    found = json.loads(said.stdout)
+    assert [p["optimizer"] for p in found] == ["sgd", "adam"]
+    assert all("average" in p and "prunability" in p and "unbiased" not in p for p in found)
+    saved = json.loads((tmp_path / "s" / "sweep.json").read_text())
+    assert "the one with the best validation accuracy is chosen" in saved["rule"]
+
+
+def test_suggest_lr_prints_one_object(tmp_path):
+    said = call("suggest-lr", "toy", *FAST, "--budget", "1", "--out", str(tmp_path / "s"), "--workers", "1", "--json")
+    assert said.exit_code == 0, said.output
+    found = json.loads(said.stdout)
+    assert found["tried"][0] == found["own"] and found["suggested"] in found["tried"]
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (["--over", "lr", "--over", "l2", "--values", "1,2"], "each setting needs its own"),
+        (["--over", "nothing", "--values", "1,2"], "no setting 'nothing'"),
+        (["--over", "lr", "--values", "1,-2"], "recipe.lr = -2 is not allowed"),
+        (["--over", "lr", "--values", "1,2", "--set", "net.width=3"], "needs --net"),
+        (["--over", "lr", "--values", "1,2", "--method", "emr"], "no method 'emr'"),
+        (["--over", "lr", "--over", "lr", "--values", "1,2", "--values", "3,4"], "named twice"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(words, match, tmp_path):
+    said = call("sweep", "toy", *words, "--out", str(tmp_path / "s"), "--device", "cpu", "--workers", "1")
+    assert said.exit_code == 2
+    assert match in " ".join(said.output.split())
+    assert "Traceback" not in said.output
+
+
+@pytest.mark.gpu
+def test_a_sweep_in_lanes_on_a_gpu(tmp_path):
+    found = sweep(tmp_path / "s", values=(0.05, 0.5, 1e20), device="cuda", workers=None)
+    assert [p["diverged"] for p in found["points"]] == [False, False, True]
+    assert all(p["prunability"]["n"] == 2 for p in found["points"][:2])
+
+
+@pytest.mark.gpu
+def test_measures_on_a_gpu_are_those_on_a_cpu():
+    data = tiny(n=150)
+    result = fit("erm", data, NET, QUICK, device="cuda")
+    there = measures(result, data)
+    result.classifier.cpu()
+    here = measures(result, data)
+    assert torch.device(next(result.classifier.parameters()).device).type == "cpu"
+    for name, value in here.items():
+        assert there[name] == pytest.approx(value, abs=1e-4), name

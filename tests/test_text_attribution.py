@@ -1,0 +1,149 @@
+"""Which words a network looks at: against sums done by hand, on own networks, and what is left alone."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from spurless.errors import UserError
+from spurless.nets import Net, build
+from spurless.words import Words, as_text, presence, words_of
+from tests.text_worlds import BAG, BERT, VOCAB, sentences, word_tokenizer
+from tests.worlds import tiny
+
+pytest.importorskip("captum")
+from spurless.metrics.attribution_text import attribute_text, attribute_tokens, by_word, shares
+
+DATA = sentences(n=24)
+X = DATA.train.x
+
+
+def net_of(spec, scale=20.0):
+    torch.manual_seed(0)
+    net = build(spec, DATA.shape, 2).eval()
+    with torch.no_grad():
+        net.head.weight.mul_(scale)
+    return net
+
+
+def slow(net, row, target, steps, start=None):
+    """One row, cut to its own tokens; the midpoint rule at many points instead of Captum's."""
+    own = row[None, :, row[1] > 0]
+    e = net.encoder.embedding(own[:, 0].long()).detach()
+    e0 = torch.zeros_like(e) if start is None else net.encoder.embedding.weight[start].detach().expand_as(e)
+    total = torch.zeros_like(e)
+    for k in range(steps):
+        here = (e0 + (k + 0.5) / steps * (e - e0)).requires_grad_()
+        out = net.head(net.encoder.from_embeddings(here, own))[0, target]
+        total += torch.autograd.grad(out, here)[0]
+    return ((e - e0) * total / steps).sum(2)[0]  # (tokens,)
+
+
+@pytest.mark.parametrize("spec", [BAG, BERT, BAG | {"widths": (8,)}], ids=["bag", "bert", "deep bag"])
+@pytest.mark.parametrize("start", [None, 7])
+def test_it_equals_the_slow_sum(spec, start):
+    net = net_of(spec)
+    found = attribute_tokens(net, X[:3], 1, baseline=start, steps=100, batch_size=200)
+    for row, mine in zip(X[:3], found, strict=True):
+        n = int((row[1] > 0).sum())
+        expected = slow(net, row, 1, 150, start)
+        torch.testing.assert_close(mine[:n], expected, rtol=0, atol=2e-2 * float(expected.abs().max()))
+        assert bool((mine[n:] == 0).all())
+
+
+def test_a_row_sums_to_the_change_of_the_output():
+    net = net_of(BAG | {"widths": (8,)})
+    found = attribute_tokens(net, X, 0, steps=100).sum(1)
+    e = torch.zeros(len(X), X.shape[-1], 16)
+    with torch.no_grad():
+        change = (net(X) - net.head(net.encoder.from_embeddings(e, X)))[:, 0]
+    torch.testing.assert_close(found, change, rtol=0, atol=5e-3 * float(change.abs().max()))
+
+
+def test_rows_keep_their_order_whatever_the_batches():
+    net = net_of(BERT)
+    whole = attribute_tokens(net, X, steps=8, batch_size=4096)
+    torch.testing.assert_close(attribute_tokens(net, X, steps=8, batch_size=8), whole, rtol=0, atol=1e-5)
+    with torch.no_grad():
+        own = net(X).argmax(1)
+    torch.testing.assert_close(attribute_tokens(net, X, own, steps=8), whole, rtol=0, atol=1e-5)
+    assert not torch.allclose(attribute_tokens(net, X, 1 - own, steps=8), whole)
+    assert attribute_tokens(net, X[:0]).shape == (0, X.shape[-1])
+
+
+class Own(nn.Module):
+    """Somebody's own network: positions are an embedding too, and rows that only they know how to read."""
+
+    def __init__(self):
+        super().__init__()
+        self.places, self.words, self.last = nn.Embedding(64, 4), nn.Embedding(VOCAB, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        real = (x[:, 1] > 0)[..., None]
+        at = torch.arange(x.shape[-1], device=x.device).expand(len(x), -1)
+        return self.last((torch.tanh(self.words(x[:, 0].long()) + self.places(at)) * real).sum(1))
+
+
+def test_ones_own_network_and_what_is_left_alone():
+    torch.manual_seed(1)
+    net = Own().train()
+    before, table = copy.deepcopy(net.state_dict()), net.words
+    found = attribute_tokens(net, X, 1, steps=64)
+    named = attribute_tokens(net, X, 1, steps=64, layer="words")
+    assert torch.equal(found, named) and net.words is table and net.training
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert all(p.grad is None and p.requires_grad for p in net.parameters())
+    with torch.no_grad():
+        real, at = X[:, 1] > 0, torch.arange(X.shape[-1]).expand(len(X), -1)
+        empty = net.last((torch.tanh(net.places(at)) * real[..., None]).sum(1))
+        torch.testing.assert_close(found.sum(1), (net(X) - empty)[:, 1], rtol=0, atol=1e-2)
+    with pytest.raises(UserError, match="there are: places, words"):
+        attribute_tokens(net, X, layer="nothing")
+    with pytest.raises(UserError, match="no nn.Embedding"):
+        attribute_tokens(Net(nn.Flatten(), nn.Linear(40, 2)), X.float())
+
+
+def test_words_are_put_together_and_special_tokens_left_out():
+    words = Words(["[PAD]", "[CLS]", "un", "##believ", "##able", "film", "##s"] + ["x"] * 50, special=[0, 1])
+    row = torch.tensor([[1, 2, 3, 4, 5, 1, 6, 0], [1, 1, 1, 1, 1, 1, 2, 0]])
+    assert [w.text for w in words.of(row)] == ["unbelievable", "film", "s"]  # never across a special token or a text
+    bpe = Words(["<s>", "Ġgood", "Ġfil", "ms", "Ċ"] + ["Ġx"] * 50, special=[0])
+    assert [w.text for w in bpe.of(torch.tensor([[0, 1, 2, 3], [1, 1, 1, 1]]))] == ["good", "films"]
+    piece = Words(["▁a", "▁fil", "m"] + ["▁x"] * 50)
+    assert [w.text for w in piece.of(torch.tensor([[0, 1, 2], [1, 1, 1]]))] == ["a", "film"]
+    assert "".join(as_text(["a", "film", ".", "(", "no", ")"])) == "a film. (no)"
+
+
+def test_a_real_tokenizer_and_the_sum_over_pieces(tmp_path):
+    from spurless.text import tokenise, tokens_of
+
+    name = word_tokenizer(tmp_path / "words")
+    tokens = tokens_of(name)
+    x = tokenise(["The film was really not good.", "dull"], name, 16)
+    assert [w.text for w in words_of(tokens).of(x[0])] == ["the", "film", "was", "really", "not", "good", "."]
+    weights = torch.arange(x.shape[-1]).float()
+    assert by_word(tokens, x[1], weights) == [("dull", 1.0)]  # place 0 is [CLS]
+    known, held = presence(words_of(tokens), x, fewest=1)
+    assert held[0, known.index("film")] and not held[1, known.index("film")] and held[1, known.index("dull")]
+
+
+def test_the_planted_words_have_the_largest_share(monkeypatch):
+    """Ids 2 and 3 give the class away and 4 and 5 the bias; the rest says nothing. The trained bag goes by these."""
+    from spurless.engine import fit
+
+    def nobody(name):
+        raise UserError(f"There is no tokenizer '{name}'.")
+
+    monkeypatch.setattr("spurless.text._tokenizer", nobody)  # which would ask the hub
+    data = sentences(n=400)
+    net = fit("erm", data, BAG, device="cpu", progress=False).classifier
+    part = shares(attribute_tokens(net, data.test.x, steps=16))
+    known = (data.test.x[:, 0] >= 2) & (data.test.x[:, 0] <= 5) & (data.test.x[:, 1] > 0)
+    assert float((part * known).sum(1).mean()) > 2 * float(
+        known.float().sum(1).mean() / (data.test.x[:, 1] > 0).sum(1).float().mean()
+    )
+    words = attribute_text(net, data, "test", [0, 1], steps=8)
+    assert [len(row) for row in words] == (data.test.x[:2, 1] > 0).sum(1).tolist()
+    with pytest.raises(UserError, match="holds no texts"):
+        attribute_text(net, tiny())
