@@ -244,6 +244,11 @@ def test_rows_without_a_tokenizer_are_audited_too(monkeypatch):
     assert found["verdict"] == "shortcut found" and len(found["cues"]) == 6
 
 
+def test_other_data_gets_no_words():
+    found = audit({"name": "toy", "n": 300}, device="cpu", progress=False)
+    assert "words" not in found and "data without" in found["reliability"]["text"]
+
+
 def test_the_network_and_its_recipe_suit_texts():
     data = sentences(n=200)
     assert suited(data) == {"name": "embedding_bag", "vocab": data.tokens.size}

@@ -217,7 +217,7 @@ def _where(
         "rows": rows,
         "gallery": shown,
         "slices": [{k: v for k, v in s.items() if k != "rows"} for s in slices],
-        "words": of_errors(case),
+        **({"words": of_errors(case)} if case.texts else {}),
         "histogram": histogram(score, contradicting),
         "confusion": confusion(case.held.y, case.predicted, case.data.classes, kinds),
         "map2d": map2d(case, contradicting.long(), names, most=800) if folder is not None else None,

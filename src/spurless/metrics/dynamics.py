@@ -147,6 +147,7 @@ class StageDynamics(StepWatch):
         self.zero = torch.zeros((), device=device)
         self.row: list[Tensor] = []  # of the step that is being made
         self.at = torch.zeros(1, dtype=torch.long, device=device)
+        self.attributed = owner.attributed if _can_attribute(data) else 0
         chosen = owner.moments
         if chosen is None:
             chosen = usual_moments(total, moment_cost(owner, data) / self.batch + ASIDE[device.type])
@@ -245,9 +246,8 @@ class StageDynamics(StepWatch):
         owner = self.owner
         if self.record.moments and self.record.moments[-1]["step"] == step:
             return
-        attributed = owner.attributed if _can_attribute(self.data) else 0
         found = feature_use(
-            self.stage.model, self.data, "test", owner.rows, attributed, steps=owner.ig_steps, units=owner.units
+            self.stage.model, self.data, "test", owner.rows, self.attributed, steps=owner.ig_steps, units=owner.units
         )
         self.record.moments.append({"step": step} | found)
 

@@ -49,8 +49,9 @@ def batch_shares(logits: Tensor, y: Tensor, conflicting: Tensor | None, sizes: S
     loss = -likely.gather(0, y.reshape(1, -1)).view(steps, batch)
     bad, good = here & conflicting, here & ~conflicting
     of_bad, of_good = (loss.where(which, 0.0).sum(1) for which in (bad, good))  # (steps,)
-    values = of_bad / (of_bad + of_good), of_bad / bad.sum(1), of_good / good.sum(1), bad.sum(1), length
-    return Shares(*map(as_array, values))
+    many, few = bad.sum(1), good.sum(1)
+    values = of_bad / (of_bad + of_good), of_bad / many, of_good / few, many.double(), length
+    return Shares(*as_array(torch.stack(values)))  # one wait for the device
 
 
 @dataclass
