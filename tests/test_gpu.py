@@ -117,6 +117,30 @@ def test_switches_train(switch):
     assert result.scores["average"] > 60  # four classes, an easy corner: chance is 25
 
 
+@pytest.fixture
+def chunks(monkeypatch):
+    """Graphs of four steps in short stages, too; a list of how many steps each call made."""
+    from spurless import step
+
+    made, run = [], step.Steps.run
+    monkeypatch.setattr(step, "CHUNK", 4)
+    monkeypatch.setattr(step, "WORTH", 0)
+    monkeypatch.setattr(step.Steps, "run", lambda self, most=1: made.append(run(self, most)) or made[-1])
+    return made
+
+
+@pytest.mark.parametrize("method", METHODS)  # simconv1 has dropout: the random numbers are those of single steps, too
+def test_graphs_of_several_steps_end_with_the_bits_of_single_ones(chunks, monkeypatch, method):
+    data, recipe = pictures(n=150), replace(PLAIN, batch_size=8, augment="pgd_digits", test_every=9)
+    several = fit(method, data, "simconv1", recipe, **GPU)
+    assert 4 in chunks
+    monkeypatch.setattr("spurless.step.CHUNK", 10**9)
+    chunks.clear()
+    single = fit(method, data, "simconv1", recipe, **GPU)
+    assert set(chunks) == {1}
+    assert same_weights(several.classifier, single.classifier) and several.test_selected == single.test_selected
+
+
 def test_divergence_is_seen_inside_the_graph():
     result = fit("erm", pictures(), "conv3", replace(PLAIN, lr=1e20, deterministic=False), **GPU)
     assert result.status == "diverged" and "not finite" in result.error

@@ -137,6 +137,4 @@ def show(found: dict[str, Any], tables: list[Any], meaning: str) -> None:
     console.print()
     console.print(found["text"], markup=False, highlight=False)
     folder = Path(found["folder"])
-    console.print(
-        f"\nPlot: {folder / PLOT}    report: {folder / REPORT}    for machines: {folder / FILE}", markup=False
-    )
+    typer.echo(f"\nPlot: {folder / PLOT}    report: {folder / REPORT}    for machines: {folder / FILE}")

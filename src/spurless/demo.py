@@ -31,5 +31,5 @@ def run_demo(out: Path, seed: int = 0, device: str | None = None) -> Path:
     found = audit(data, folders["erm"], out / "audit", seed=seed, device=device, source="colored_digits")
     console.print(f"Audit of the plain model: {found['verdict']}. {found['headline']}", highlight=False)
     page = write_any([out / "audit", *folders.values()], out / "report.html", "Coloured digits: the demo")
-    console.print(f"Report: {page}", highlight=False)
+    console.print(f"Report: {page}", highlight=False, soft_wrap=True)  # a folded path cannot be copied
     return page

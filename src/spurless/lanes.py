@@ -120,14 +120,15 @@ class Lanes:
     def advance(self, lane: Lane, steps: int | None = None) -> bool:
         """Some steps of a lane; False when its run is done."""
         with self.turn(lane):
-            for _ in range(steps or TURN):
+            until = lane.done + (steps or TURN)
+            while lane.done < until:
                 where = next(lane.steps, None)
                 if where is None:
                     return False
                 lane.waiting, lane.pending = where.waiting, where.pending
                 if where.waiting or where.pending:
                     break
-                lane.done += where.row is None
+                lane.done += where.done
             if lane.stream is not None:
                 lane.turns.append(lane.stream.record_event())
         return True

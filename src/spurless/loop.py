@@ -41,11 +41,12 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is: what the loop yields after every step, and with a row after every epoch."""
+    """Where a run is: what the loop yields after every step or few steps, and with a row after every epoch."""
 
     stage: str
     step: int
     total: int
+    done: int = 0  # steps since the last word
     row: dict[str, Any] | None = None  # the finished epoch, as it stands in the history
     waiting: bool = False  # for another run that trains a stage both share
     pending: torch.cuda.Event | None = None  # the next step will wait for this: a time to let other lanes work
@@ -296,12 +297,12 @@ class StageLoop:
     def __iter__(self) -> Iterator[Progress]:
         self._set_modes()
         while self.step < self.total and not self.ended_early:
-            at = self._start_epoch()
-            for _ in self.sizes[at : at + self.total - self.step]:
-                self.steps.run()
-                self.step += 1
+            ends_at = self.step + len(self.sizes) - self._start_epoch()
+            while self.step < min(ends_at, self.total):
+                done = self.steps.run(self._free_steps())
+                self.step += done
                 self.watch.after(self.steps, self.step)
-                if self.step % POLL == 0 and any_of(self.steps.looks_bad())[0]:
+                if self.step % POLL < done and any_of(self.steps.looks_bad())[0]:
                     self._stop_if_diverged()
                 if self._test_due():
                     self._look_at_test()
@@ -315,10 +316,16 @@ class StageLoop:
                     self._save_part()
                 if stop:
                     raise Interrupted(self._how_to_go_on())
-                yield Progress(self.stage.name, self.step, self.total)
+                yield Progress(self.stage.name, self.step, self.total, done)
                 if row:
-                    yield Progress(self.stage.name, self.step, self.total, row)
+                    yield Progress(self.stage.name, self.step, self.total, row=row)
         self._take_best()
+
+    def _free_steps(self) -> int:
+        """How many steps may be made before something has to be done between two of them."""
+        at, every = self.step % len(self.sizes), self.recipe.test_every if self._tests else 0
+        free = min(len(self.sizes) - at, self.total - self.step, self.watch.free_steps(at, self.step))
+        return min(free, every - self.step % every) if every else free
 
     def _start_epoch(self) -> int:
         """Lay out the epoch and say how many of its steps are done: more than 0 when the run goes on inside it.
@@ -401,10 +408,12 @@ class StageLoop:
                 self.best = (goodness, weights)
         return row
 
+    @property
+    def _tests(self) -> bool:
+        return bool(self.recipe.test_every) and self.stage.select and self.loop.data.test is not None
+
     def _test_due(self) -> bool:
-        every = self.recipe.test_every
-        wanted = bool(every) and self.stage.select and self.loop.data.test is not None
-        return wanted and (self.step % every == 0 or self.step == self.total)
+        return self._tests and (self.step % self.recipe.test_every == 0 or self.step == self.total)
 
     def _look_at_test(self) -> None:
         """Note how well the test split would be done now: for comparison with papers that pick their weights so."""

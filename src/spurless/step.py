@@ -2,8 +2,8 @@
 
 At the start of an epoch its tables are laid out on the device: which rows each step takes, its learning rate, its
 progress, the random numbers of its augmentation, and room for its loss. A step reads them by a counter that lies there
-too. So the host only has to say "again", and on a GPU the whole step is captured once as a CUDA graph and replayed.
-The steps before the capture are real training steps: nothing has to be undone.
+too. So the host only has to say "again", and on a GPU the whole step is captured once as a CUDA graph and replayed; in
+long stages also a graph of many steps. The steps before a capture are real training steps: nothing has to be undone.
 
 Small images are augmented many batches at a time on a GPU: a hundred small kernels for 128 images take as long as for
 thousands.
@@ -36,6 +36,8 @@ from spurless.watch import StepWatch
 AHEAD_BYTES = 2**27  # of prepared inputs on a GPU, at most AHEAD batches of them
 AHEAD = 64
 WARMUP = 3  # eager steps of a batch size before it is captured, so that libraries have chosen their kernels
+CHUNK = 16  # steps of a graph that does several: the host then has a sixteenth of the work
+WORTH = 2000  # steps that must lie ahead before such a graph is captured
 
 
 def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float, float] = (0, 1)) -> np.ndarray:
@@ -61,8 +63,12 @@ def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float
     return np.where(step < warm, (step + 1) / max(1, warm), factor)
 
 
+# Of a step: its batch size, the length that a batch of text is cut to, and whether someone looks at the gradients.
+Shape = tuple[int, int, bool]
+
+
 class Steps:
-    """The steps of a stage: `start_epoch` lays out its tables, `run` does the next step."""
+    """The steps of a stage: `start_epoch` lays out its tables, `run` does the next step or steps."""
 
     def __init__(
         self,
@@ -87,9 +93,8 @@ class Steps:
         compiled = torch.compile if recipe.compile and world() == 1 else lambda function, dynamic: function
         self.quick = {id(loss): compiled(loss, dynamic=False) for loss, _, _ in self.updates}
         self.quick_inputs = compiled(inputs.training, dynamic=False)
-        # By batch size, by the length that a batch of text is cut to, and by whether someone looks at the gradients.
-        self.graphs: dict[tuple[int, int, bool], torch.cuda.CUDAGraph] = {}
-        self.seen: dict[tuple[int, int, bool], int] = {}
+        self.graphs: dict[tuple[Shape, int], torch.cuda.CUDAGraph] = {}  # by shape, and by how many steps it does
+        self.seen: dict[Shape, int] = {}
         self.lengths = row_lengths(data.train.x) if isinstance(data.train.x, Tensor) and inputs.is_text else None
         # Not over several processes: whether a captured exchange between GPUs is right was not tested.
         self.may_capture = recipe.cuda_graph and device.type == "cuda" and world() == 1
@@ -152,21 +157,42 @@ class Steps:
         if self.lengths is not None:
             longest = (int(rows.max()) for rows in self.lengths[order].split(size))
             self.cuts = [bucket(n, self.shape[-1]) for n in longest]
-        self.next, self.prepared = at, -1
+        self.first, self.next, self.prepared = first_step, at, -1
         self.rows.start(order[sum(self.sizes[:at]) :], size)
 
-    def run(self) -> None:
-        """The next step: replayed if one of its shape was captured, eager otherwise."""
+    def run(self, most: int = 1) -> int:
+        """The next step, or several where a graph of several fits into `most` of them; says how many.
+
+        Replayed if one of its shape was captured, eager otherwise.
+        """
         shape = (self.sizes[self.next], self.cuts[self.next], self.watch.looks(self.next))
         self.rows.advance(shape[0])
         if self.x is not None and self.prepared != self.next // self.ahead:
             self._prepare(self.next // self.ahead)
-        if shape in self.graphs or (self.may_capture and self.seen.get(shape, 0) >= WARMUP and self._capture(shape)):
-            self.graphs[shape].replay()
+        count = CHUNK if self._may_chunk(shape, most) and self._captured(shape, CHUNK) else 1
+        if count > 1 or (self.may_capture and self.seen.get(shape, 0) >= WARMUP and self._captured(shape, 1)):
+            self.graphs[shape, count].replay()
         else:
             self._step(*shape)
             self.seen[shape] = self.seen.get(shape, 0) + 1
-        self.next += 1
+        self.next += count
+        return count
+
+    def _may_chunk(self, shape: Shape, most: int) -> bool:
+        """Whether the next CHUNK steps are alike, and nothing has to be done between them."""
+        here = slice(self.next, self.next + CHUNK)
+        return (
+            most >= CHUNK
+            and (shape, 1) in self.graphs
+            and ((shape, CHUNK) in self.graphs or len(self.all_factors) - self.first - self.next >= WORTH)
+            and isinstance(self.rows, Resident)
+            and (self.x is None or self.next % self.ahead + CHUNK <= self.ahead)
+            and self.sizes[here] == [shape[0]] * CHUNK
+            and self.cuts[here] == [shape[1]] * CHUNK
+        )
+
+    def _captured(self, shape: Shape, count: int) -> bool:
+        return (shape, count) in self.graphs or self._capture(shape, count)
 
     def _prepare(self, stretch: int) -> None:
         """The inputs of the next `ahead` steps, all at once."""
@@ -185,14 +211,15 @@ class Steps:
         make = self.quick_inputs if len(idx) == self.sizes[0] else self.inputs.training
         return make(self.rows.rows(idx), draws)
 
-    def _capture(self, shape: tuple[int, int, bool]) -> bool:
+    def _capture(self, shape: Shape, count: int) -> bool:
         graph, random = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state(self.device)
         for _, opt, _ in self.updates:
             opt.zero_grad(set_to_none=True)
         pool = next(iter(self.graphs.values())).pool() if self.graphs else None
         try:
             with recording(graph, pool):
-                self._step(*shape)
+                for _ in range(count):
+                    self._step(*shape)
         except Exception as error:
             torch.cuda.synchronize()
             self.may_capture = False
@@ -205,7 +232,7 @@ class Steps:
             reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
             self.say(f"Stage '{self.stage.name}' runs without a CUDA graph, which is slower: {reason}")
             return False
-        self.graphs[shape] = graph
+        self.graphs[shape, count] = graph
         return True
 
     def _step(self, size: int, cut: int, look: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,14 @@ class StepWatch:
     def gradients(self, held: Sequence[Tensor]) -> None:
         """Before an optimiser's update: what it holds has its gradients, which are not clipped yet."""
 
+    def free_steps(self, at: int, step: int) -> int:
+        """How many steps may be made before `after` is called: it is step `at` of an epoch, after `step` of the stage.
+
+        In all of them `looks` must say the same."""
+        return sys.maxsize
+
     def after(self, steps: Steps, step: int) -> None:
-        """A step is done, the `step`-th of the stage."""
+        """A step or several are done, with the `step`-th of the stage."""
 
     def resume(self, step: int) -> None:
         """The stage goes on after this step."""

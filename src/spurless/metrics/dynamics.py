@@ -7,6 +7,7 @@ the first time; they are laid into a table on the device, and everything is comp
 
 from __future__ import annotations
 
+import bisect
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ from spurless.step import Steps
 from spurless.watch import StepWatch
 
 TABLE = 2**22  # logits held on the device between two looks at them
-BUDGET = 0.02  # of the steps of a stage, what all moments together may cost where they are not chosen by hand
+BUDGET = 0.01  # of the steps of a stage, what all moments together may cost where they are not chosen by hand
 ASIDE = {
     "cpu": 6,
     "cuda": 60,
@@ -47,7 +48,7 @@ class Dynamics:
 
     every        steps between two looks at the norms of gradients and weights; 0: none
     moments      steps after which attribution and selectivity are measured, in evaluation mode on test rows, and once
-                 more at the end; None: up to 8, dense at first, as many as cost at most 2 % of the stage; (): none
+                 more at the end; None: up to 8, dense at first, as many as cost at most 1 % of the stage; (): none
     rows         rows of each moment; of them `attributed` for attribution, by Integrated Gradients in `ig_steps` points
     units        of the penultimate layer, whose spurious feature utilisation is measured, too: each costs as much again
     parts        whose norms are taken: names, each with its parameters (None: all entries, or a mask of them), such as
@@ -64,7 +65,7 @@ class Dynamics:
     every: int = 32
     moments: Sequence[int] | None = None
     rows: int = 256
-    attributed: int = 32
+    attributed: int = 16
     ig_steps: int = 8
     units: Sequence[int] = ()
     parts: Parts | None = None
@@ -131,7 +132,7 @@ class StageDynamics(StepWatch):
         self.batch, self.sizes = sizes[0], sizes
         self.capacity = max(1, min(len(sizes), TABLE // (self.batch * len(data.classes))))
         self.logits = torch.zeros(self.capacity, self.batch, len(data.classes), device=device)
-        self.shape = self.logits.shape[2:]
+        self.shape, self.on_cpu = self.logits.shape[2:], self.logits.is_cpu
         self.caught: list[Tensor] = []  # on a CPU, the logits of each step since the last look at them
         self.versions: list[int] = []  # of each: another one later means that the loss changed them in place
         self.x: Tensor | None = None  # of the step that is being made, until its logits are caught
@@ -151,7 +152,7 @@ class StageDynamics(StepWatch):
         chosen = owner.moments
         if chosen is None:
             chosen = usual_moments(total, moment_cost(owner, data) / self.batch + ASIDE[device.type])
-        self.moments = set(chosen) if isinstance(stage.model, Net) and data.test is not None else set()
+        self.moments = sorted(set(chosen)) if isinstance(stage.model, Net) and data.test is not None else []
 
     # Inside the step
 
@@ -164,8 +165,8 @@ class StageDynamics(StepWatch):
             self.armed = self.armed or (self.x is not None and bool(given) and given[0] is self.x)
 
         def says(_: nn.Module, given: tuple[Any, ...], out: Any) -> None:
-            if self.armed and isinstance(out, Tensor) and out.shape[1:] == self.shape:
-                self._catch(out.detach())
+            if self.armed:
+                self._catch(out)
 
         self.hooks = [first.register_forward_pre_hook(sees), last.register_forward_hook(says)]
         return self
@@ -176,8 +177,11 @@ class StageDynamics(StepWatch):
     def begin(self, x: Tensor, at: Tensor) -> None:
         self.x, self.at, self.armed, self.row = x, at, False, []
 
-    def _catch(self, logits: Tensor) -> None:
-        if self.logits.is_cpu:  # no graph, so that they need not be copied
+    def _catch(self, out: Any) -> None:
+        if not isinstance(out, Tensor) or out.shape[1:] != self.shape:
+            return
+        logits = out.detach()
+        if self.on_cpu:  # no graph, so that they need not be copied
             self.caught.append(logits)
             self.versions.append(logits._version)
         else:
@@ -204,6 +208,15 @@ class StageDynamics(StepWatch):
             self.norms.index_copy_(0, self.at // self.owner.every, torch.stack(self.row).view(1, 2, -1))
 
     # Between two steps
+
+    def free_steps(self, at: int, step: int) -> int:
+        moment = bisect.bisect_right(self.moments, step)
+        until = [self.capacity - (at - self.flushed)]
+        if moment < len(self.moments):
+            until.append(self.moments[moment] - step)
+        if any(self.wanted):
+            until.append(1 if self.wanted[at] else self.owner.every - at % self.owner.every)
+        return min(until)
 
     def after(self, steps: Steps, step: int) -> None:
         if self.x is not None:
@@ -277,9 +290,9 @@ class StageDynamics(StepWatch):
 def usual_moments(total: int, cost: float) -> list[int]:
     """Steps of a stage of `total` steps, evenly spaced on a logarithmic scale; a moment costs as much as `cost` steps.
 
-    >>> usual_moments(6000, cost=9.4)
-    [10, 25, 62, 155, 387, 965, 2406, 6000]
-    >>> usual_moments(100, cost=9.4)
+    >>> usual_moments(6000, cost=10)
+    [10, 36, 129, 464, 1669, 6000]
+    >>> usual_moments(100, cost=10)
     []
     """
     count = min(MOMENTS, int(BUDGET * total / cost)) if cost else 0
