@@ -189,7 +189,8 @@ def cells_table():
     words = (
         "Percent, mean ± standard deviation over seeds 0, 1, 2, last weights; "
         + ", ".join(f"{name} n = {n:,}" for name, n in sizes.items())
-        + f" test rows. Measured {max(row['date'] for row in found)} on cpu."
+        + " test rows. Before each epoch it is drawn with chance 1/2 whether something is removed, so how much is left "
+        + f"differs from seed to seed (not from method to method). Measured {max(row['date'] for row in found)} on cpu."
     )
     return "\n".join([*lines, "", words])
 
