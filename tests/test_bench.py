@@ -4,11 +4,14 @@ import csv
 import json
 import multiprocessing
 import os
+import random
 import re
 import signal
+import statistics
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -387,7 +390,7 @@ def test_lanes_do_the_same_cells(tmp_path):
     cells = [cell(), cell(seed=1), cell(precision="bf16"), Cell(TOY, {"name": "group_dro"}, None, QUICK)]
     missing = Cell({"name": "celeba"}, {"name": "erm"}, None, QUICK)
     held = claim(tmp_path / "lanes" / cells[1].folder)
-    events = in_lanes([*cells, missing], tmp_path / "lanes", "cpu", tmp_path, None)
+    events = in_lanes([*cells, missing], tmp_path / "lanes", "cpu", tmp_path)
     rows, told = {}, []
     for event in events:
         told.append(event.kind)
@@ -519,7 +522,7 @@ def test_a_process_that_dies_is_a_row_and_the_next_cell_gets_another_one(tmp_pat
 
     monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", DIES])
     cells = [cell(seed=0), cell(seed=1)]
-    settings = {"out": str(tmp_path), "device": "cpu", "root": None, "after": None}
+    settings = {"out": str(tmp_path), "device": "cpu", "root": None}
     pool = Pool(cells, workers=1, threads=1, settings=settings)
     rows = [row for kind, _, row in pool if kind == "row"]
     assert [row["status"] for row in rows] == ["failed", "failed"] and len(pool.workers) == 2
@@ -539,14 +542,14 @@ def test_a_worker_that_cannot_start_is_an_error_and_not_a_row(tmp_path, monkeypa
 
 
 def test_a_process_does_the_same_numbers_ends_with_its_parent_and_saves_its_place(tmp_path):
-    quick, long = cell(seed=4), Cell(TOY, {"name": "erm"}, None, {"epochs": 4000, "batch_size": 10})
-    after = "tests.test_bench:remember_classes"
-    settings = {"out": str(tmp_path / "out"), "device": "cpu", "root": None, "after": after}
+    quick = replace(cell(seed=4), after="tests.test_bench:remember_classes")
+    long = Cell(TOY, {"name": "erm"}, None, {"epochs": 4000, "batch_size": 10})
+    settings = {"out": str(tmp_path / "out"), "device": "cpu", "root": None}
     pool = Pool([quick, long], workers=1, threads=1, settings=settings)
     events = iter(pool)
     (_, _, row) = next(event for event in events if event[0] == "row")
-    alone = run([quick], tmp_path / "alone", after=after)[0]
-    assert (row["scores"], row["extra"]) == (alone["scores"], alone["extra"])
+    alone = run([quick], tmp_path / "alone")[0]
+    assert row["extra"]["classes"] == 2 and (row["scores"], row["extra"]) == (alone["scores"], alone["extra"])
     assert row["versions"]["threads"] == "1"
     while not (tmp_path / "out" / long.folder / "history.jsonl").exists():
         time.sleep(0.05)
@@ -676,6 +679,36 @@ def test_time_left_is_the_work_left_at_the_speed_so_far(monkeypatch):
     assert Clock(cells, [known], 2).seconds_left() == pytest.approx(4 * 8 / 2)
 
 
+def test_time_left_costs_a_median_for_each_place_and_is_that_of_each_cell(monkeypatch):
+    now, asked, median = [0.0], [], statistics.median
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    cells = [Cell(TOY, {"name": "erm"}, None, QUICK, seed, {"row": "abc"[seed % 3]}) for seed in range(30)]
+    clock, left, began, known = Clock(cells, [], 2), list(cells), {}, {"a": [], "b": [], "c": []}
+    numbers, work = random.Random(0), 0.0
+    for one in cells[:20]:
+        if one.seed % 5:  # on a cluster nobody says when a cell starts
+            clock.start(one)
+            began[one.key] = now[0]
+        running = next(c for c in left if c is not one)
+        clock.start(running)
+        began.setdefault(running.key, now[0])
+        began[running.key] = now[0]
+        now[0] += numbers.uniform(1, 3)
+        took = numbers.uniform(1, 3)
+        clock.end(one, {"status": "done", "wall_seconds": took})
+        left.remove(one)
+        work += took if one.key not in began else now[0] - began.pop(one.key)
+        known[one.labels["row"]].append(took)
+        middles = {k: median(times) for k, times in known.items() if times}
+        each = [middles.get(c.labels["row"], sum(middles.values()) / len(middles)) for c in left]
+        spent = [now[0] - began.get(c.key, now[0]) for c in left]
+        monkeypatch.setattr(statistics, "median", lambda times: asked.append(0) or median(times))
+        expected = sum(max(0.0, whole - gone) for whole, gone in zip(each, spent, strict=True)) / (work / now[0])
+        assert clock.seconds_left() == pytest.approx(expected)
+        assert len(asked) == len(middles)
+        asked.clear()
+
+
 def test_the_board_says_what_happens(capsys):
     board = Board()
     cells = [Cell(TOY, {"name": "erm"}, None, QUICK, seed, {"block": "Toy", "row": "Vanilla"}) for seed in (0, 1)]
@@ -717,7 +750,9 @@ def test_an_estimate_counts_every_stage(monkeypatch):
 def test_estimates_are_measured_where_they_can_be_and_timed_otherwise(tmp_path):
     cells = [cell(), cell(seed=1), cell(method="lff"), Cell({"name": "celeba"}, {"name": "erm"}, None, QUICK)]
     rows = run(cells[:1], tmp_path)
-    found = guesses(cells, rows, "cpu", tmp_path)
+    said = []
+    found = guesses(cells, rows, "cpu", tmp_path, said.append)
+    assert said == ["Timing a few steps, 2 of 3: lff"]  # what is measured, or missing, takes no time
     measured, timed, missing = (found[c.kind()] for c in (cells[1], cells[2], cells[3]))
     assert (measured.seconds, measured.how) == (rows[0]["wall_seconds"], "measured")
     assert timed.how == "timed" and 0 < timed.seconds < 60
@@ -735,7 +770,7 @@ def test_the_plan_says_what_is_to_do_and_trains_nothing(tmp_path, spec_file):
     total = sum((line["cells"] - line["done"]) * (line["seconds_each"] or 0) for line in found["lines"])
     assert found["seconds"] == pytest.approx(total)
     text = plan_text(found)
-    assert "Toy, EnD, data.rho 0.05: cannot be run (it needs what is not here)" in text
+    assert text.count("Toy, EnD: cannot be run (it needs what is not here)") == 1  # once for the grid
     assert "12 cells, 2 done; about" in text
     assert len(list(tmp_path.glob("cells/*/row.json"))) == 2
 
@@ -795,6 +830,6 @@ def test_a_page_of_rows_without_a_result_can_be_written(measured, tmp_path):
 
 
 def test_a_job_of_a_lane_is_what_fit_takes(tmp_path):
-    attempt = Attempt(cell(), tmp_path, None, None)
+    attempt = Attempt(cell(), tmp_path)
     assert Job("k", attempt.arguments()).arguments["out"] == tmp_path / cell().folder
     assert data_of(cell(), None) is data_of(cell(seed=9), None)

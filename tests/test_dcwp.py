@@ -1,20 +1,26 @@
 """DCWP is the algorithm: its pairs by hand, its stages, its switches."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from spurless.bench.spec import read_spec
 from spurless.core import Recipe, Stage
-from spurless.engine import fit
+from spurless.engine import Session, fit
 from spurless.errors import UserError
+from spurless.loop import Interrupted
 from spurless.methods.dcwp import DCWP, alignment, oversampling, pair_sets
 from spurless.nets import build
 from spurless.pruning import sparsity
+from spurless.registry import make_method, make_recipe
 from spurless.seeds import derive
 from tests.test_engine import CPU
 from tests.worlds import pictures, tiny
+
+PAPERS = Path(__file__).parent.parent / "papers"
 
 # A batch of six: rows 0 and 3 conflict.
 Y = torch.tensor([0, 0, 0, 1, 1, 1])
@@ -139,6 +145,64 @@ def test_the_stages_their_lengths_odds_and_learning_rates(monkeypatch):
     assert lrs == pytest.approx([0.02, 0.02, 0.01, 0.002])
 
 
+RELEASED = {"mining_optimizer": "sgd", "mining_lr": 0.1, "mining_decay": 1e-4, "mining_falls": 3}
+
+
+def test_as_released_mining_has_an_optimiser_of_its_own_and_the_mask_its_own_betas(monkeypatch):
+    recipe = Recipe("adam", 0.02, betas=(0.9, 0.99), batch_size=32, epochs=2)
+    stages, result = stages_of(monkeypatch, DCWP(**QUICK, **RELEASED, form="code"), tiny(), recipe=recipe)
+    assert [(s.name, s.iterations) for s in stages] == [
+        ("mine", 3),
+        ("mine", 3),
+        ("mine", 2),
+        ("pretrain", None),
+        ("mask", 8),
+        ("finetune", 8),
+    ]
+    mine = stages[0].optimizer
+    assert all(s.optimizer is mine and s.model is stages[0].model for s in stages[:3])
+    known = {k: mine.param_groups[0][k] for k in ("momentum", "weight_decay")}
+    assert isinstance(mine, torch.optim.SGD) and known == {"momentum": 0.9, "weight_decay": 1e-4}
+    assert float(mine.param_groups[0]["lr"]) == pytest.approx(0.1 * 0.1**2)  # where the last stretch left it
+    groups = [s.optimizer.param_groups[0] for s in stages[3:]]
+    assert [g["betas"] for g in groups] == [(0.9, 0.99), (0.9, 0.999), (0.9, 0.99)]
+    assert [g["initial_lr"] for g in groups] == pytest.approx([0.02, 0.01, 0.002])
+    assert "mined" in result.mining and result.status == "done"
+
+
+def test_a_run_that_is_stopped_after_a_fall_of_the_miners_rate_goes_on_as_if_it_had_not_been(tmp_path):
+    settings = {"data": tiny(), "net": "mlp", "recipe": Recipe("adam", 0.02, batch_size=32, epochs=1)}
+    method = DCWP(**QUICK, **RELEASED)
+    whole = fit(method, **settings, **CPU).classifier
+    session = Session(method, **settings, out=tmp_path / "run", device="cpu")
+    steps = (progress for progress in session if progress.done)
+    assert [next(steps).stage for _ in range(4)] == ["mine"] * 4  # one step after the first fall
+    session.stop()
+    with pytest.raises(Interrupted):
+        next(steps)
+    again = fit(method, **settings, out=tmp_path / "run", **CPU).classifier
+    assert torch.equal(whole.head.weight, again.head.weight)
+
+
+def test_the_rows_as_released_are_what_the_script_says():
+    """Two commands: SGD for the network that mines, then Adam with the second beta 0.99, for the weights alone."""
+    lines = (
+        read_spec(PAPERS / "dcwp-table1.toml").only(["CMNIST", "DCWP, as released", "as released, not pruned"]).lines
+    )
+    assert len(lines) == 8
+    for line in lines:
+        cell = line.cells[0]
+        method, recipe = make_method(cell.method), make_recipe(cell.recipe, tiny())
+        mining = (method.mining, method.mining_optimizer, method.mining_lr, method.mining_decay, method.mining_falls)
+        assert mining == ("gce", "sgd", 0.1, 1e-4, 600) and method.mining_iterations is None  # 2,000 steps
+        assert (recipe.optimizer, recipe.lr, recipe.betas) == ("adam", 0.01, (0.9, 0.99))
+        assert (recipe.iterations, recipe.batch_size, recipe.weight_decay) == (10_000, 256, 0)
+        assert (method.form, method.lambda_up, method.lambda_l1) == ("code", 80, 1e-8)
+        assert (method.mask_iterations, method.finetune_iterations, method.finetune_lr) == (2000, 1000, 0)
+        assert cell.net == {"name": "conv3", "order": "bn_relu"}
+        assert len(line.cells) == 4
+
+
 def test_the_ablation_switches_take_stages_and_losses_away(monkeypatch):
     stages, result = stages_of(monkeypatch, DCWP(**QUICK, prune=False), tiny())
     assert [s.name for s in stages] == ["mine", "pretrain", "finetune"] and sparsity(result.classifier) == 0
@@ -153,6 +217,8 @@ def test_every_miner_can_be_plugged_in(monkeypatch):
         assert result.status == "done" and "mined" in result.mining and stages[0].name == "mine"
     with pytest.raises(UserError, match="mining_epochs"):
         fit(DCWP(**QUICK, mining="ecs"), tiny(n=64), **CPU)
+    with pytest.raises(UserError, match="method.mining_lr and method.mining_falls: for gce and erm"):
+        fit(DCWP(mining="ecs", mining_lr=0.1, mining_falls=3), tiny(n=64), **CPU)
 
 
 # Logits just above zero and a strong signed penalty: enough is removed in a few steps.

@@ -2,17 +2,29 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
 
-from spurless.core import Batch
+from spurless.core import Batch, Recipe
 from spurless.engine import example_of, network_maker
 from spurless.errors import UserError
 from spurless.loop import EngineRun
 from spurless.metrics.mining import mining_scores
-from spurless.mining import MINERS, ErrorLog, high, mine, peer_weights, relative_confidence, wrong_rows
+from spurless.mining import (
+    MINERS,
+    ErrorLog,
+    Length,
+    Training,
+    high,
+    mine,
+    peer_weights,
+    relative_confidence,
+    stretches,
+    wrong_rows,
+)
 from spurless.registry import load_data
 from tests.reference import per_sample_head_gradients
 from tests.worlds import OwnModule, tiny
@@ -114,6 +126,49 @@ def test_lengths_are_the_published_ones_unless_given():
     assert length("erm") == (1, None)
     assert length("erm", iterations=7)[1] == 7  # the engine takes steps where both are given
     assert length("gce", epochs=3) == (3, None)
+
+
+# How the network that mines is trained
+
+
+@pytest.mark.parametrize(("how", "q"), [("erm", 0.0), ("gce", 0.7)])
+def test_a_miners_own_sgd_with_falls_equals_torchs_written_out(how, q):
+    """Whole batches, so that the order of rows says nothing. Momentum must live through the falls of the rate."""
+    data, steps = tiny(n=40), 8
+    recipe = Recipe("adam", 0.02, batch_size=40, epochs=1)
+    own = {"optimizer": "sgd", "lr": 0.5, "decay": 0.05, "falls": 3}
+    found = mine(data, how, "linear", recipe, iterations=steps, **own, **QUIET)
+    net = open_run(data).net()
+    sgd = torch.optim.SGD(net.parameters(), 0.5, momentum=0.9, weight_decay=0.05)
+    falls = torch.optim.lr_scheduler.StepLR(sgd, 3, 0.1)  # as DCWP's script has it, with 600
+    for _ in range(steps):
+        ce = nn.functional.cross_entropy(net(data.train.x), data.train.y, reduction="none")
+        sgd.zero_grad()
+        ((-ce.detach()).exp() ** q * ce).mean().backward()
+        sgd.step()
+        falls.step()
+    assert sgd.param_groups[0]["lr"] == pytest.approx(0.005)
+    torch.testing.assert_close(found.net.head.weight, net.head.weight, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found.net.head.bias, net.head.bias, rtol=1e-4, atol=1e-6)
+
+
+def test_stretches_cover_the_whole_and_none_is_empty():
+    for total, falls in ((2000, 600), (1200, 600), (1201, 600), (500, 600), (3, 1)):
+        parts = stretches(Length(iterations=total), falls)
+        assert sum(length.iterations for length, _ in parts) == total
+        assert all(0 < length.iterations <= falls and length.epochs is None for length, _ in parts)
+        assert parts[0][1][0] == 0 and parts[-1][1][1] == 1
+        assert all(before[1][1] == after[1][0] for before, after in pairwise(parts))
+    assert stretches(Length(epochs=3), 0) == [(Length(epochs=3), (0.0, 1.0))]
+
+
+def test_without_settings_of_its_own_a_miner_is_trained_as_the_recipe_says():
+    recipe = Recipe("adamw", 0.3, weight_decay=0.2)
+    assert Training().changes(recipe) == {}
+    assert Training(lr=0.1, decay=0.0).changes(recipe) == {"lr": 0.1, "weight_decay": 0.0}  # 0 is a weight decay
+    assert Training("adamw").changes(recipe) == {"optimizer": "adamw"}  # the recipe's rate suits it
+    with pytest.raises(UserError, match="needs a learning rate of its own"):
+        Training("sgd").changes(recipe)
 
 
 # Epoch ensembles
@@ -274,6 +329,8 @@ def test_mistakes_are_named():
         mine("toy", "gce", eta=0.5)
     with pytest.raises(UserError, match="miner.tau = 2"):
         mine("toy", "ecs", tau=2)
+    with pytest.raises(UserError, match="counted in steps"):
+        mine("toy", "erm", falls=10, **QUIET)
     with pytest.raises(UserError, match="not finite"):
         mine(tiny(), "erm", "mlp", {"optimizer": "sgd", "lr": 1e30}, epochs=3, **QUIET)
 

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,8 +177,8 @@ def test_ctrl_c_saves_the_place_of_what_is_running(connected, tmp_path):
 
 def test_a_worker_that_always_dies_is_a_row_that_says_so(connected, tmp_path, monkeypatch):
     monkeypatch.setattr("spurless.bench.on_ray.RETRIES", 1)
-    cells = [cell(0), cell(1)]
-    found = {c.seed: row for c, row in run_on_ray(cells, tmp_path, device="cpu", after="tests.test_ray:die")}
+    cells = [replace(cell(seed), after="tests.test_ray:die") for seed in (0, 1)]
+    found = {c.seed: row for c, row in run_on_ray(cells, tmp_path, device="cpu")}
     assert found[1]["status"] == "done"
     assert found[0]["status"] == "failed" and found[0]["error"].startswith("No worker could do it (2 tries)")
     assert json.loads((tmp_path / cell(0).folder / ROW).read_text())["status"] == "failed"

@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,8 @@ def test_cells_in_tasks_and_one_that_cannot_be_done(tmp_path):
 
 def test_a_task_that_dies_loses_no_finished_cell(tmp_path, monkeypatch):
     monkeypatch.setattr("spurless.bench.on_slurm.LATE", 0.5)
-    cells = [cell(0), cell(1)]
-    how = {"device": "cpu", "workers": 1, "cpus_per_task": 1, "cluster": "local", "after": "tests.test_slurm:die"}
+    cells = [replace(cell(seed), after="tests.test_slurm:die") for seed in (0, 1)]
+    how = {"device": "cpu", "workers": 1, "cpus_per_task": 1, "cluster": "local"}
     found = {c.seed: row for c, row in run_on_slurm(cells, tmp_path, **how)}
     assert found[0]["status"] == "done" and found[0]["extra"]["process"] != os.getpid()
     assert found[1]["status"] == "failed" and found[1]["error"].startswith("All Slurm tasks ended without it.")

@@ -15,8 +15,10 @@ from spurless import cli_sweep
 from spurless.engine import fit
 from spurless.errors import UserError
 from spurless.metrics.compress import activations_compressed, data_prunability
+from spurless.metrics.over_runs import correlation, loss_share_points
 from spurless.metrics.representation import represent
-from spurless.report import normalised, studies
+from spurless.report import normalised, studies, write_any
+from spurless.report.sources import find, walk
 from spurless.sweep import run as sweep_run
 from spurless.sweep import run_sweep, suggest
 from spurless.sweep.axes import Axis, make_axis, setting_of
@@ -24,7 +26,7 @@ from spurless.sweep.choice import choose, in_words
 from spurless.sweep.measures import measures
 from spurless.sweep.plot import by_chance, places, scales
 from spurless.sweep.plot import normalised as scaled
-from spurless.sweep.points import Point, mean_of, points_of, ranges
+from spurless.sweep.points import Point, mark, mean_of, points_of, ranges
 from spurless.sweep.suggest import NEAR, Search, nice, suggest_lr
 from tests.worlds import tiny
 
@@ -340,6 +342,55 @@ def test_sweeps_over_several_settings_share_what_is_the_same(tmp_path, trained):
     assert page.count("All measures against") >= 3 and "From least to greatest" in page
 
 
+def test_a_watched_sweep_says_how_accuracy_goes_with_the_conflicting_loss(tmp_path):
+    values = (0.01, 0.1, 0.5)
+    found = sweep(tmp_path / "s", values=(*values, 1e20), dynamics={"every": 0})
+    assert [p["in_range"] for p in found["points"]] == [True, True, True, False]
+    folders = sorted((tmp_path / "s" / "cells").iterdir())
+    by_hand = correlation([p for p in loss_share_points(folders) if p["lr"] in values])
+    together = json.loads((tmp_path / "s" / "sweep.json").read_text())["watched"]
+    assert together["n"] == by_hand.n == 6 and together["pearson"] == pytest.approx(by_hand.pearson)
+    assert len({point["largest_share"] for point in together["points"]}) > 1
+    assert (
+        f"over the {by_hand.n} runs in range" in found["text"] and f"correlation {by_hand.pearson:.2f}" in found["text"]
+    )
+    page = (tmp_path / "s" / "report.html").read_text(encoding="utf-8")
+    assert f"correlation {by_hand.pearson:.2f}" in page and "largest share" in page
+    plain = sweep(tmp_path / "plain", values=values[:1], seeds=1)
+    assert "watched" not in plain and "correlation" not in plain["text"]
+
+
+def test_a_run_in_two_sweeps_counts_once_and_few_runs_are_said_to_be_few():
+    runs = [{"key": k, "unbiased": u, "largest_share": s} for k, u, s in (("a", 50.0, 0.2), ("b", 70.0, 0.9))]
+    together = sweep_run.watched([*runs, *runs])
+    assert together["n"] == 2 and "too few for limits" in sweep_run.watched_in_words(together)
+    alone = sweep_run.watched(runs[:1])
+    assert alone["n"] == 1 and "cannot be said from 1 watched runs" in sweep_run.watched_in_words(alone)
+
+
+def test_runs_beyond_the_range_are_not_in_the_correlation():
+    facts = {"data": "toy", "net": "mlp", "method": "erm"}
+    runs = [{"key": str(u), "seed": 0, "status": "done", "unbiased": u, "largest_share": s} for u, s in
+            ((50.0, 0.2), (70.0, 0.9), (30.0, 1.0))]  # fmt: skip
+    points = [Point(value, [run]) for value, run in zip(LR.values, runs, strict=True)]
+    mark(points)
+    together = sweep_run.summary([(LR, points)], [facts])["watched"]
+    assert [p.in_range for p in points] == [True, True, False] and (together["n"], together["pearson"]) == (2, 1.0)
+
+
+def test_a_report_on_a_sweeps_folder_shows_the_sweep_and_not_its_runs(tmp_path):
+    sweep(tmp_path / "all" / "s", seeds=1)
+    fit("erm", SMALL, NET, QUICK, out=tmp_path / "all" / "single", device="cpu")
+    found = find([tmp_path / "all" / "s"])
+    assert (len(found.sweeps), found.runs) == (1, [])
+    page = write_any([tmp_path / "all" / "s"], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "All measures against lr" in page and "<svg" in page and "prunability" in page
+    both = find([tmp_path / "all"])
+    assert (len(both.sweeps), len(both.runs)) == (1, 1)
+    assert len(find([tmp_path / "all"], sweeps=False).runs) == 3
+    assert [p.name for p in walk(tmp_path / "all")].count("sweep.json") == 0  # `serve` lists runs
+
+
 def test_default_folders_differ_by_what_is_fixed_not_by_values():
     base = {"data": {"name": "csv:a/b.csv"}, "net": {"name": "mlp"}, "method": {"name": "erm"}, "recipe": {}}
     one = sweep_run.default_folder("sweep", base, ["lr"])
@@ -518,6 +569,8 @@ def test_json_is_a_list_of_points(tmp_path):
     assert [p["lr"] for p in found] == [0.01, 0.1]
     assert all(p["unbiased"]["n"] == 2 and isinstance(p["unbiased"]["mean"], float) for p in found)
     assert all(p["diverged"] is False and p["fell"] is False for p in found)
+    said = call(*words, "--out", str(tmp_path / "s"), "--dynamics")
+    assert said.exit_code == 2 and "was trained without being watched" in said.stderr
     said = call(*words, "--out", str(tmp_path / "s"))
     assert said.exit_code == 0
     assert "Choose lr = " in " ".join(said.stdout.split())  # prose is folded at the width of the screen; paths are not

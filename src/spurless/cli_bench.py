@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from spurless.cli_common import Device, Json, Root, mistakes_in_one_line, print_json
 from spurless.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -18,20 +19,19 @@ if TYPE_CHECKING:
 Out = Annotated[Path | None, typer.Option(help="The folder of cells and rows; several processes may share it.")]
 Only = Annotated[list[str] | None, typer.Option(help="A block or row by its label; may be repeated.")]
 Seeds = Annotated[int | None, typer.Option(help="So many seeds, instead of those in the specification.", min=1)]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. Default: a GPU if there is one.")]
 Workers = Annotated[int | None, typer.Option(help="Cells at a time on a CPU. Default: one for each core.", min=1)]
 On = Annotated[str, typer.Option(help="here, ray or slurm.")]
 Address = Annotated[str | None, typer.Option(help="The Ray cluster's address. Default: the one that is found.")]
+GpusPerCell = Annotated[
+    float | None,
+    typer.Option(help="On Ray: GPUs for each cell, such as 0.25; 0 keeps to CPUs. Default: 0.25 where there are GPUs."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what is to do, what is missing, how long it takes.")]
 Format = Annotated[str, typer.Option("--format", help="table, markdown, latex, csv, jsonl or parquet.")]
-Root = Annotated[str | None, typer.Option(help="Where data sets lie. Default: SPURLESS_DATA, else the user's cache.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output and nothing else there.")]
 
 
 def add(app: typer.Typer) -> None:
     """Register the commands."""
-    from spurless.cli_common import mistakes_in_one_line
-
     for command in (bench, reproduce, compare):
         app.command()(mistakes_in_one_line(command))
 
@@ -45,6 +45,7 @@ def bench(
     workers: Workers = None,
     on: On = "here",
     address: Address = None,
+    gpus_per_cell: GpusPerCell = None,
     dry_run: DryRun = False,
     form: Format = "table",
     data_root: Root = None,
@@ -52,7 +53,8 @@ def bench(
 ) -> None:
     """Run a specification: data x method x network x recipe x seeds. The same command again goes on where it was."""
     out = out or Path("runs/bench") / specification.stem
-    _run(specification, out, only, seeds, device, workers, on, address, dry_run, form, data_root, as_json, page=False)
+    place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_cell": gpus_per_cell}
+    _run(specification, out, only, seeds, place, dry_run, form, data_root, as_json, page=False)
 
 
 def reproduce(
@@ -64,6 +66,7 @@ def reproduce(
     workers: Workers = None,
     on: On = "here",
     address: Address = None,
+    gpus_per_cell: GpusPerCell = None,
     dry_run: DryRun = False,
     form: Format = "table",
     data_root: Root = None,
@@ -75,13 +78,14 @@ def reproduce(
     if name is None:
         known = titles()
         if as_json:
-            _print_json({"tables": [{"name": k, "what": v} for k, v in known.items()]})
+            print_json({"tables": [{"name": k, "what": v} for k, v in known.items()]})
             return
         width = max(map(len, known), default=0)
         typer.echo("\n".join(f"{k:{width}}  {v}" for k, v in known.items()) or "No papers' tables are installed here.")
         return
     path, out = paper(name), out or Path("runs/reproduce") / name
-    _run(path, out, only, seeds, device, workers, on, address, dry_run, form, data_root, as_json, page=True)
+    place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_cell": gpus_per_cell}
+    _run(path, out, only, seeds, place, dry_run, form, data_root, as_json, page=True)
 
 
 def _run(
@@ -89,10 +93,7 @@ def _run(
     out: Path,
     only: list[str] | None,
     seeds: int | None,
-    device: str | None,
-    workers: int | None,
-    on: str,
-    address: str | None,
+    place: dict[str, Any],
     dry_run: bool,
     form: str,
     root: str | None,
@@ -114,14 +115,12 @@ def _run(
         if dry_run:
             from spurless.bench.reproduce import plan, plan_text
 
-            found = plan(spec, out, device, workers, root)
+            found = plan(spec, out, place["device"], place["workers"], root)
         else:
-            rows = run_cells(
-                spec.cells(), out, device=device, workers=workers, root=root, on=on, address=address, watch=Board()
-            )
+            rows = run_cells(spec.cells(), out, root=root, watch=Board(), **place)
     if dry_run:
         if as_json:
-            _print_json(found)
+            print_json(found)
         else:
             typer.echo(plan_text(found))
         return
@@ -131,10 +130,10 @@ def _run(
 
         written = write_page(spec, rows, out, shlex.join(["spurless", *sys.argv[1:]]))
     if as_json:
-        _print_json(
+        print_json(
             {"title": spec.title, "source": spec.source, "folder": str(out), "page": written and str(written)}
-            | {"table": table.as_json(spec, rows), "notes": table.remarks(spec, rows), "cells": len(rows)}
-            | {status: sum(row["status"] == status for row in rows) for status in ("done", "diverged", "failed")}
+            | {"table": table.as_json(spec, rows), "notes": table.remarks(spec, rows)}
+            | _counts({row["key"]: row["status"] for row in rows})
         )
     else:
         _show(spec, rows, out, form)
@@ -142,6 +141,16 @@ def _run(
             typer.echo(f"Page: {written}", err=form != "table")
     if any(row["status"] == "failed" for row in rows):
         raise typer.Exit(3)
+
+
+def _counts(statuses: dict[str, str]) -> dict[str, int]:
+    """How many cells there are and how they ended, each once, in however many lines of the table it is.
+
+    >>> _counts({"a": "done", "b": "done", "c": "failed"})
+    {'cells': 3, 'done': 2, 'diverged': 0, 'failed': 1}
+    """
+    ended = list(statuses.values())
+    return {"cells": len(ended)} | {status: ended.count(status) for status in ("done", "diverged", "failed")}
 
 
 def _show(spec: Spec, rows: list[dict[str, Any]], out: Path, form: str) -> None:
@@ -176,14 +185,8 @@ def compare(
 
     lines, notes = compare.compare(what, metric, against)
     if as_json:
-        _print_json(compare.as_json(lines, notes))
+        print_json(compare.as_json(lines, notes))
         return
     from rich.console import Console
 
     Console().print(compare.terminal(lines, notes))
-
-
-def _print_json(row: Any) -> None:
-    from spurless.cli_common import print_json
-
-    print_json(row)

@@ -10,25 +10,18 @@ from typing import Annotated, Any
 
 import typer
 
+from spurless.cli_common import Device, Root, Set, mistakes_in_one_line, print_json
 from spurless.errors import UserError
 
 Data = Annotated[str, typer.Argument(help="A data set: see `spurless list datasets`; or folder:PATH, csv:FILE.")]
 Net = Annotated[str | None, typer.Option(help="A network: see `spurless list nets`. Default: the data set's own.")]
 MethodName = Annotated[str, typer.Option(help="A method: see `spurless list methods`.")]
 RecipeName = Annotated[str | None, typer.Option(help="A named recipe. Default: the data set's own.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. Default: a GPU if there is one.")]
-Root = Annotated[str | None, typer.Option(help="Where data sets lie. Default: SPURLESS_DATA, else the user's cache.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="method.q=0.9, data.rho=0.005, recipe.epochs=5 ..."),
-]
 Workers = Annotated[int | None, typer.Option(help="Runs at a time on a CPU. Default: one for each core.", min=1)]
 
 
 def add(app: typer.Typer) -> None:
     """Register the commands."""
-    from spurless.cli_common import mistakes_in_one_line
-
     app.command()(mistakes_in_one_line(sweep))
     app.command("suggest-lr")(mistakes_in_one_line(suggest_lr))
 
@@ -51,12 +44,15 @@ def sweep(
     out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/sweep-DATA-NET-...")] = None,
     device: Device = None,
     workers: Workers = None,
+    dynamics: Annotated[
+        bool,
+        typer.Option("--dynamics", help="Watch the steps: whose loss it is, and whether accuracy goes with that."),
+    ] = False,
     data_root: Root = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the points as a JSON list, and nothing else.")] = False,
 ) -> None:
     """Train over a setting and measure accuracy by group, prunability and representation; say which value to choose.
     The same command again goes on, and more values or seeds are added to what is there."""
-    from spurless.cli_common import print_json
     from spurless.sweep import run_sweep
     from spurless.sweep.terminal import MEANING, tables
 
@@ -64,7 +60,7 @@ def sweep(
     with redirect_stdout(sys.stderr):
         found = run_sweep(
             chosen["data"], over, values, chosen["net"] or None, chosen["method"], chosen["recipe"] or None, seeds, out,
-            device, workers, data_root, shlex.join(["spurless", *sys.argv[1:]]),
+            device, workers, data_root, shlex.join(["spurless", *sys.argv[1:]]), dynamics or None,
         )  # fmt: skip
     if as_json:
         series = found.get("series") or [found]
@@ -88,7 +84,6 @@ def suggest_lr(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
 ) -> None:
     """Find the largest stable learning rate, and what it buys over the recipe's own. The same command goes on."""
-    from spurless.cli_common import print_json
     from spurless.sweep import suggest_lr as suggest
     from spurless.sweep.terminal import MEANING, tables
 

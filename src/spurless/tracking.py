@@ -13,6 +13,18 @@ if TYPE_CHECKING:
     from spurless.core import Method
     from spurless.loop import Progress
 
+# What a row of the history calls it, and the name that it is sent under. There are two training losses: the mean over
+# the epoch's batches, of whatever the method minimises and while the weights change; and the cross entropy of the whole
+# training split afterwards, in evaluation mode, which is known where `until_accuracy` or `until_loss` asks for it.
+SENT = {
+    "loss": "loss_of_batches",
+    "train_loss": "train_split_cross_entropy",
+    "train_accuracy": "train_split_accuracy",
+    "val_loss": "val_loss",
+    "val_accuracy": "val_accuracy",
+    "lr": "lr",
+}
+
 
 class TensorBoard:
     """Writes each epoch's numbers under its stage's name."""
@@ -37,6 +49,6 @@ class TensorBoard:
         self.bar(where)
         if where.row is None:
             return
-        for key in ("loss", "lr", "val_accuracy", "val_loss", "train_accuracy"):
+        for key, name in SENT.items():
             if key in where.row:
-                self.writer.add_scalar(f"{where.stage}/{key}", where.row[key], where.row["step"])
+                self.writer.add_scalar(f"{where.stage}/{name}", where.row[key], where.row["step"])

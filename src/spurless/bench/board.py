@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ class Clock:
 
     def __init__(self, left: Sequence[Cell], rows: Sequence[dict[str, Any]], at_once: int):
         self.left = {cell.key: cell for cell in left}
+        self.waiting = Counter(_place(cell.labels) for cell in self.left.values())  # cells that have not begun
         self.known: dict[str, list[float]] = defaultdict(list)
         self.at_once = max(1, at_once)
         self.began: dict[str, float] = {}
@@ -39,11 +40,15 @@ class Clock:
             self.known[place].append(max(row.get("wall_seconds") or 0, row.get("seconds") or 0))
 
     def start(self, cell: Cell) -> None:
+        if cell.key in self.left and cell.key not in self.began:
+            self.waiting[_place(self.left[cell.key].labels)] -= 1
         self.began[cell.key] = time.monotonic()
 
     def end(self, cell: Cell, row: dict[str, Any]) -> None:
-        self.left.pop(cell.key, None)
+        known = self.left.pop(cell.key, None)
         began = self.began.pop(cell.key, None)  # on a cluster nobody says when a cell starts
+        if known is not None and began is None:
+            self.waiting[_place(known.labels)] -= 1
         self.work += (row.get("wall_seconds") or 0) if began is None else time.monotonic() - began
         self._learn(_place(cell.labels), row)
 
@@ -51,13 +56,14 @@ class Clock:
         """None before anything is known. How many cells go side by side is taken from what happened so far."""
         if not self.known:
             return None
-        usual = statistics.mean(statistics.median(times) for times in self.known.values())
+        # A median for each place and not for each cell: this is asked for at the end of every cell.
+        middles = {place: statistics.median(times) for place, times in self.known.items()}
+        usual = statistics.mean(middles.values())
         now = time.monotonic()
-        work = 0.0
-        for key, cell in self.left.items():
-            times = self.known.get(_place(cell.labels))
-            whole = statistics.median(times) if times else usual
-            work += max(0.0, whole - (now - self.began.get(key, now)))
+        work = sum(count * middles.get(place, usual) for place, count in self.waiting.items())
+        for key, began in self.began.items():
+            if key in self.left:
+                work += max(0.0, middles.get(_place(self.left[key].labels), usual) - (now - began))
         speed = self.work / (now - self.started) if self.work else self.at_once
         return work / max(speed, 0.1)
 

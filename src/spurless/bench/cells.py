@@ -28,7 +28,10 @@ _remembered: set[str] = set()
 
 @dataclass(frozen=True)
 class Cell:
-    """One training: what `fit` is called with. The labels say where it belongs in a table; they decide nothing."""
+    """One training: what `fit` is called with. The labels say where it belongs in a table; they decide nothing.
+
+    Nor do `after` and `dynamics`: what is measured when it is trained, and whether its steps are watched.
+    """
 
     data: dict[str, Any]
     method: dict[str, Any]
@@ -36,6 +39,8 @@ class Cell:
     recipe: dict[str, Any] = field(default_factory=dict)  # without a name: over the data set's own
     seed: int = 0
     labels: dict[str, str] = field(default_factory=dict)
+    after: str | None = None  # "module:function", called with (result, bundle, folder); its dict is row["extra"]
+    dynamics: dict[str, Any] | bool | None = None  # of fit: True, or its settings
 
     @functools.cached_property
     def key(self) -> str:
@@ -54,8 +59,12 @@ class Cell:
         return f"cells/{self.key}"
 
     def given(self) -> dict[str, Any]:
-        """As it was written, without its labels."""
-        return {k: v for k, v in dataclasses.asdict(self).items() if k != "labels"}
+        """As it was written, without what decides nothing."""
+        return {name: getattr(self, name) for name in (*SECTIONS, "seed")}
+
+    def whole(self) -> dict[str, Any]:
+        """All of it, to be sent to another process: Cell(**whole) is the same."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def settings(self) -> dict[str, Any]:
         """All that decides the outcome and is not at its default; a UserError if something is wrong."""

@@ -20,6 +20,7 @@ from spurless.errors import UserError
 from spurless.folder import finite
 
 LOCK, ROW = ".lock", "row.json"
+DYNAMICS = "dynamics.json"  # metrics.records.FILE, which comes with torch
 FINISHED = ("done", "diverged")  # a cell that failed is tried again
 
 
@@ -77,16 +78,24 @@ def read_row(folder: Path) -> dict[str, Any] | None:
     return row if isinstance(row, dict) and "status" in row else None
 
 
-def finished_row(folder: Path) -> dict[str, Any] | None:
+def finished_row(folder: Path, after: str | None = None) -> dict[str, Any] | None:
+    """The row of a cell with which there is nothing left to do: it is trained, and measured by `after`."""
     row = read_row(folder)
-    return row if row and row["status"] in FINISHED else None
+    if row is None or row["status"] not in FINISHED:
+        return None
+    if after is None or row["status"] != "done":
+        return row
+    known = row["after"] if "after" in row else after if row.get("extra") else None  # older rows do not name it
+    return row if known == after else None
 
 
-def write_row(folder: Path, row: Mapping[str, Any]) -> None:
-    """Whole or not at all. Not forced to the disk: after a power cut the run folder, which is, makes it again."""
+def write_row(folder: Path, row: Mapping[str, Any]) -> str:
+    """Whole or not at all, and what was written. Not forced to the disk: after a power cut the run folder, which is,
+    makes it again."""
     text = json.dumps(finite(row), ensure_ascii=False, allow_nan=False) + "\n"
     handle, part = tempfile.mkstemp(dir=folder, prefix=f".{ROW}.")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     os.chmod(part, 0o644)
     os.replace(part, folder / ROW)
+    return text

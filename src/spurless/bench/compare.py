@@ -39,7 +39,7 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
     elif path.suffix == ".jsonl":
         rows = _lines(path)
     else:
-        rows = find([path]).runs
+        rows = find([path], sweeps=False).runs
     rows = [row for row in rows if isinstance(row, dict)]
     if not rows:
         raise UserError(f"{path} holds no results that can be compared.")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
+import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,12 +22,15 @@ from spurless.engine import fit, pick_device
 from spurless.errors import UserError
 from spurless.loop import Progress, batch_sizes, stage_length
 from spurless.nets import Net
-from spurless.registry import make_method
+from spurless.registry import make_method, make_recipe
 from spurless.result import versions
 
 STEPS = 30  # of each stage that are timed
 WARM = 10  # of them that are not counted: on a GPU the first ones are captured as a graph
-BUDGET = 60.0  # seconds for one kind of cell
+BUDGET = 20.0  # seconds for one kind of cell, at most
+LEAST = 4.0  # and at least
+ALL = 120.0  # seconds for all kinds, where the least is not more
+AMOUNTS = ("lr", "weight_decay", "momentum", "l1", "focal_gamma", "rho")  # a step takes as long with more of them
 FEW = 5  # stages after which a method that cuts its training into many is not followed further
 
 
@@ -32,7 +39,7 @@ class Guess:
     """Seconds that a cell takes, and how that is known; None where its data is missing."""
 
     seconds: float | None
-    how: str  # measured, timed, at least, or why it is not known
+    how: str  # measured, timed, at least, at most, roughly, or why it is not known
 
 
 class Enough(Exception):
@@ -45,6 +52,7 @@ class Short(Method):
 
     inner: Method
     lengths: list[tuple[int, float, float]] = field(default_factory=list)  # steps, epochs, end of the span
+    began: list[float] = field(default_factory=list)  # when each stage was asked for
 
     @property
     def labels(self) -> Labels:
@@ -59,6 +67,7 @@ class Short(Method):
                 a_pass = len(batch_sizes(rows, run.recipe))
                 length = stage_length(stage, run.recipe, a_pass)
                 self.lengths.append((length, length / a_pass, stage.span[1]))
+                self.began.append(time.monotonic())
                 yield replace(stage, epochs=None, iterations=min(length, a_pass, STEPS), shared=None)
                 if len(self.lengths) >= FEW and stage.span[1] < 1:
                     raise Enough
@@ -67,13 +76,21 @@ class Short(Method):
             return end.value
 
 
+class Mark(NamedTuple):
+    """A word from the loop: when, and how many steps of the stage were done."""
+
+    time: float
+    step: int
+
+
 class Stopwatch:
     """Times steps, and the look at the validation split that ends an epoch."""
 
     def __init__(self, device: torch.device, until: float):
         self.device, self.until = device, until
         self.steps: list[tuple[float, float]] = []  # for each stage: seconds a step, seconds of the look
-        self.marks: list[float] = []
+        self.marks: list[Mark] = []
+        self.before = time.monotonic()  # the last word about the stage before
         self.timed = 0.0
 
     def __enter__(self) -> Stopwatch:
@@ -82,38 +99,77 @@ class Stopwatch:
     def __exit__(self, *error: object) -> None: ...
 
     def __call__(self, where: Progress) -> None:
-        if where.row is not None:
+        if not where.done:  # an epoch's row, or a pause before its end
             return
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        self.marks.append(time.monotonic())
-        if where.step == where.total:
-            first = min(WARM, (len(self.marks) - 1) // 2)
-            span = self.marks[first:-1]
-            step = (span[-1] - span[0]) / (len(span) - 1) if len(span) > 1 else 0.0
-            look = max(0.0, self.marks[-1] - self.marks[-2] - step) if len(self.marks) > 1 else 0.0
-            self.steps.append((step, look))
-            self.timed += self.marks[-1] - self.marks[0]
-            self.marks = []
-        if time.monotonic() > self.until:
+        self.marks.append(Mark(time.monotonic(), where.step))
+        late = self.marks[-1].time > self.until
+        if where.step == where.total or late:
+            self._end(whole=where.step == where.total)
+        if late:
             raise Enough
 
+    def _end(self, whole: bool) -> None:
+        """The end of a stage: its last step came with the look. Or, not whole, of the time for it: without."""
+        *body, last = self.marks
+        body = body if whole else self.marks
+        warm = [mark for mark in body if mark.step > WARM]
+        span = warm if len(warm) > 1 else body
+        step = look = 0.0
+        if len(span) > 1:  # a graph may do several steps at a time
+            step = (span[-1].time - span[0].time) / (span[-1].step - span[0].step)
+        elif not whole:
+            step = (last.time - self.before) / last.step  # with what came before the first step: there is no other
+        if whole and body:
+            look = max(0.0, last.time - body[-1].time - step * (last.step - body[-1].step))
+        self.steps.append((step, look))
+        self.timed += last.time - self.marks[0].time
+        self.before, self.marks = last.time, []
 
-def timed(cell: Cell, device: torch.device, root: str | Path | None) -> Guess:
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """End what is done inside by Enough: passes over all rows between two stages ask no stopwatch."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(_: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if "importlib._bootstrap" in frame.f_code.co_filename:  # half a module would be left: ring again later
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+                return
+            frame = frame.f_back
+        raise Enough
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def timed(cell: Cell, device: torch.device, root: str | Path | None, budget: float = BUDGET) -> Guess:
     """Train a few steps of each stage, and multiply."""
     data = data_of(cell, root)
     method = Short(make_method(cell.method))
-    watch = Stopwatch(device, time.monotonic() + BUDGET)
     started = time.monotonic()
+    watch = Stopwatch(device, started + budget)
     whole = True
     try:
-        fit(method, data, cell.net, cell.recipe or None, cell.seed, device=device, progress=watch)
+        with at_most(1.5 * budget):
+            fit(method, data, cell.net, cell.recipe or None, cell.seed, device=device, progress=watch)
     except Enough:
         whole = False
     except UserError:
         if not watch.steps:
             raise
         whole = False  # a network of a few steps can leave the next stage without rows
+    if method.began and not watch.steps:  # each step takes longer than the look
+        return Guess(method.lengths[0][0] * (time.monotonic() - method.began[0]), "at least")
     between = max(0.0, time.monotonic() - started - watch.timed)
     seconds = sum(
         length * step + epochs * look
@@ -121,22 +177,32 @@ def timed(cell: Cell, device: torch.device, root: str | Path | None) -> Guess:
     )
     followed = method.lengths[max(0, len(watch.steps) - 1)][2] if method.lengths else 1.0
     if not whole and 0 < followed < 1:
-        return Guess((seconds + between) / followed, "timed")  # its schedule says how far it got
+        seconds, between, whole = seconds / followed, between / followed, True  # its schedule says how far it got
+    recipe = make_recipe(cell.recipe or None, data)
+    if recipe.until_accuracy or recipe.until_loss:  # its epochs are the most that it may take
+        return Guess(seconds + between, "at most" if whole else "roughly")
     return Guess(seconds + between, "timed" if whole else "at least")
 
 
 def guesses(
-    cells: Sequence[Cell], rows: Sequence[Mapping[str, Any]], device: str | None, root: str | Path | None
+    cells: Sequence[Cell],
+    rows: Sequence[Mapping[str, Any]],
+    device: str | None,
+    root: str | Path | None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Guess]:
-    """For each kind of cell (Cell.kind) the seconds that one takes, one at a time."""
+    """For each kind of cell (Cell.kind) the seconds that one takes, one at a time. `say` is told what is timed."""
     place = pick_device(device)
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])  # its first use imports for seconds, which no cell should pay
     here = machine(versions(place)["device"])
     found: dict[str, Guess] = {}
     like: dict[str, Guess] = {}
     by_key = {row["key"]: row for row in rows if row["status"] == "done" and row.get("machine") == here}
-    for kind in dict.fromkeys(cell.kind() for cell in cells):
-        own = [cell for cell in cells if cell.kind() == kind]
+    by_kind: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_kind.setdefault(cell.kind(), []).append(cell)
+    left = ALL
+    for number, (kind, own) in enumerate(by_kind.items(), 1):
         times = [by_key[c.key]["wall_seconds"] for c in own if c.key in by_key and not by_key[c.key].get("resumed")]
         if times:
             found[kind] = Guess(statistics.median(times), "measured")
@@ -144,7 +210,11 @@ def guesses(
         try:
             size = _size(own[0], root)
             if size not in like:
-                like[size] = timed(own[0], place, root)
+                where = ", ".join(v for k, v in own[0].labels.items() if k != "metric" and v) or own[0].method["name"]
+                say(f"Timing a few steps, {number} of {len(by_kind)}: {where}")
+                began, share = time.monotonic(), left / (len(by_kind) - number + 1)
+                like[size] = timed(own[0], place, root, min(BUDGET, max(LEAST, share)))
+                left -= time.monotonic() - began
             found[kind] = like[size]
         except UserError as error:
             found[kind] = Guess(None, str(error))
@@ -152,7 +222,9 @@ def guesses(
 
 
 def _size(cell: Cell, root: str | Path | None) -> str:
-    """What decides how long a cell takes: how many rows it has and of what shape, not what is in them."""
+    """What decides how long a cell takes: how many rows it has and of what shape, not what is in them; and of some
+    settings only whether they are there."""
     data = data_of(cell, root)
     rows = {name: len(split) for name, split in data.splits.items()}
-    return digest([cell.data["name"], rows, data.shape, cell.method, cell.net, cell.recipe])
+    recipe = {k: bool(v) if k in AMOUNTS else v for k, v in cell.recipe.items()}
+    return digest([cell.data["name"], rows, data.shape, cell.method, cell.net, recipe])

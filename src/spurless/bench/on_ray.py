@@ -41,7 +41,6 @@ def run_on_ray(
     device: str | None = None,
     workers: int | None = None,
     root: str | Path | None = None,
-    after: str | None = None,
     address: str | None = None,
     gpus_per_cell: float | None = None,
     send_back: bool = False,
@@ -57,7 +56,7 @@ def run_on_ray(
         gpus = 0.0 if device == "cpu" else gpus_per_cell
         if gpus is None:
             gpus = GPU_SHARE if ray.cluster_resources().get("GPU") else 0.0
-        how = {"device": device, "root": str(root or os.environ.get("SPURLESS_DATA") or "") or None, "after": after}
+        how = {"device": device, "root": str(root or os.environ.get("SPURLESS_DATA") or "") or None}
         job = how | {"out": str(out), "mark": None if send_back else mark}
         task = ray.remote(do)
         todo = deque(cells)
@@ -69,7 +68,7 @@ def run_on_ray(
                     # Named by its key, so that it can be found in Ray's own lists.
                     named = f"spurless {cell.key}"
                     chosen = task.options(name=named, num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
-                    running[chosen.remote(job | {"cell": cell.given(), "key": cell.key})] = cell
+                    running[chosen.remote(job | {"cell": cell.whole(), "key": cell.key})] = cell
                 ready, _ = ray.wait(list(running), timeout=1)
                 for reference in ready:
                     cell = running.pop(reference)
@@ -92,7 +91,7 @@ def do(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
         raise UserError("The worker has another version of spurless: install the same one on all machines.")
     shared = job["mark"] is not None and (Path(job["out"]) / job["mark"]).exists()
     out = Path(job["out"]) if shared else own_place(job["out"])
-    row = run_one(cell, out, job["device"], job["root"], job["after"])
+    row = run_one(cell, out, job["device"], job["root"])
     assert row is not None
     return row, {} if shared else small_files(out / cell.folder, row)
 
@@ -136,7 +135,7 @@ def _put_down(cell: Cell, out: Path, row: dict[str, Any], files: dict[str, bytes
 def _bury(cell: Cell, out: Path, reason: str) -> dict[str, Any]:
     """The row of a cell that no worker could do."""
     with _claimed(out / cell.folder):
-        return finished_row(out / cell.folder) or Attempt(cell, out, None, None).finish(UserError(reason))
+        return finished_row(out / cell.folder, cell.after) or Attempt(cell, out).finish(UserError(reason))
 
 
 @contextmanager

@@ -60,7 +60,6 @@ def run_on_slurm(
     device: str | None = None,
     workers: int | None = None,
     root: str | Path | None = None,
-    after: str | None = None,
     cluster: str | None = None,
     cpus_per_task: int = 4,
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
@@ -79,7 +78,6 @@ def run_on_slurm(
     settings: dict[str, Any] = {
         "device": device,
         "root": str(root or os.environ.get("SPURLESS_DATA") or "") or None,
-        "after": after,
     }
     settings["workers"] = cpus_per_task if device == "cpu" else None
     tasks = min(len(cells), workers or TASKS)
@@ -124,7 +122,7 @@ def _from(cells: Sequence[Cell], place: float) -> tuple[Cell, ...]:
 
 def _bury(cell: Cell, out: Path, reason: str) -> dict[str, Any]:
     with claim(out / cell.folder) or nullcontext():
-        return Attempt(cell, out, None, None).finish(UserError(reason))
+        return Attempt(cell, out).finish(UserError(reason))
 
 
 def _reason(jobs: Sequence[Any]) -> str:

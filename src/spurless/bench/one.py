@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from spurless.bench.cells import Cell
 from spurless.bench.claim import ROW, claim, finished_row, write_row
 from spurless.errors import UserError
-from spurless.folder import SETTINGS, finite
+from spurless.folder import SETTINGS
 
 if TYPE_CHECKING:
     from spurless.core import Bundle
@@ -35,7 +35,6 @@ def run_one(
     out: str | Path,
     device: str | None = None,
     root: str | Path | None = None,
-    after: str | None = None,
     wait: bool = True,
 ) -> dict[str, Any] | None:
     """Do a cell, unless it is done, and return its row. What another process is doing is waited for; with
@@ -47,11 +46,11 @@ def run_one(
             return None
         time.sleep(PATIENCE)
     with held:
-        if row := finished_row(folder):
+        if row := finished_row(folder, cell.after):
             return row | {"labels": cell.labels}
         from spurless.engine import fit
 
-        job = Attempt(cell, out, root, after)
+        job = Attempt(cell, out, root)
         try:
             return job.finish(fit(**job.arguments(), device=device, progress=False))
         except Exception as error:
@@ -61,10 +60,9 @@ def run_one(
 class Attempt:
     """A claimed cell that is being done."""
 
-    def __init__(self, cell: Cell, out: Path, root: str | Path | None, after: str | None):
+    def __init__(self, cell: Cell, out: Path, root: str | Path | None = None):
         self.cell, self.out, self.root = cell, out, root
         self.folder = out / cell.folder
-        self.after = after
         self.resumed = (self.folder / SETTINGS).exists()
         self.started = time.monotonic()
         (self.folder / ROW).unlink(missing_ok=True)  # of a failure before; a run refuses a folder that is not its own
@@ -80,14 +78,16 @@ class Attempt:
             "seed": cell.seed,
             "out": self.folder,
             "stages": self.out / "stages",
+            "dynamics": cell.dynamics,
         }
 
     def finish(self, outcome: Result | Exception) -> dict[str, Any]:
         """Write the row and return it."""
         extra: dict[str, Any] = {}
-        if not isinstance(outcome, Exception) and self.after and outcome.status == "done":
+        after = self.cell.after
+        if not isinstance(outcome, Exception) and after and outcome.status == "done":
             try:
-                extra = named(self.after)(outcome, data_of(self.cell, self.root), self.folder)
+                extra = named(after)(outcome, data_of(self.cell, self.root), self.folder)
             except Exception as error:
                 outcome = error
         facts = self._failed(outcome) if isinstance(outcome, Exception) else self._done(outcome)
@@ -100,10 +100,10 @@ class Attempt:
             "commit": commit(),
             "wall_seconds": round(time.monotonic() - self.started, 3),
             "resumed": self.resumed,
+            "after": after,
             "extra": extra,
         }
-        write_row(self.folder, row)
-        return json.loads(json.dumps(finite(row)))  # as it will be read, so that nobody notices which it was
+        return json.loads(write_row(self.folder, row))  # as it will be read, so that nobody notices which it was
 
     def _done(self, result: Result) -> dict[str, Any]:
         return {k: v for k, v in result.row().items() if k != "history"}

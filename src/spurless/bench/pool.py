@@ -112,7 +112,7 @@ class Pool:
                     worker.ask(self.settings)
                 self.events.put(("start", cell, None))
                 try:
-                    answer = worker.ask(_as_json(cell))
+                    answer = worker.ask(cell.whole())
                 except WorkerDied as death:
                     worker = None
                     answer = {"stopped": str(death)} if self.stopping.is_set() else {"row": self._bury(cell, death)}
@@ -146,7 +146,7 @@ class Pool:
         if held is None:
             return None
         with held:
-            return finished_row(out / cell.folder) or Attempt(cell, out, None, None).finish(death)
+            return finished_row(out / cell.folder, cell.after) or Attempt(cell, out).finish(death)
 
     def _stop(self) -> None:
         """Let every process save its place and end; kill what does not, or all at once when Ctrl-C comes again."""
@@ -170,7 +170,3 @@ class Pool:
             assert worker.process.stdout
             worker.process.stdout.close()
             worker.log.close()
-
-
-def _as_json(cell: Cell) -> dict[str, Any]:
-    return cell.given() | {"labels": cell.labels}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,21 @@ from spurless.bench import table
 from spurless.bench.board import span
 from spurless.bench.claim import finished_row
 from spurless.bench.rows import all_rows
-from spurless.bench.spec import Spec
+from spurless.bench.run import agreed
+from spurless.bench.spec import Line, Spec
 from spurless.errors import UserError, unknown
 from spurless.folder import finite, read_toml
 from spurless.paths import atomic
 
 SHOWN = 6  # labels of blocks in the list of tables
+HOW = {
+    "measured": "from cells that were run on this machine",
+    "timed": "a few steps of each stage were trained just now",
+    "at least": "the same, but not all stages could be seen in the seconds that a look may take",
+    "at most": "the same, and training may end by its criterion before its last epoch",
+    "roughly": "both of these",
+}
+SHARED = "Stages that cells share are counted for each."
 PAGE, DATA = "report.html", "reproduction.json"
 
 
@@ -76,25 +87,30 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
     from spurless.engine import pick_device
     from spurless.progress import complain
 
-    cells = spec.cells()
-    left = {cell.key: cell for cell in cells if finished_row(out / cell.folder) is None}
-    complain(f"Looking at {len({cell.kind() for cell in left.values()})} kinds of cells ...")
-    known = guesses([c for c in cells if c.kind() in {x.kind() for x in left.values()}], all_rows(out), device, root)
+    cells = agreed(spec.cells())
+    left = {cell.key: cell for cell in cells if finished_row(out / cell.folder, cell.after) is None}
+    kinds = {cell.kind() for cell in left.values()}
+    complain(f"Looking at {len(kinds)} kinds of cells ...")
+    known = guesses([cell for cell in cells if cell.kind() in kinds], all_rows(out), device, root, complain)
     lines = []
-    for line in spec.lines:
+    for group in _same_cells(spec.lines):
+        line = group[0]
         todo = [cell for cell in line.cells if cell.key in left]
-        guess = known[todo[0].kind()] if todo else None
+        each = [known[cell.kind()] for cell in todo]
+        ready = [guess.seconds for guess in each if guess.seconds is not None]
+        hows = dict.fromkeys(guess.how for guess in each)
         lines.append(
             {
                 "data": line.block,
-                "method": line.row,
-                "grid": line.grid,
+                "method": "; ".join(dict.fromkeys(x.row for x in group)),
+                "grid": line.grid | {k: f"{line.values[0]} to {line.values[-1]}" for k, v in line.grid.items()
+                                     if line.end and v == line.end},
                 "cells": len(line.cells),
                 "done": len(line.cells) - len(todo),
-                "seconds_each": guess and guess.seconds,
-                "how": line.missing or (guess.how if guess else "done"),
+                "seconds_each": statistics.fmean(ready) if ready else None,
+                "how": line.missing or ", ".join(hows) or "done",
             }
-        )
+        )  # fmt: skip
     work = sum(known[cell.kind()].seconds or 0.0 for cell in left.values())
     gpu = pick_device(device).type == "cuda"
     at_once = 1 if gpu else min(workers or cores(), max(1, len(left)))
@@ -104,32 +120,74 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
         "cells": len({c.key for c in cells}),
         "done": len({c.key for c in cells}) - len(left),
         "missing_data": list(dict.fromkeys(g.how for g in known.values() if g.seconds is None)),
+        "can_run": sum(known[cell.kind()].seconds is not None for cell in left.values()),
         "seconds": work / at_once,
         "at_once": at_once,
-        "lower_bound": any(guess.how == "at least" for guess in known.values()),
+        "bound": _bound({known[cell.kind()].how for cell in left.values() if known[cell.kind()].seconds is not None}),
         "one_at_a_time": gpu,
     }
+
+
+def _same_cells(lines: Sequence[Line]) -> list[list[Line]]:
+    """Lines that come from the same trainings, together: several measures of them, or both ends of a range."""
+    groups: dict[tuple[Any, ...], list[Line]] = {}
+    for line in lines:
+        own = (line.row, *line.grid.values()) if line.missing else tuple(cell.key for cell in line.cells)
+        groups.setdefault((line.block, line.missing, *own), []).append(line)
+    return list(groups.values())
 
 
 def plan_text(found: dict[str, Any]) -> str:
     """The plan for a person."""
     lines = [found["title"]]
-    for line in found["lines"]:
-        where = ", ".join([line["data"], line["method"], *(f"{k} {v}" for k, v in line["grid"].items())])
-        if not line["cells"]:
-            lines.append(f"  {where}: cannot be run ({line['how']})")
-        elif line["done"] == line["cells"]:
-            lines.append(f"  {where}: {line['cells']} done")
+    reasons = {why: number for number, why in enumerate(found["missing_data"], 1)}
+    for (data, why), group in itertools.groupby(found["lines"], lambda x: (x["data"], _stuck(x))):
+        own = list(group)
+        names = "; ".join(dict.fromkeys(line["method"] for line in own))
+        if why in reasons:  # for all of them the same: one line, and the reason below
+            count = sum(line["cells"] - line["done"] for line in own)
+            lines.append(f"  {data}: {count} to do, cannot be run here, see ({reasons[why]}): {names}")
+        elif why:
+            lines.append(f"  {data}, {names}: cannot be run ({why})")
         else:
-            each = f"{span(line['seconds_each'])} each, {line['how']}" if line["seconds_each"] else "cannot be run"
-            there = f"{line['done']} done, " if line["done"] else ""
-            lines.append(f"  {where}: {there}{line['cells'] - line['done']} to do, {each}")
-    lines += [f"Missing data: {why}" for why in found["missing_data"]]
-    about = "at least" if found["lower_bound"] else "about"
+            lines += [f"  {_line_text(line)}" for line in own]
+    lines += [f"({number}) {why}" for why, number in reasons.items()]
+    return "\n".join([*lines, _sum_text(found)])
+
+
+def _bound(hows: set[str]) -> str:
+    """What a sum of such times is.
+
+    >>> _bound({"timed", "at least"}), _bound({"at most", "measured"}), _bound({"at most", "at least"})
+    ('at least', 'at most', 'about')
+    """
+    odd = hows & {"at least", "at most", "roughly"}
+    return odd.pop() if odd in ({"at least"}, {"at most"}) else "about"
+
+
+def _stuck(line: dict[str, Any]) -> str:
+    """Why no cell of a line can be run, where that is so."""
+    return line["how"] if line["seconds_each"] is None and line["how"] != "done" else ""
+
+
+def _line_text(line: dict[str, Any]) -> str:
+    where = ", ".join([line["data"], line["method"], *(f"{k} {v}" for k, v in line["grid"].items())])
+    if line["done"] == line["cells"]:
+        return f"{where}: {line['cells']} done"
+    there = f"{line['done']} done, " if line["done"] else ""
+    return f"{where}: {there}{line['cells'] - line['done']} to do, {span(line['seconds_each'])} each, {line['how']}"
+
+
+def _sum_text(found: dict[str, Any]) -> str:
+    """How much there is to do, and how long it takes."""
+    said = f"{found['cells']} cells, {found['done']} done"
+    left = found["cells"] - found["done"]
+    if not left:
+        return f"{said}."
+    if not found["can_run"]:
+        return f"{said}; none of the {left} that are left can be run here."
+    some = f", for the {found['can_run']} that can be run" if found["can_run"] < left else ""
     speed = "one at a time; lanes make it faster" if found["one_at_a_time"] else f"{found['at_once']} at a time"
-    lines.append(
-        f"{found['cells']} cells, {found['done']} done; {about} {span(found['seconds'])} here ({speed}). measured: "
-        "from cells that were run on this machine; timed: a few steps of each stage were trained just now. "
-        "Stages that cells share are counted for each."
-    )
-    return "\n".join(lines)
+    text = f"{said}; {found['bound']} {span(found['seconds'])} here ({speed}){some}."
+    hows = {word for line in found["lines"] for word in line["how"].split(", ")}
+    return " ".join([text, *(f"{how}: {what}." for how, what in HOW.items() if how in hows), SHARED])

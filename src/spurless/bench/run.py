@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from spurless.bench.cells import Cell, remember, save_keys, stale
-from spurless.bench.claim import Claim, claim, finished_row
+from spurless.bench.claim import DYNAMICS, Claim, claim, finished_row
 from spurless.bench.one import PATIENCE, Attempt, cores, named, run_one
 from spurless.bench.rows import write_jsonl
 from spurless.errors import UserError, unknown
+from spurless.folder import RESULT
 
 WHERE = ("here", "ray", "slurm")
 
@@ -51,31 +52,40 @@ def run_cells(
     after: str | None = None,
     watch: Watch | None = None,
     address: str | None = None,
+    gpus_per_cell: float | None = None,
+    dynamics: Mapping[str, Any] | bool | None = None,
 ) -> list[dict[str, Any]]:
     """Train the cells that are not done, and return the rows of all of them, in their order.
 
     Each cell is a run folder below `out`, named by its key. What is done (or diverged) is not done again, what was
     killed goes on, what failed is tried again. Several processes may work on one folder: each cell is done by one.
     On a CPU there are `workers` processes (default: as many as cores), on a GPU there is one with several lanes.
-    `after` = "module:function" is called in the worker with (result, bundle, folder); its dict is row["extra"].
+    `after` = "module:function" is called in the worker with (result, bundle, folder); its dict is row["extra"]. With
+    `dynamics` the steps of every run are watched (see fit). Both are for cells that have none of their own; what is
+    trained, but not measured by `after`, is only measured. `gpus_per_cell`: a share of a GPU, on a Ray cluster.
     """
     out = Path(out)
     if on not in WHERE:
         raise unknown("executor", on, WHERE)
     if workers is not None and workers < 1:
         raise UserError(f"workers = {workers} is not allowed; there must be at least one.")
-    if after:
-        named(after)
+    if gpus_per_cell is not None and not gpus_per_cell >= 0:
+        raise UserError(f"--gpus-per-cell {gpus_per_cell} is not allowed; it takes a share such as 0.25, or 0.")
+    if gpus_per_cell is not None and on != "ray":
+        raise UserError("--gpus-per-cell is for --on ray; on one GPU, lanes share it by themselves.")
     out.mkdir(parents=True, exist_ok=True)
     remember(out)
-    found = {cell.key: finished_row(out / cell.folder) for cell in cells}  # also finds all mistakes in settings
+    cells = agreed(cells, after, dynamics)
+    found = {cell.key: finished_row(out / cell.folder, cell.after) for cell in cells}
+    _watched(cells, out)
     stale([(cell, row) for cell in cells if (row := found[cell.key])])
     save_keys(out, list(cells))
     left = list({cell.key: cell for cell in cells if found[cell.key] is None}.values())
+    _check(left)
     watch = watch or _usual_watch()
     there = [row | {"labels": cell.labels} for cell in cells if (row := found[cell.key])]
     if left:
-        events = _events(left, there, out, device, workers, root, on, after, address)
+        events = _events(left, there, out, device, workers, root, on, address, gpus_per_cell)
         try:
             with watch:
                 for event in events:
@@ -92,6 +102,47 @@ def run_cells(
     return [_row(found[cell.key], cell) for cell in cells]
 
 
+def agreed(
+    cells: Sequence[Cell], after: str | None = None, dynamics: Mapping[str, Any] | bool | None = None
+) -> list[Cell]:
+    """The cells, each with what is measured after it and whether it is watched; a UserError if a setting is wrong.
+
+    A cell that is there several times is one training: what one of them asks for holds for all.
+    """
+    wanted: dict[str, tuple[str | None, Any]] = {}
+    usual = dict(dynamics) if isinstance(dynamics, Mapping) else dynamics
+    for cell in cells:
+        new = cell.after or after, usual if cell.dynamics is None else cell.dynamics
+        old = wanted.setdefault(cell.key, new)
+        for name, a, b in zip(("after", "dynamics"), old, new, strict=True):
+            if a and b and a != b:
+                raise UserError(f"{cell.folder} is there twice, with {name} = {a!r} and {b!r}; it can have only one.")
+        wanted[cell.key] = old[0] or new[0], old[1] or new[1]
+    return [replace(c, after=wanted[c.key][0], dynamics=wanted[c.key][1] or None) for c in cells]
+
+
+def _check(cells: Sequence[Cell]) -> None:
+    """A UserError if what is to be measured or watched cannot be; only of what is left, as it imports torch."""
+    for name in dict.fromkeys(cell.after for cell in cells if cell.after):
+        named(name)
+    if any(cell.dynamics for cell in cells):
+        from spurless.metrics.dynamics import as_dynamics
+
+        for cell in cells:
+            as_dynamics(cell.dynamics)
+
+
+def _watched(cells: Sequence[Cell], out: Path) -> None:
+    """Refuse runs that are finished and were not watched although they should have been: it cannot be made up for."""
+    for cell in cells:
+        folder = out / cell.folder
+        if cell.dynamics and (folder / RESULT).exists() and not (folder / DYNAMICS).exists():
+            raise UserError(
+                f"{folder} was trained without being watched (dynamics). Remove that folder to train it again, or name "
+                "another --out."
+            )
+
+
 def _row(row: dict[str, Any] | None, cell: Cell) -> dict[str, Any]:
     if row is None:
         raise RuntimeError(f"{cell.folder}: no row came back.")
@@ -106,33 +157,31 @@ def _events(
     workers: int | None,
     root: str | Path | None,
     on: str,
-    after: str | None,
     address: str | None,
+    gpus_per_cell: float | None,
 ) -> Iterator[Event]:
     if on != "here":
         yield Event("plan", plan=(left, there, workers or len(left)))
-        yield from _elsewhere(left, out, device, workers, root, on, after, address)
+        yield from _elsewhere(left, out, device, workers, root, on, address, gpus_per_cell)
         return
     from spurless.engine import pick_device
 
     place = pick_device(device)
     if place.type == "cuda":
         yield Event("plan", plan=(left, there, 0))
-        yield from in_lanes(left, out, str(place), root, after)
+        yield from in_lanes(left, out, str(place), root)
         return
     asked = workers or cores()
     threads = max(1, cores() // asked)  # of torch, for each process: decided by what was asked, not by what is left
     count = min(asked, len(left))
     yield Event("plan", plan=(left, there, count))
     if count == 1:
-        yield from _in_this_process(left, out, threads, root, after)
+        yield from _in_this_process(left, out, threads, root)
     else:
-        yield from _in_processes(left, out, count, threads, root, after)
+        yield from _in_processes(left, out, count, threads, root)
 
 
-def _in_this_process(
-    cells: Sequence[Cell], out: Path, threads: int, root: str | Path | None, after: str | None
-) -> Iterator[Event]:
+def _in_this_process(cells: Sequence[Cell], out: Path, threads: int, root: str | Path | None) -> Iterator[Event]:
     import torch
 
     before = torch.get_num_threads()
@@ -145,7 +194,7 @@ def _in_this_process(
                 busy = 0
             cell = todo.popleft()
             yield Event("start", cell)
-            row = run_one(cell, out, "cpu", root, after, wait=False)
+            row = run_one(cell, out, "cpu", root, wait=False)
             busy = busy + 1 if row is None else 0
             if row is None:
                 todo.append(cell)
@@ -155,20 +204,18 @@ def _in_this_process(
 
 
 def _in_processes(
-    cells: Sequence[Cell], out: Path, workers: int, threads: int, root: str | Path | None, after: str | None
+    cells: Sequence[Cell], out: Path, workers: int, threads: int, root: str | Path | None
 ) -> Iterator[Event]:
     from spurless.bench.pool import Pool
 
-    settings = {"out": str(out), "device": "cpu", "root": str(root) if root else None, "after": after}
+    settings = {"out": str(out), "device": "cpu", "root": str(root) if root else None}
     for kind, cell, what in Pool(cells, workers, threads, settings):
         if kind == "broken":
             raise what
         yield Event(kind, cell, what)
 
 
-def in_lanes(
-    cells: Sequence[Cell], out: Path, device: str, root: str | Path | None, after: str | None
-) -> Iterator[Event]:
+def in_lanes(cells: Sequence[Cell], out: Path, device: str, root: str | Path | None) -> Iterator[Event]:
     """Several cells at once on one GPU. A cell is claimed when a lane is free for it, not before."""
     from spurless.lanes import Job, run_lanes
 
@@ -190,12 +237,12 @@ def in_lanes(
                     busy.append(cell)
                     told.append(Event("busy", cell))
                     continue
-                if row := finished_row(out / cell.folder):
+                if row := finished_row(out / cell.folder, cell.after):
                     taken.release()
                     told.append(Event("row", cell, row))
                     continue
                 told.append(Event("start", cell))
-                attempt = Attempt(cell, out, root, after)
+                attempt = Attempt(cell, out, root)
                 try:
                     job = Job(cell.key, attempt.arguments())
                 except Exception as error:  # its data could not be loaded
@@ -242,18 +289,20 @@ def _elsewhere(
     workers: int | None,
     root: str | Path | None,
     on: str,
-    after: str | None,
     address: str | None,
+    gpus_per_cell: float | None,
 ) -> Iterator[Event]:
     """On a cluster: the executors call run_one there, and yield (cell, row) as rows come back."""
     if on == "ray":
         from spurless.bench.on_ray import run_on_ray
 
-        found = run_on_ray(cells, out, device=device, workers=workers, root=root, after=after, address=address)
+        found = run_on_ray(
+            cells, out, device=device, workers=workers, root=root, address=address, gpus_per_cell=gpus_per_cell
+        )
     else:
         from spurless.bench.on_slurm import run_on_slurm
 
-        found = run_on_slurm(cells, out, device=device, workers=workers, root=root, after=after)
+        found = run_on_slurm(cells, out, device=device, workers=workers, root=root)
     for cell, row in found:
         yield Event("row", cell, row)
 

@@ -18,14 +18,29 @@ from spurless.errors import UserError, unknown
 from spurless.folder import read_toml
 from spurless.settings import from_text
 
-TOP = ("title", "source", "metric", "seeds", "choices", "block")
-BLOCK = ("label", "data", "net", "recipe", "over", "row", "methods", "metric", "seeds", "note")
+TOP = ("title", "source", "metric", "seeds", "choices", "after", "dynamics", "block")
+BLOCK = (
+    "label",
+    "data",
+    "net",
+    "recipe",
+    "over",
+    "range",
+    "row",
+    "methods",
+    "metric",
+    "seeds",
+    "after",
+    "dynamics",
+    "note",
+)
 ROW = ("label", "method", "data", "net", "recipe", "over", "paper", "missing", "metric", "note")
+ENDS = ("min", "max")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the printed table: one row of the specification at one point of its grid."""
+    """A line of the printed table: one row of the specification at one point of its grid, or at one end of a range."""
 
     block: str
     row: str
@@ -35,6 +50,14 @@ class Line:
     paper: str | float | None = None  # as published
     missing: str = ""  # why it cannot be run, where it cannot
     note: str = ""
+    end: str = ""  # min or max: of the means at all values of a setting, which is in the grid as "min" or "max"
+    values: tuple[str, ...] = ()  # these values, gentlest first; cells are in their order, seed by seed
+
+    def points(self) -> list[tuple[str, tuple[Cell, ...]]]:
+        """For each value of its range the cells; without a range, all of them under no value."""
+        if not self.end:
+            return [("", self.cells)]
+        return [(value, self.cells[place :: len(self.values)]) for place, value in enumerate(self.values)]
 
 
 @dataclass(frozen=True)
@@ -52,7 +75,9 @@ class Spec:
     def cells(self) -> list[Cell]:
         """All cells, those of the first seed first: a benchmark that is cut short can still be compared."""
         rounds = itertools.zip_longest(*(line.cells for line in self.lines))
-        return [cell for cells in rounds for cell in cells if cell is not None]
+        found = [cell for cells in rounds for cell in cells if cell is not None]
+        # Both ends of a range come from the same cells.
+        return list({(cell.key, *cell.labels.values()): cell for cell in found}.values())
 
     def only(self, labels: Sequence[str]) -> Spec:
         """The lines of the blocks and rows that are named; block and row labels may be mixed."""
@@ -91,8 +116,10 @@ def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds:
             notes.append(f"{label}: {_string(block['note'], 'note', place)}".removeprefix(": "))
         picked = _seeds(block["seeds"], place) if "seeds" in block else usual
         picked = picked if seeds is None else _so_many(picked, seeds)
+        measured = _measured(table, block, place)
         for row in _rows(block, place):
-            lines += _lines(block, row, label, picked, row.get("metric", block.get("metric", metric)), place)
+            own = _lines(block, row, label, picked, row.get("metric", block.get("metric", metric)), measured, place)
+            lines += own
     _distinct(lines, where)
     return Spec(
         title=_string(table.get("title", Path(where).stem), "title", where),
@@ -111,9 +138,15 @@ def _rows(block: Mapping[str, Any], where: str) -> list[Mapping[str, Any]]:
 
 
 def _lines(
-    block: Mapping[str, Any], row: Mapping[str, Any], label: str, seeds: Sequence[int], metric: Any, where: str
+    block: Mapping[str, Any],
+    row: Mapping[str, Any],
+    label: str,
+    seeds: Sequence[int],
+    metric: Any,
+    measured: Mapping[str, Any],
+    where: str,
 ) -> list[Line]:
-    """One line for each point of the grid."""
+    """One line for each point of the grid; two, the least and the greatest, for all values of a range."""
     named = row.get("label", row["method"] if isinstance(row.get("method"), str) else None)
     if named is None:
         raise UserError(f"{where}: a row has no label.")
@@ -129,14 +162,11 @@ def _lines(
     lines = []
     for point in itertools.product(*grid.values()):
         texts = tuple(map(value_text, point))
-        published = paper.pop(tuple(map(_comparable, texts)), None)
-        line = Line(
-            label, name, dict(zip(grid, texts, strict=True)), metric, paper=published, missing=missing, note=note
-        )
+        line = Line(label, name, dict(zip(grid, texts, strict=True)), metric, missing=missing, note=note)
         if not missing:
             chosen = _settings(block, row, dict(zip(grid, point, strict=True)), where)
             labels = {"block": label, "row": name, "grid": ", ".join(texts), "metric": metric}
-            cells = tuple(Cell(**chosen, seed=seed, labels=labels) for seed in seeds)
+            cells = tuple(Cell(**chosen, seed=seed, labels=labels, **measured) for seed in seeds)
             try:
                 for cell in cells:
                     _ = cell.key
@@ -144,12 +174,44 @@ def _lines(
                 raise UserError(f"{where}: {error}") from None
             line = replace(line, cells=cells)
         lines.append(line)
+    lines = _ends(lines, block.get("range"), where)
+    lines = [replace(x, paper=paper.pop(tuple(map(_comparable, x.grid.values())), None)) for x in lines]
     if paper and grid:
         at = ", ".join(map(str, next(iter(paper))))
         raise UserError(f"{where}: paper has a number at '{at}', which is no point of the grid over {', '.join(grid)}.")
     if paper:
         raise UserError(f'{where}: without a grid, the key of a paper\'s number is "".')
     return lines
+
+
+def _ends(lines: Sequence[Line], over: Any, where: str) -> list[Line]:
+    """In place of the lines for each value of a setting, one for the least mean over them and one for the greatest."""
+    if over is None:
+        return list(lines)
+    if over not in lines[0].grid:
+        raise UserError(f"{where}: range = {over!r} names no setting of the grid (over).")
+    groups: dict[tuple[Any, ...], list[Line]] = {}
+    for line in lines:
+        groups.setdefault(tuple(v for k, v in line.grid.items() if k != over), []).append(line)
+    found = []
+    for group in groups.values():
+        values = tuple(line.grid[over] for line in group)
+        rounds = zip(*(line.cells for line in group), strict=True)
+        cells = tuple(cell for cells in rounds for cell in cells)
+        for end in ENDS:
+            found.append(replace(group[0], grid=group[0].grid | {over: end}, cells=cells, end=end, values=values))
+    return found
+
+
+def _measured(table: Mapping[str, Any], block: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What is measured after the trainings of a block, and whether they are watched."""
+    after = block.get("after", table.get("after"))
+    if after is not None and (not isinstance(after, str) or not all(after.partition(":"))):
+        raise UserError(f"{where}: after = {after!r} is not of the form 'module:function'.")
+    dynamics = block.get("dynamics", table.get("dynamics"))
+    if dynamics is not None and not isinstance(dynamics, (bool, Mapping)):
+        raise UserError(f"{where}: dynamics = {dynamics!r} is neither true nor a table of its settings.")
+    return {"after": after, "dynamics": dict(dynamics) if isinstance(dynamics, Mapping) else dynamics}
 
 
 def _settings(block: Mapping[str, Any], row: Mapping[str, Any], point: Mapping[str, Any], where: str) -> dict[str, Any]:

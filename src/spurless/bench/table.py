@@ -23,6 +23,10 @@ MEANING = (
     "± is the standard deviation over seeds (n - 1), [ ] the 95 % interval of their mean (Student's t over seeds), "
     "n the seeds that ended well; labels: the bias labels that the method was told."
 )
+RANGE = (
+    "min and max: the least and the greatest mean over the values of a setting, and at which one. Values count up to "
+    "the first at which, in any seed, training diverged or an accuracy fell by more than 25 points."
+)
 
 
 @dataclass(frozen=True)
@@ -35,15 +39,13 @@ class Figures:
     low: float | None = None
     high: float | None = None
 
-    @property
-    def text(self) -> str:
+    def text(self, digits: int = 2) -> str:
         if self.mean is None:
             return NOTHING
-        return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ± {self.std:.2f}"
+        return f"{self.mean:.{digits}f}" if self.std is None else f"{self.mean:.{digits}f} ± {self.std:.{digits}f}"
 
-    @property
-    def limits(self) -> str:
-        return NOTHING if self.low is None else f"[{self.low:.2f}–{self.high:.2f}]"
+    def limits(self, digits: int = 2) -> str:
+        return NOTHING if self.low is None else f"[{self.low:.{digits}f}–{self.high:.{digits}f}]"
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,21 @@ class Entry:
     seconds: float | None
     remark: str  # what kept a cell from counting
     beside: dict[str, str]  # more means of the same rows, where they have them
+    at: str = ""  # the value of the range at which it is least or greatest
+
+    @property
+    def digits(self) -> int:
+        """After the point: what lies between 0 and 1 needs more than what is in percent."""
+        paper = published(self.line.paper) if self.line.paper is not None else None
+        values = [abs(v) for v in (self.ours.mean, paper and paper.value) if v is not None]
+        return 3 if self.line.metric.startswith("extra.") and max(values, default=0.0) < 2 else 2
 
 
 def figures(values: Sequence[float]) -> Figures:
     """Mean, sample standard deviation and Student's 95 % interval.
 
     >>> found = figures([60.0, 62.0, 64.0])
-    >>> found.text, found.limits, figures([60.0]).limits
+    >>> found.text(), found.limits(), figures([60.0]).limits()
     ('62.00 ± 2.00', '[57.03–66.97]', '–')
     """
     n = len(values)
@@ -99,10 +109,17 @@ def value_of(row: Mapping[str, Any], metric: str) -> float | None:
 def entries(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """The lines of a specification with the figures of these rows, which carry its cells' keys."""
     by_key = {row["key"]: row for row in rows}
-    return [_entry(line, [by_key[c.key] for c in line.cells if c.key in by_key]) for line in spec.lines]
+    return [_entry(line, by_key) for line in spec.lines]
 
 
-def _entry(line: Line, rows: Sequence[Mapping[str, Any]]) -> Entry:
+def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
+    rows = [by_key[c.key] for c in line.cells if c.key in by_key]
+    remarks, at = [_remark(line, rows, [value_of(row, line.metric) for row in rows])], ""
+    if line.end:
+        from spurless.bench.ends import rows_at_end
+
+        at, rows, beyond = rows_at_end(line, by_key, value_of)
+        remarks += beyond
     found = [value_of(row, line.metric) for row in rows]
     ours = figures([v for v in found if v is not None])
     paper = published(line.paper) if line.paper is not None else None
@@ -116,8 +133,9 @@ def _entry(line: Line, rows: Sequence[Mapping[str, Any]]) -> Entry:
         _said(row.get("selection") for row in good),
         _said(row.get("labels_used") for row in good),
         statistics.fmean(seconds) if seconds else None,
-        _remark(line, rows, found),
+        ", ".join(filter(None, remarks)),
         beside(good),
+        at,
     )
 
 
@@ -150,7 +168,7 @@ def _remark(line: Line, rows: Sequence[Mapping[str, Any]], found: Sequence[float
     if line.missing:
         return "not run"
     parts = []
-    for status in ("diverged", "failed"):
+    for status in ("failed",) if line.end else ("diverged", "failed"):  # a range says at which value it diverged
         count = sum(row["status"] == status for row in rows)
         parts += [f"{count} {status}"] if count else []
     lacking = sum(row["status"] == "done" and v is None for row, v in zip(rows, found, strict=False))
@@ -167,11 +185,12 @@ def cells_of(spec: Spec, found: Sequence[Entry]) -> tuple[list[str], list[list[s
         ("method", [e.line.row for e in found]),
         *((name, [e.line.grid.get(name, "") for e in found]) for name in spec.over),
         ("metric", [e.line.metric if len({x.line.metric for x in found}) > 1 else "" for e in found]),
-        ("ours", [e.ours.text for e in found]),
-        ("95 % interval", [e.ours.limits for e in found]),
+        ("at", [e.at for e in found]),
+        ("ours", [e.ours.text(e.digits) for e in found]),
+        ("95 % interval", [e.ours.limits(e.digits) for e in found]),
         ("n", [str(e.ours.n) if e.line.cells else NOTHING for e in found]),
         ("paper", [e.paper if e.line.paper is not None else "" for e in found]),
-        ("difference", ["" if e.difference is None else f"{e.difference:+.2f}" for e in found]),
+        ("difference", ["" if e.difference is None else f"{e.difference:+.{e.digits}f}" for e in found]),
         *((name, [e.beside.get(name, "") for e in found]) for name in BESIDE),
         ("selection", [e.selection for e in found]),
         ("labels", [e.labels for e in found]),
@@ -193,6 +212,8 @@ def remarks(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     metrics = dict.fromkeys(line.metric for line in spec.lines)
     said = [f"Published: {spec.source}."] if spec.source else []
     said += [f"Ours: {' and '.join(metrics)}. {MEANING}"]
+    if any(line.end for line in spec.lines):
+        said.append(RANGE)
     missing = {line.row: line.missing for line in spec.lines if line.missing}
     said += [f"{row} was not run: {why}" for row, why in missing.items()]
     said += [f"{line.row}: {line.note}" for line in {x.row: x for x in spec.lines if x.note}.values()]
@@ -218,9 +239,10 @@ def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Table:
     found = entries(spec, rows)
     titles, body = cells_of(spec, found)
     columns = {title: [row[i] for row in body] for i, title in enumerate(titles)}
-    for wide in ("remark", *BESIDE):  # the last ones are in every other format
+    told = len({e.line.row for e in found}) == len({(e.line.row, e.line.metric) for e in found})  # by the row's name
+    for wide in ("remark", *BESIDE, *(["metric"] if told else [])):  # the last ones are in every other format
         columns.pop(wide, None)
-    columns["ours"] = [e.ours.text if e.ours.mean is not None else e.remark or NOTHING for e in found]
+    columns["ours"] = [e.ours.text(e.digits) if e.ours.mean is not None else e.remark or NOTHING for e in found]
     odd = [f"{_name(e.line)}: {e.remark}." for e in found if e.remark and e.ours.mean is not None]
     # What is the same in every line is said once: a terminal has 80 columns.
     known = {title: {text for text in texts if text != NOTHING} for title, texts in columns.items()}
@@ -283,12 +305,12 @@ def as_csv(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     titles = ["data", "method", *spec.over, "metric", "mean", "std", "n", "low95", "high95", "paper", "paper_mean"]
-    writer.writerow([*titles, "difference", "selection", "labels_used", "seconds", "remark"])
+    writer.writerow([*titles, "difference", "selection", "labels_used", "seconds", "remark", "at"])
     for e in entries(spec, rows):
         paper = published(e.line.paper) if e.line.paper is not None else None
         point = [e.line.grid.get(name, "") for name in spec.over]
         own = [e.ours.mean, e.ours.std, e.ours.n, e.ours.low, e.ours.high, e.line.paper, paper and paper.value]
-        rest = [e.difference, e.selection, e.labels, e.seconds, e.remark]
+        rest = [e.difference, e.selection, e.labels, e.seconds, e.remark, e.at]
         writer.writerow([e.line.block, e.line.row, *point, e.line.metric, *own, *rest])
     return file.getvalue()
 
@@ -308,6 +330,7 @@ def as_json(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
             "labels_used": e.labels,
             "seconds": e.seconds,
             "remark": e.remark,
+            "at": e.at or None,
             "missing": e.line.missing or None,
         }
         for e in entries(spec, rows)

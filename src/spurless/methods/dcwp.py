@@ -25,7 +25,7 @@ from spurless.gates import (
     mask_stage,
 )
 from spurless.losses import Form, ce
-from spurless.mining import MINERS, Mined
+from spurless.mining import MINERS, Falls, Mined, MinerDecay, MinerLr, MinerOptimizer
 from spurless.nets import Net
 from spurless.progress import complain
 from spurless.pruning import EVERY, Layers, Masks, hold
@@ -46,6 +46,10 @@ class DCWP(Method):
         None
     )
     mining_epochs: Annotated[float | None, "epochs of mining, instead of steps", Range(0)] = None
+    mining_optimizer: MinerOptimizer = None
+    mining_lr: MinerLr = 0.0
+    mining_decay: MinerDecay = None
+    mining_falls: Falls = 0
     q: Annotated[float, "how strongly the biased network prefers easy samples (GCE)", Range(0, 1)] = 0.7
     prune: Annotated[bool, "learn a mask; off: only fine-tune"] = True
     reset: Annotated[bool, "retrain the survivors from their start values, instead of fine-tuning them"] = False
@@ -94,8 +98,11 @@ class DCWP(Method):
         settings: dict[str, Any] = {}
         if self.mining_epochs is not None:
             settings["epochs"] = self.mining_epochs
+        training = {k: getattr(self, f"mining_{k}") for k in ("optimizer", "lr", "decay", "falls")}
         if self.mining in ("gce", "erm"):
-            settings["iterations"] = self.mining_iterations
+            settings |= {"iterations": self.mining_iterations} | training
+        elif given := [f"method.mining_{k}" for k, v in training.items() if v not in (None, 0)]:
+            raise UserError(f"{' and '.join(given)}: for gce and erm; {self.mining} is trained as the recipe says.")
         elif self.mining_iterations is not None:
             raise UserError(f"method.mining_iterations is for gce and erm; {self.mining} takes method.mining_epochs.")
         elif self.mining_epochs is not None:

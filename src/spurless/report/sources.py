@@ -13,6 +13,7 @@ from spurless.errors import UserError
 from spurless.folder import RESULT, SETTINGS, RunFolder, read_toml
 
 AUDIT = "audit.json"
+SWEEP, CELLS = "sweep.json", "cells"  # of a sweep's folder; its runs are below the second
 SCHEMA = 1  # of audit.json
 DEPTH = 6  # folders below the given one that are looked into
 
@@ -52,13 +53,13 @@ class Material:
             )
 
 
-def find(paths: Sequence[str | Path]) -> Material:
-    """Read all that is at these paths, each thing once."""
+def find(paths: Sequence[str | Path], sweeps: bool = True) -> Material:
+    """Read all that is at these paths, each thing once. Of a sweep's folder the sweep; without `sweeps`, its runs."""
     material, seen = Material(), set()
     for path in map(Path, paths):
         if not path.exists():
             raise UserError(f"{path} does not exist.")
-        places = [path] if path.is_file() else list(_places(path))
+        places = [path] if path.is_file() else list(_places(path, sweeps))
         if not places:
             raise UserError(f"{path} holds no run, no audit and no JSON file with results.")
         for place in places:
@@ -72,19 +73,25 @@ def find(paths: Sequence[str | Path]) -> Material:
     return material
 
 
-def _places(folder: Path) -> Iterator[Path]:
-    """Run folders and audit.json files below a folder; where there are none, the JSON files in it."""
-    found = list(walk(folder))
+def _places(folder: Path, sweeps: bool) -> Iterator[Path]:
+    """Run folders, sweeps and audit.json files below a folder; where there are none, the JSON files in it."""
+    found = list(walk(folder, sweeps))
     yield from found or sorted(p for p in folder.glob("*.json") if p.is_file())
 
 
-def walk(folder: Path) -> Iterator[Path]:
-    """Run folders, and audit.json files, in the order of their names. Links are not followed, runs not entered."""
+def walk(folder: Path, sweeps: bool = False) -> Iterator[Path]:
+    """Run folders, and audit.json files, in the order of their names. Links are not followed, runs not entered.
+
+    With `sweeps` also the sweep.json of each sweep's folder, in place of its runs.
+    """
     for where, below, files in os.walk(folder):
         place = Path(where)
         below.sort()
         if AUDIT in files:
             yield place / AUDIT
+        if sweeps and SWEEP in files and CELLS in below:
+            yield place / SWEEP
+            below.remove(CELLS)
         if RESULT in files or SETTINGS in files:
             yield place
             below.clear()

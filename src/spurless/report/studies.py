@@ -15,8 +15,8 @@ from spurless.tables import METRICS, NOTHING, Score, flatten
 CHARTED = (*METRICS, "average")
 # Measures of a sweep that stand in its table and, some of them, in the chart of all measures; and those that are only
 # in the file.
-TABLED = (*normalised.SHARES, "pruned_accuracy", "train_accuracy", "val_accuracy")
-ASIDE = ("magnitude_prunability", "bsi", "activation_sparsity", "activation_pq_index", "largest_share")
+TABLED = (*normalised.SHARES, "pruned_accuracy", "train_accuracy", "val_accuracy", "largest_share")
+ASIDE = ("magnitude_prunability", "bsi", "activation_sparsity", "activation_pq_index")
 
 
 def sweep(found: Mapping[str, Any]) -> Part:
@@ -132,22 +132,30 @@ def reproduction(found: Mapping[str, Any]) -> Part:
     """{"source", "rows": [{"method", "data", "ours": {"mean", "low", "high", "n"}, "paper": 60.94 or "60.94 ± 0.97",
     "difference"}]}; "title", "notes", "settings" and "versions" are shown where they are given."""
     rows = [_compared(row) for row in found["rows"]]
+    source = str(found.get("source") or "the paper")
+    title = str(found.get("title") or "Reproduction")
+    sections = []
+    for small, name in ((False, "Ours and the paper's"), (True, "Ours and the paper's: measures of about 0 to 1")):
+        own = [row for row in rows if row["small"] == small]
+        if own or not (small or rows):
+            data = {"rows": own, "ends": _placed(own, 0.05 if small else 5.0), "source": source}
+            sections.append(Section("reproduction", name, data, f"Published: {source}."))
+    sections.append(Section("facts", "How this was measured", [facts(found, title)]))
+    return Part([_agreement(rows)], sections, title, [str(n) for n in found.get("notes") or []])
+
+
+def _placed(rows: Sequence[dict[str, Any]], room: float) -> list[str]:
+    """Put every row's place on the axis into it, with this much room at the ends; the numbers below the axis."""
     scale = [v for r in rows for s in (r["ours"], r["paper"]) if s for v in s if v is not None]
-    low = max(0.0, min(scale, default=0.0) - 5)
-    high = min(100.0, max(scale, default=100.0) + 5) if max(scale, default=0) <= 100 else max(scale) + 5
+    low, high = max(0.0, min(scale, default=0.0) - room), max(scale, default=100.0) + room
+    high = min(100.0, high) if max(scale, default=0) <= 100 else high
     for row in rows:
         row["at"] = {
             name: s
             and {k: None if v is None else 100 * (v - low) / ((high - low) or 1) for k, v in s._asdict().items()}
             for name, s in (("ours", row["ours"]), ("paper", row["paper"]))
         }
-    source = str(found.get("source") or "the paper")
-    title = str(found.get("title") or "Reproduction")
-    ends = [f"{v:.0f}" for v in (low, (low + high) / 2, high)]
-    data = {"rows": rows, "ends": ends, "source": source}
-    sections = [Section("reproduction", "Ours and the paper's", data, f"Published: {source}.")]
-    sections.append(Section("facts", "How this was measured", [facts(found, title)]))
-    return Part([_agreement(rows)], sections, title, [str(n) for n in found.get("notes") or []])
+    return [f"{v:.{0 if room > 1 else 2}f}" for v in (low, (low + high) / 2, high)]
 
 
 def _compared(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,8 +165,13 @@ def _compared(row: Mapping[str, Any]) -> dict[str, Any]:
         difference = ours.value - paper.value
     name = ", ".join(str(row[k]) for k in ("name", "method", "data", "metric") if row.get(k))
     n = row["ours"].get("n") if isinstance(row.get("ours"), Mapping) else row.get("n")
-    return {"name": name, "ours": ours, "paper": paper, "difference": difference, "n": n,
-            "settings": row.get("settings_text") or ""}  # fmt: skip
+    small = str(row.get("metric")).startswith("extra.") and all(abs(s.value) < 2 for s in (ours, paper) if s)
+    texts = {k: NOTHING if s is None else f"{s.value:.3f}" if small else str(s) for k, s in
+             (("ours_text", ours), ("paper_text", paper))}  # fmt: skip
+    if small and ours and ours.low is not None:
+        texts["ours_text"] += f" [{ours.low:.3f}–{ours.high:.3f}]"
+    texts["difference_text"] = NOTHING if difference is None else f"{difference:+.{3 if small else 1}f}"
+    return {"name": name, "ours": ours, "paper": paper, "difference": difference, "n": n, "small": small} | texts
 
 
 def published(found: Any) -> Score | None:
@@ -182,9 +195,13 @@ def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
     if not known:
         return "There is no result yet."
     near = [r for r in known if _meets(r["ours"], r["paper"])]
-    far = max(known, key=lambda r: abs(r["difference"]))
-    text = f"For {len(near)} of {len(known)} published numbers, the paper's spread and our interval overlap. "
-    return text + f"The largest difference is {far['difference']:+.1f} points ({far['name']})."
+    text = f"For {len(near)} of {len(known)} published numbers, the paper's spread and our interval overlap."
+    for small, what in ((False, " points"), (True, " of a measure of about 0 to 1")):
+        own = [r for r in known if r["small"] == small]
+        if own:
+            far = max(own, key=lambda r: abs(r["difference"]))
+            text += f" The largest difference is {far['difference_text']}{what} ({far['name']})."
+    return text
 
 
 def _meets(ours: Score | None, paper: Score | None) -> bool:

@@ -15,7 +15,7 @@ from spurless.folder import finite
 from spurless.paths import atomic
 from spurless.sweep.axes import Axis, make_axis
 from spurless.sweep.choice import choose, compare, in_words, the_rule
-from spurless.sweep.points import DROP, Point, points_of, ranges
+from spurless.sweep.points import DROP, Point, number, points_of, ranges
 
 AFTER = "spurless.sweep.measures:measures"
 FILE, PLOT, REPORT = "sweep.json", "sweep.png", "report.html"
@@ -35,11 +35,13 @@ def run_sweep(
     workers: int | None = None,
     root: str | Path | None = None,
     command: str | None = None,
+    dynamics: Mapping[str, Any] | bool | None = None,
 ) -> dict[str, Any]:
     """Sweep over one setting, or over several in turn (then `over` and `values` are lists of the same length).
 
     Returns what is saved as sweep.json in `out`, beside the plot and the report. Each run is a folder below `out`; what
-    is there already is not trained again.
+    is there already is not trained again. With `dynamics` the steps of every run are watched (see fit), and the sweep
+    says how unbiased accuracy goes with the largest share of a batch's loss that conflicting rows made up (figure 12).
     """
     base = {"data": named(data), "method": named(method), "net": named(net), "recipe": named(recipe)}
     axes = make_axes(over, values, base["method"]["name"])
@@ -48,7 +50,8 @@ def run_sweep(
         raise UserError(f"seeds = {seeds!r} is not allowed; it takes how many, or a list without repeats.")
     folder = default_folder("sweep", base, [axis.title for axis in axes]) if out is None else Path(out)
     cells = [cell_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
-    rows = run_cells(cells, folder, device=device, workers=workers, root=root, after=AFTER)
+    how = {"device": device, "workers": workers, "root": root, "dynamics": dynamics}
+    rows = run_cells(cells, folder, after=AFTER, **how)  # type: ignore[arg-type]
     left, series = iter(rows), []
     for axis in axes:
         own = [[next(left) for _ in known] for _ in axis.values]
@@ -124,7 +127,44 @@ def summary(series: Sequence[tuple[Axis, list[Point]]], rows: Sequence[Mapping[s
         "machine": first.get("machine"),
         "notes": list(dict.fromkeys(note for row in rows for note in row.get("notes") or [])),
     }
+    if (together := watched([run for _, points in series for p in points if p.in_range for run in p.runs])) is not None:
+        found["watched"] = together
+        found["text"] += f"\n\n{watched_in_words(together)}"
     return found | ({"series": parts} if many else {k: v for k, v in parts[0].items() if k not in ("name", "text")})
+
+
+def watched(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """How unbiased accuracy goes with the largest conflicting loss share, over watched runs in range (figure 12).
+
+    A run that is in several sweeps counts once. None where no run was watched.
+
+    >>> runs = [{"key": k, "unbiased": u, "largest_share": s} for k, u, s in (("a", 50.0, 0.2), ("b", 70.0, 0.9))]
+    >>> found = watched([*runs, runs[0], {"key": "c", "unbiased": 60.0}])
+    >>> found["n"], found["pearson"]
+    (2, 1.0)
+    """
+    known = list({run["key"]: run for run in runs if number(run.get("largest_share")) is not None}.values())
+    if not known:
+        return None
+    from spurless.metrics.over_runs import correlation
+
+    points = [{k: run.get(k) for k in ("largest_share", "unbiased", "seed", "key")} for run in known]
+    return correlation(points)._asdict() | {"points": points}
+
+
+def watched_in_words(found: Mapping[str, Any]) -> str:
+    """The correlation in a sentence, with what it rests on."""
+    if number(found["pearson"]) is None:
+        return (
+            "How unbiased accuracy goes with the largest share of a batch's loss that conflicting rows made up cannot "
+            f"be said from {found['n']} watched runs."
+        )
+    few = found["n"] < 4
+    limits = "too few for limits" if few else f"95 % limits {found['low']:.2f} to {found['high']:.2f}"
+    return (
+        "Unbiased accuracy and the largest share of a batch's loss that conflicting rows made up: correlation "
+        f"{found['pearson']:.2f} ({limits}; by rank {found['spearman']:.2f}) over the {found['n']} runs in range."
+    )
 
 
 def common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
