@@ -6,6 +6,7 @@
 
 Runs go to runs/sweep_NAME, where they are found again; what is small goes to results/sweep_NAME: sweep.json (with the
 study's numbers beside ours), rows.jsonl (one line a run) and sweep.png. --net and --set make a short trial of it.
+`dynamics` in a file has the steps of its runs watched (figure 12); `core_use` has attribution held against CSI (figure 26).
 """
 
 import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
@@ -20,6 +21,8 @@ from pathlib import Path
 
 from spurless.bench.claim import read_row
 from spurless.folder import finite
+from spurless.metrics.over_runs import core_use_points, same_order
+from spurless.registry import load_data
 from spurless.settings import from_text
 from spurless.sweep import run_sweep
 from spurless.sweep.run import FILE, PLOT
@@ -70,6 +73,13 @@ def short_rows(found, folder):
         }
 
 
+def core_use(found, folder, data, settings, root):
+    """Figure 26: does the share of attribution on the core feature order the rates as CSI does?"""
+    runs = [folder / "cells" / run["key"] for p in found["points"] if p["in_range"] for run in p["runs"]]
+    points = core_use_points(runs, load_data(data, root=root), **settings)
+    return {"points": points, "order": same_order(points)._asdict()}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("spec", type=Path)
@@ -102,7 +112,10 @@ def main():
         given.workers,
         given.data_root,
         shlex.join(["python", "benchmarks/sweep.py", *sys.argv[1:]]),
+        spec.get("dynamics"),
     )
+    if "core_use" in spec:
+        found["core_use"] = core_use(found, folder, spec["data"], spec["core_use"], given.data_root)
     found |= {k: spec[k] for k in ("title", "source")} | {"notes": [*found["notes"], *spec["choices"]]}
     found["paper"] = against(found, sweeps)
     kept = given.results or Path("results") / f"sweep_{given.spec.stem}"

@@ -91,7 +91,7 @@ def test_a_data_set_whose_files_are_missing_says_what_to_put_where(name):
     for command in (["data", "describe", name], ["train", "erm", name]):
         text = mistake(*command, "--data-root", "nowhere at all")
         assert "nowhere at all" in text
-        assert "http" in text or "spurless data download" in text or "Get it from" in text or "ask the authors" in text
+        assert "http" in text or "spurless data download" in text or "Get it from" in text or "Ask the authors" in text
     assert not list(Path().iterdir())
 
 

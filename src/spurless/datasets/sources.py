@@ -107,10 +107,14 @@ def how_to_get(name: str) -> str:
 
     >>> how_to_get("mnist")
     'Run: spurless data download mnist'
+    >>> how_to_get("bar")[:40]
+    'Run: spurless data download bar, or put '
     """
     source = SOURCES[name]
     command = f"Run: spurless data download {name}" if source.files or source.parts else ""
-    return " Or: ".join(filter(None, [command, source.by_hand]))
+    if not command or not source.by_hand:
+        return command or source.by_hand[:1].upper() + source.by_hand[1:]
+    return command + (". " if source.by_hand[0].isupper() else ", or ") + source.by_hand
 
 
 def missing(name: str, root: Path | None = None) -> list[str]:

@@ -46,8 +46,9 @@ def fetch_torchvision(name: str) -> State:
     try:
         return torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
     except Exception as error:
+        why = str(getattr(error, "reason", error)) or repr(error)  # of what urllib says, the part for people
         raise UserError(
-            f"The ImageNet weights of {name} cannot be had ({str(error).splitlines()[0] if str(error) else error!r}). "
+            f"The ImageNet weights of {name} cannot be had ({why.splitlines()[0]}). "
             f"Put {Path(url).name} (from {url}) into {folder}, or anywhere and set net.weights=FILE."
         ) from None
 
