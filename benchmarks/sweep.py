@@ -6,7 +6,8 @@
 
 Runs go to runs/sweep_NAME, where they are found again; what is small goes to results/sweep_NAME: sweep.json (with the
 study's numbers beside ours), rows.jsonl (one line a run) and sweep.png. --net and --set make a short trial of it.
-`dynamics` in a file has the steps of its runs watched (figure 12); `core_use` holds attribution against CSI (figure 26).
+With `dynamics` in a file the steps of its runs are watched (figure 12); with `core_use` attribution is held against CSI
+(figure 26).
 """
 
 import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
