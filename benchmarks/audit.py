@@ -140,6 +140,7 @@ def measure(job):
     from spurless.auditing.case import make_case
     from spurless.auditing.model import train, with_held_out
     from spurless.auditing.verdict import overall
+    from spurless.bench.one import stamp
     from spurless.folder import finite
     from spurless.paths import atomic
 
@@ -169,8 +170,7 @@ def measure(job):
         "accuracy": 100 * float(case.right.float().mean()),
         "conflicting": None if contra is None or not contra.any() else 100 * float(case.right[contra].float().mean()),
         "seconds": round(time.time() - started, 1),
-        "date": time.strftime("%Y-%m-%d"),
-    }
+    } | stamp()
     with atomic(path) as part:
         part.write_text(json.dumps(finite(row), indent=1, ensure_ascii=False) + "\n")
     return f"{path.name}: {row['verdict']} / {row['verdict_without_attributes']} {row['seconds']} s"

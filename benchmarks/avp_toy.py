@@ -15,7 +15,6 @@ import io
 import json
 import math
 import statistics
-import time
 import zlib
 
 from benchmarks.pages import spread
@@ -56,6 +55,7 @@ def measure(kind, way, seed):
     """One run, as a row."""
     import torch
 
+    from spurless.bench.one import stamp
     from spurless.core import Split
     from spurless.engine import Session
     from spurless.folder import finite
@@ -105,7 +105,7 @@ def measure(kind, way, seed):
             epoch += 1
             if epoch % EVERY == 0:
                 look(epoch)
-    result = session.result.row() | {"history": [], "cell": f"{kind}-{way}", "date": time.strftime("%Y-%m-%d")}
+    result = session.result.row() | {"history": [], "cell": f"{kind}-{way}"} | stamp()
     result["scores"] = {"average": result["scores"]["average"]}
     result |= {"kind": kind, "way": way, "dense": dense, "curve": curve, "boundaries": boundaries}
     with atomic(path) as part:

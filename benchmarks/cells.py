@@ -30,6 +30,7 @@ def measure(job):
     cell, seed, out, device, root = job
     import torch
 
+    from spurless.bench.one import stamp
     from spurless.engine import fit
     from spurless.folder import finite
     from spurless.paths import atomic
@@ -56,7 +57,8 @@ def measure(job):
     row = result.row()
     row["scores"] = {k: row["scores"].get(k) for k in KEPT} if row["scores"] else None
     row["history"] = row["history"][-1:]
-    row |= {"cell": cell["name"], "date": time.strftime("%Y-%m-%d"), "wall_seconds": round(time.time() - started, 1)}
+    row |= stamp(row["versions"]["device"])
+    row |= {"cell": cell["name"], "wall_seconds": round(time.time() - started, 1)}
     with atomic(path) as part:
         part.write_text(json.dumps(finite(row), indent=1, ensure_ascii=False) + "\n")
     shown = {k: round(row["scores"][k], 2) for k in ("unbiased", "worst_group") if row["scores"] and row["scores"][k]}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from spurless.bench.one import stamp
 from spurless.lanes import Job, run_lanes
 from spurless.registry import load_data
 
@@ -59,7 +60,7 @@ if __name__ == "__main__":
         rows[-1]["speed_up"] = round(rows[0]["seconds"] / seconds, 2)
         print(rows[-1], flush=True)
     if given.out:
-        name = torch.cuda.get_device_name() if given.device == "cuda" else "cpu"
+        name = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        found = {"device": name, "torch": torch.__version__, "date": time.strftime("%Y-%m-%d"), "rows": rows}
+        found = stamp(name) | {"device": name, "torch": torch.__version__, "rows": rows}
         given.out.write_text(json.dumps(found | {"runs": given.seeds * len(METHODS), "epochs": given.epochs}, indent=1))

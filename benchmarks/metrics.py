@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from spurless.bench.one import stamp
 from spurless.core import Bundle, Recipe, Split
 from spurless.engine import Session, arithmetic
 from spurless.nets import build
@@ -219,7 +220,7 @@ def watching(out, device, rounds):
 def machine():
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     versions = {"torch": torch.__version__, "python": platform.python_version(), "threads": torch.get_num_threads()}
-    return versions | {"date": time.strftime("%Y-%m-%d")} | ({"gpu": gpu} if gpu else {})
+    return versions | stamp(f"cuda ({gpu})" if gpu else "cpu")
 
 
 def write(path, found):

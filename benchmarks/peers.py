@@ -34,6 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from spurless.bench.one import stamp
 from spurless.core import Bundle, Recipe, Split
 from spurless.engine import evaluate, fit
 from spurless.nets import build
@@ -304,7 +305,7 @@ def about(work: Work, rounds: int, threads: int) -> dict[str, Any]:
     except metadata.PackageNotFoundError:
         packages["spuco"] = "not installed"
     return {
-        "date": time.strftime("%Y-%m-%d"),
+        **stamp(),
         "device": "cpu",
         "cores": os.cpu_count(),
         "threads": threads,

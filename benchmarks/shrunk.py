@@ -52,6 +52,7 @@ def measure(seed, work):
     """One seed: train, prune, fine-tune, cut, and time. What is in the work folder already is not trained again."""
     import torch
 
+    from spurless.bench.one import stamp
     from spurless.engine import evaluate, fit, load_classifier
     from spurless.export import export
     from spurless.folder import finite
@@ -94,8 +95,8 @@ def measure(seed, work):
     row = {
         "method": METHOD, "data": run.data, "net": run.net, "seed": seed, "n": run.n, "labels_used": run.labels_used,
         "erm": short(runs["erm"].scores), "before": short(run.scores), "after": found, "settings": run.settings,
-        "finetune": FINETUNE, "versions": run.versions, "date": time.strftime("%Y-%m-%d"),
-        "wall_seconds": round(time.time() - started, 1),
+        "finetune": FINETUNE, "versions": run.versions,
+        "wall_seconds": round(time.time() - started, 1), **stamp(),
     }  # fmt: skip
     OUT.mkdir(parents=True, exist_ok=True)
     with atomic(path) as part:

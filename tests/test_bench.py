@@ -28,7 +28,7 @@ from spurless.bench import table as tables
 from spurless.bench.board import Board, Clock
 from spurless.bench.claim import claim, finished_row, read_row, write_row
 from spurless.bench.estimate import Short, guesses
-from spurless.bench.one import Attempt, data_of
+from spurless.bench.one import Attempt, bury, data_of
 from spurless.bench.pool import Pool
 from spurless.bench.reproduce import papers, plan, plan_text, write_page
 from spurless.bench.rows import all_rows, flat_row, write_parquet
@@ -221,14 +221,17 @@ def test_rows_replace_other_things_and_merge_into_the_same_ones():
         {"label": "same", "method": "erm", "net": {"bias": False}, "recipe": {"lr": 0.1}},
         {"label": "other", "method": "erm", "net": "linear", "recipe": {"epochs": 2, "name": "default"}},
         {"label": "grid", "method": "lff", "over": {"method.q": [0.3, 0.6], "net": ["linear", {"name": "mlp"}]}},
+        {"label": "sizes", "method": "erm", "over": {"net": ["mlp", {"name": "mlp", "widths": [4, 2]}]}},
     ]
     spec = make_spec({"block": [block | {"row": rows}]})
-    same, other, *grid = (line.cells[0] for line in spec.lines)
+    same, other, *grid, small, smaller = (line.cells[0] for line in spec.lines)
     assert same.net == {"name": "mlp", "widths": [8], "bias": False}
     assert same.recipe == {"name": "pgd-bar", "epochs": 1, "lr": 0.1}
     assert other.net == {"name": "linear"} and other.recipe == {"name": "default", "epochs": 2}
     assert [c.labels["grid"] for c in grid] == ["0.3, linear", "0.3, mlp", "0.6, linear", "0.6, mlp"]
     assert [c.net for c in grid[:2]] == [{"name": "linear"}, {"name": "mlp", "widths": [8]}]
+    assert (small.labels["grid"], smaller.labels["grid"]) == ("mlp", "mlp widths 4 2")
+    assert (small.net["widths"], smaller.net["widths"]) == ([8], [4, 2])
     assert spec.over == ("method.q", "net")
 
 
@@ -404,6 +407,43 @@ def test_lanes_do_the_same_cells(tmp_path):
         assert rows[one.key]["scores"] == row["scores"], one
         assert finished_row(tmp_path / "lanes" / one.folder) == rows[one.key]
     assert all(free(tmp_path / "lanes" / one.folder) for one in cells)  # nothing is held any more
+    again = list(in_lanes(cells, tmp_path / "lanes", "cpu", tmp_path))  # as if someone had done them since
+    assert [e.kind for e in again] == ["row"] * 4 and all(e.row == rows[e.cell.key] for e in again)
+
+
+def test_lanes_do_not_wait_for_what_someone_else_is_doing(tmp_path, monkeypatch):
+    """Held cells come first and in two arithmetics: the last one must be done all the same, and not in a hot loop."""
+    first, second, free_one = cell(), cell(precision="tf32"), cell(precision="bf16")
+    held = [claim(tmp_path / one.folder) for one in (first, second)]
+    naps = []
+    monkeypatch.setattr(time, "sleep", naps.append)
+    told = []
+    for event in in_lanes([first, second, free_one], tmp_path, "cpu", None):
+        told.append((event.kind, event.cell))
+        if event.kind == "row" and held:
+            assert event.cell is free_one
+            while held:
+                held.pop().release()
+        assert len(told) < 50, "the free cell is never begun"
+    assert {one.key for kind, one in told if kind == "row"} == {one.key for one in (first, second, free_one)}
+    assert len([nap for nap in naps if nap == run_module.PATIENCE]) == len([1 for kind, _ in told if kind == "busy"])
+
+
+def test_the_row_of_a_lost_process_never_takes_the_place_of_a_finished_one(tmp_path, monkeypatch):
+    done = run([cell()], tmp_path)[0]
+    assert bury(cell(), tmp_path, "lost") == done and read_row(tmp_path / cell().folder) == done
+    held = claim(tmp_path / cell(seed=1).folder)
+    assert bury(cell(seed=1), tmp_path, "lost", wait=False) is None and not read_row(tmp_path / cell(seed=1).folder)
+
+    def finish_elsewhere(_):
+        write_row(tmp_path / cell(seed=1).folder, done | {"seed": 1})
+        held.release()
+
+    monkeypatch.setattr(time, "sleep", finish_elsewhere)
+    assert bury(cell(seed=1), tmp_path, "lost")["status"] == "done"  # waited for whoever was at it
+    lost = bury(cell(seed=2), tmp_path, "lost")
+    assert (lost["status"], lost["error"]) == ("failed", "lost") and read_row(tmp_path / cell(seed=2).folder) == lost
+    assert free(tmp_path / cell(seed=2).folder)
 
 
 # Several processes
@@ -481,8 +521,10 @@ def test_a_killed_process_is_taken_up_at_once_and_ends_with_the_same_numbers(tmp
 @fork_is_fine
 def test_ctrl_c_saves_the_place_and_says_how_to_go_on(tmp_path):
     cells = [cell(), Cell(TOY, {"name": "erm"}, None, {"epochs": 4000, "batch_size": 10}, 1)]
+    wrong = Cell(TOY, {"name": "erm"}, None, QUICK | {"selection": "val_worst_group"})  # which erm may not see
     out = tmp_path / "out"
-    child = forked(do_cells, cells, out, tmp_path / "log")
+    twice = replace(cells[0], labels={"row": "again"})  # in two places of a table: one cell
+    child = forked(do_cells, [twice, cells[0], wrong, cells[1]], out, tmp_path / "log")
     while not (out / cells[1].folder / "history.jsonl").exists() and child.is_alive():
         time.sleep(0.01)
     time.sleep(0.2)
@@ -490,9 +532,9 @@ def test_ctrl_c_saves_the_place_and_says_how_to_go_on(tmp_path):
     child.join()
     assert child.exitcode == 130
     said = (tmp_path / "log.stopped").read_text()
-    assert said == "1 of 2 cells are done, the place of the others is saved: the same command goes on."
+    assert said == "1 of 3 cells are done, the place of the others is saved: the same command goes on."
     assert (out / cells[1].folder / "stage-000-part.safetensors").exists()
-    assert len((out / "rows.jsonl").read_text().splitlines()) == 1
+    assert len((out / "rows.jsonl").read_text().splitlines()) == 3
 
 
 def test_a_claim_is_one_at_a_time_and_ends_with_its_holder(tmp_path):
@@ -598,8 +640,23 @@ def test_the_figures_of_the_table_by_hand(measured):
     assert single.difference == 0.0
     two = found["LfF", "0.05"]
     assert (two.ours.n, two.ours.mean, two.remark) == (2, 2.0, "1 diverged")
+    assert two.seconds == 2.5  # of seeds 0 and 1: the one that diverged counts nowhere
     assert found["LfF", "0.2"].ours.mean is None and found["LfF", "0.2"].remark == "1 failed, 2 to do"
     assert found["EnD", "0.05"].remark == "not run" and found["EnD", "0.05"].paper == "50.0"
+
+
+def test_what_did_not_end_well_counts_nowhere_even_with_scores(measured):
+    spec, rows = measured
+    for row in rows:
+        if row["status"] != "done":
+            row |= {"scores": {"unbiased": 99.0}, "selection": "best", "sparsity": 50.0}
+        row["date"] = f"2024-01-0{1 + row['seed']}"
+    found = {(e.line.row, e.line.grid["data.rho"]): e for e in tables.entries(spec, rows)}
+    two, none = found["LfF", "0.05"], found["LfF", "0.2"]
+    assert (two.ours.n, two.ours.mean, two.selection, two.beside) == (2, 2.0, "last", {})
+    assert (none.ours.n, none.ours.mean, none.seconds) == (0, None, None)
+    assert "Measured 2024-01-01 to 2024-01-03 on a box." in tables.remarks(spec, rows)
+    assert tables.beside([{"sparsity": 0.0}]) == {}  # a column of zeros would say nothing
 
 
 def test_the_printed_forms_say_the_same(measured):
@@ -621,6 +678,7 @@ def test_the_printed_forms_say_the_same(measured):
     assert r"$62.00 \pm 2.00$ & [57.03--66.97] & 3 & $60.94 \pm 0.97$ & +1.06" in tables.latex(spec, rows)
     body = list(csv.DictReader(tables.as_csv(spec, rows).splitlines()))
     assert len(body) == 6 and float(body[0]["mean"]) == 62 and float(body[0]["paper_mean"]) == 60.94
+    assert (float(body[0]["low95"]), float(body[0]["high95"])) == pytest.approx((57.03173, 66.96827), abs=1e-5)
     assert body[0]["data.rho"] == "0.05" and body[4]["mean"] == "" and body[4]["paper"] == "50.0"
     whole = tables.as_json(spec, rows)
     assert whole[0]["ours"]["n"] == 3 and whole[4]["missing"] == "it needs what is not here"

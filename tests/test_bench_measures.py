@@ -33,6 +33,10 @@ def rate_and_size(result, bundle, folder):
     return {"rate": result.settings["recipe"]["lr"], "seeded": 10 * result.settings["recipe"]["lr"] + result.seed}
 
 
+def not_json(result, bundle, folder):
+    return {"set": {1, 2}}
+
+
 def other(result, bundle, folder):
     return {"other": True}
 
@@ -77,6 +81,12 @@ def test_what_was_trained_is_only_measured(tmp_path, monkeypatch):
     assert run([cell()], tmp_path, after="tests.test_bench_measures:other")[0]["extra"] == {"other": True}
 
 
+def test_what_cannot_be_written_fails_its_cell_and_no_other(tmp_path):
+    cells = [replace(cell(), after="tests.test_bench_measures:not_json"), cell(seed=1)]
+    rows = {e.cell.seed: e.row for e in run_module.in_lanes(cells, tmp_path, "cpu", None) if e.kind == "row"}
+    assert [rows[seed]["status"] for seed in (0, 1)] == ["failed", "done"] and "JSON" in rows[0]["error"]
+
+
 def test_rows_from_before_they_named_what_measured_them_are_taken(tmp_path):
     row = run([cell()], tmp_path, after=AFTER)[0]
     folder = tmp_path / cell().folder
@@ -100,6 +110,7 @@ def test_a_cell_that_is_there_twice_is_measured_once_or_refused(tmp_path):
         ({"after": "measures"}, "is not of the form 'module:function'"),
         ({"dynamics": 3}, "neither true nor a table"),
         ({"range": "recipe.epochs"}, "names no setting of the grid"),
+        ({"range": ["recipe.lr"]}, "names no setting of the grid"),
     ],
 )
 def test_mistakes_in_what_is_measured(change, message):
@@ -141,6 +152,9 @@ def test_a_value_that_diverges_ends_the_range_and_what_is_to_do_is_said():
     assert (entry.at, entry.ours.mean) == ("0.01", 61.0)
     assert entry.remark == "0.1: diverged, 1: beyond the range"
     assert tables.entries(spec, rows[:1])[3].remark == "5 to do"
+    lost = by_hand(spec, {0.01: (60.0, 62.0), 0.1: (70.0, "failed"), 1.0: (65.0, 65.0)})
+    entry = tables.entries(spec, lost)[3]  # a mistake says nothing about the value, and does not end the range
+    assert (entry.at, entry.ours.mean, entry.ours.n, entry.remark) == ("0.1", 70.0, 1, "1 failed")
     nothing = tables.entries(spec, [])[3]
     assert nothing.ours.mean is None and nothing.at == ""
 
@@ -234,6 +248,8 @@ def test_a_share_of_a_gpu_reaches_ray(tmp_path, monkeypatch):
     assert told["gpus_per_cell"] == 0.5
     wrong = CliRunner().invoke(app, [*words, "--device", "cpu"])
     assert wrong.exit_code == 2 and "is for --on ray" in wrong.stderr
+    wrong = CliRunner().invoke(app, [*words[:-2], "--address", "HOST:1"])
+    assert wrong.exit_code == 2 and "add --on ray" in wrong.stderr
     wrong = CliRunner().invoke(app, [*words[:-1], "-1", "--on", "ray"])
     assert wrong.exit_code == 2 and "it takes a share" in wrong.stderr
 

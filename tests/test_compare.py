@@ -153,6 +153,56 @@ def test_seeds_without_a_partner_and_runs_that_failed_are_left_out_and_counted(t
     assert any("erm and pgd: 1 results have no partner" in note for note in notes)
 
 
+def test_a_training_in_several_places_of_a_table_is_one_pair(tmp_path):
+    """Tables print several scores of the same runs, each in a block of its own: four seeds must not become twelve."""
+    blocks = {"Toy, conflicting": "conflicting", "Toy, recall": "recall", "Toy, unbiased": "unbiased"}
+    rows = [
+        r | {"labels": {"block": block, "row": r["method"], "metric": metric}}
+        for block, metric in blocks.items()
+        for r in many(effect=5.0, seeds=4)
+    ]
+    lost = [r | {"status": "failed", "key": "lost"} for r in rows if r["method"] == "erm" and r["seed"] == 0]
+    path = lines(tmp_path / "r.jsonl", rows + lost)
+    found, notes = compare([path])
+    assert [(line.where, line.n, line.verdict) for line in found] == [("Toy, unbiased", 4, FEW)]
+    assert "1 results did not end well and are left out." in notes
+    # No block is about this score: still once.
+    assert [(line.where, line.n) for line in compare([path], metric="average")[0]] == [("Toy, conflicting", 4)]
+    # Other trainings of the same seeds are pairs of their own.
+    more = [r | {"labels": {"block": "More", "row": r["method"]}} for r in many(effect=5.0, seeds=4, rhos=(0.2,))]
+    found, _ = compare([lines(tmp_path / "more.jsonl", rows + more)], metric="unbiased")
+    assert [(line.where, line.n) for line in found] == [(EVERYWHERE, 8), ("More", 4), ("Toy, unbiased", 4)]
+
+
+def test_another_seed_of_the_data_is_another_pair(tmp_path):
+    rows = many(effect=2.0, seeds=3)
+    data = rows[0]["settings"]["data"] | {"seed": 1}
+    other = [r | {"key": r["key"] + "b", "settings": r["settings"] | {"data": data}} for r in rows]
+    assert [line.n for line in compare([lines(tmp_path / "r.jsonl", rows + other)])[0]] == [6]
+
+
+def test_a_label_that_stands_for_several_is_held_against_the_others_only(tmp_path):
+    rows = many(1.0) + [
+        r | {"key": f"{r['key']}{lr}", "settings": r["settings"] | {"recipe": {"lr": lr}, "net": {"name": "mlp"}}}
+        for lr in (0.1, 0.2)
+        for r in many(2.0, method="lff")
+        if r["method"] == "lff"
+    ]
+    path = lines(tmp_path / "r.jsonl", rows)
+    two = ("lff, lr 0.1", "lff, lr 0.2")  # told apart by the recipe
+    found = {(c.a, c.b) for c in compare([path], against="lff")[0]}
+    assert found == {(a, b) for a in two for b in ("erm", "pgd")}
+
+
+def test_a_label_without_the_score_is_said(tmp_path):
+    rows = [r | {"mining": {"recall": 50.0 + r["seed"]} if r["method"] != "erm" else None} for r in many(1.0)]
+    rows += [r | {"mining": {"recall": 40.0}} for r in many(1.0, method="lff") if r["method"] == "lff"]
+    path = lines(tmp_path / "r.jsonl", rows)
+    with pytest.raises(UserError, match=re.escape("No result of 'erm' has the score 'mining.recall'")):
+        compare([path, "erm", "pgd"], metric="mining.recall")
+    assert [(c.a, c.b) for c in compare([path], metric="mining.recall")[0]] == [("pgd", "lff")]
+
+
 def test_labels_and_against_restrict_the_comparisons(tmp_path):
     rows = many(1.0) + [r for r in many(2.0, method="lff") if r["method"] == "lff"]
     path = lines(tmp_path / "r.jsonl", rows)
@@ -238,6 +288,10 @@ def test_rows_are_read_from_folders_of_every_kind(tmp_path):
         ("erm", {"row": "Vanilla"}),
         ("pgd", {}),
     ]
+    again = rows[0] | {"scores": {"unbiased": 61.0}, "labels": {"row": "old"}}  # since the list was written
+    write_row(tmp_path / "bench" / "cells" / again["key"], again)
+    newest = read_rows(tmp_path / "bench")[0]
+    assert (newest["scores"]["unbiased"], newest["labels"]) == (61.0, {"row": "Vanilla"})
     assert [r["method"] for r in read_rows(tmp_path / "runs")] == ["erm", "pgd"]
     assert [r["method"] for r in read_rows(tmp_path / "runs" / "pgd")] == ["pgd"]
     (tmp_path / "bad.jsonl").write_text("{")

@@ -7,7 +7,6 @@ Everything is run once, by a program that imports torch and then forks: one proc
 import json
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -26,15 +25,12 @@ from spurless.errors import UserError
 from spurless.folder import RunFolder
 from spurless.loop import Interrupted
 from spurless.methods import METHODS
+from tests.test_engine import StopAt
 from tests.worlds import pictures, tiny
 
 ROWS, BATCH = 43, 15  # batches of 15, 15 and 13 rows: shares of 7 and 8, and of 6 and 7
 SGD = Recipe("sgd", 0.01, batch_size=BATCH, epochs=1, eval_every=0)
 LATE = 200  # seconds after which a process that waits for another gives up
-
-
-def say(line):
-    print(line, file=sys.stderr, flush=True)
 
 
 # What is run: by a process alone, and by two together
@@ -145,24 +141,6 @@ def refused(folder):
         return {"error": str(error)}
 
 
-class StopAt:
-    """Presses Ctrl-C at a step, on the process that watches: the first."""
-
-    def __init__(self, step):
-        self.left = step
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def __call__(self, where):
-        self.left -= where.row is None
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
 def torn(folder):
     """Stopped again and again, and gone on; begun by a process alone and gone on by two, and the other way round."""
     from spurless.engine import fit
@@ -244,10 +222,7 @@ def play(folder, role):
         dist.init_process_group("gloo", init_method=meet, rank=int(role), world_size=2)
     found = {}
     for name, scene in SCENES.items():
-        started = time.monotonic()
         found[name] = scene(folder)
-        if os.environ.get("SHOW_SECONDS"):
-            say(f"{role} {name}: {time.monotonic() - started:.2f} s")
     torch.save(found, folder / f"{role}.pt")
 
 

@@ -159,6 +159,15 @@ def test_stages_with_other_names_and_the_same_content_are_one(data, tmp_path, mo
     assert names.count("erm") == 1 and "dense" not in names
 
 
+@pytest.mark.parametrize("order", [("erm", "mrm"), ("mrm", "erm")], ids="-".join)
+def test_looks_at_the_test_split_are_not_handed_on_with_a_stage(data, tmp_path, order):
+    looking = RECIPE | {"test_every": 2}
+    for method in order:
+        alone = fit(method, data, "simconv1", looking, device="cpu", progress=False)
+        shared = fit(method, data, "simconv1", looking, device="cpu", progress=False, stages=tmp_path)
+        assert shared.test_selected == alone.test_selected is not None
+
+
 def test_lanes_wait_for_the_one_that_trains_a_stage(data, tmp_path, monkeypatch):
     names = trained(monkeypatch)
     variants = {"a": PGD(), "b": PGD(norm="l1"), "c": PGD(use="reweight")}

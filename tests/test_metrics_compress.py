@@ -111,6 +111,8 @@ def test_weights_of_a_network():
     assert found["3"].sparsity == 0.5 and found["0"].sparsity == 0
     every = torch.cat([net[i].weight.flatten() for i in (0, 3, 5)])
     assert found["all"] == cp.compressed(every[None]) and found["all"].sparsity == pytest.approx(12 / 72)
+    other = cp.weights_compressed(net, q=1, kappa=0.5)
+    assert other["all"] == cp.compressed(every[None], q=1, kappa=0.5) and other["5"] != found["5"]
 
 
 # Pruning.
@@ -299,6 +301,18 @@ def test_activations_are_pruned_by_hand_alike(how):
     for k, logits in enumerate(seen):
         assert torch.allclose(logits, head(pruned_activations_by_hand(z, k / 10, how)), atol=1e-6), k
         assert not logits.requires_grad
+    seen.clear()
+    late = cp.activation_prunability(z, head, accuracy, how, kappas=(0.9,))  # the whole network is asked all the same
+    assert torch.equal(seen[1], head(z)) and late.kept == (accuracy(seen[0]) / accuracy(seen[1]),)
+
+
+def test_ways_to_prune_that_there_are_not_are_said():
+    net, data = OwnModule(), tiny()
+    for settings in ({"how": "magnitud"}, {"scope": "globl"}, {"conv": "kernl"}, {"of": "weight"}):
+        with pytest.raises(UserError, match="no way to prune"):
+            cp.data_prunability(net, data, kappas=(0,), **settings)
+    with pytest.raises(UserError, match="did you mean 'structured'"):
+        cp.data_prunability(net, data, "activations", how="structure")
 
 
 def test_activations_of_a_network_on_data():

@@ -10,6 +10,7 @@ from torch import nn
 
 from spurless import fit
 from spurless.core import Recipe, Split, Stage
+from spurless.engine import load_run
 from spurless.errors import UserError
 from spurless.feed import epoch_order
 from spurless.loop import Interrupted
@@ -285,6 +286,40 @@ def test_core_use_of_known_networks():
     assert every["average"] == pytest.approx(100 * float(right.mean())) and every["core_share"] is None
 
 
+def test_feature_use_is_what_the_metrics_say_one_by_one():
+    from spurless.metrics.attribution import attribute_rows, core_mask, entropy, prepare, share, unit_shares
+    from spurless.metrics.attribution import spurious_mask as shortcut
+    from spurless.metrics.representation import bsi, csi, features_of
+
+    one = tiny()
+    more = torch.arange(4000)[:, None] // 2 % 3  # another attribute, of which nothing depends
+    data = replace(
+        one,
+        train=replace(one.train, a=torch.cat([one.train.a, more[:200]], 1)),
+        val=None,
+        test=replace(one.test, a=torch.cat([one.test.a, more], 1)),
+        attributes=("spurious", "other"),
+        values=(("0", "1"), ("0", "1", "2")),
+        aligned=(*one.aligned, torch.ones(2, 3, dtype=torch.bool)),
+    )
+    net = Net.wrap(OwnModule())
+    found = feature_use(net, data, rows=60, attributed=9, steps=6, units=(2, 5), seed=4)
+    rows = torch.randperm(4000, generator=torch.Generator().manual_seed(4))[:60]
+    z, y, a = features_of(net, data, "test", rows), data.test.y[rows], data.test.a[rows]
+    assert found["csi"] == pytest.approx(csi(z, y).average)
+    assert found["bsi"] == pytest.approx({"spurious": bsi(z, a[:, 0]).average, "other": bsi(z, a[:, 1]).average})
+    right, agree = net(data.test.x[rows]).argmax(1) == y, data.is_aligned(data.test)[rows, 0]
+    for name, which in (("aligned", agree), ("conflicting", ~agree)):
+        assert found[name] == pytest.approx(100 * float(right[which].double().mean())), name
+    few = rows[:9]
+    maps = attribute_rows(net, data, "test", few, "ig", steps=6)
+    for name, mask in (("core_share", core_mask), ("spurious_share", shortcut)):
+        assert found[name] == pytest.approx(float(share(maps, mask(data, "test", few)).nanmean())), name
+    assert found["entropy"] == pytest.approx(float(entropy(maps, relative=True).nanmean())) and found["entropy"] <= 1
+    units = unit_shares(net, prepare(data, "test", few), shortcut(data, "test", few), [2, 5], "ig", steps=6)
+    assert found["unit_shares"] == pytest.approx(units.tolist(), nan_ok=True)
+
+
 # Parts of a network
 
 
@@ -330,6 +365,8 @@ def test_units_are_told_apart_by_what_they_look_at():
     assert list(watch.records[0].gradient_norms) == ["core", "spurious"]
     with pytest.raises(UserError, match="Net.wrap"):
         dy.unit_parts(OwnModule(), data)
+    deep = Net(nn.Sequential(nn.Linear(7, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 2))
+    assert set(dy.unit_parts(deep, data)["core"]) == {"head.weight", "encoder.2.weight", "encoder.2.bias"}  # the last
 
 
 # Mistakes, and what is left in the folder
@@ -356,6 +393,23 @@ def test_data_without_attributes_has_no_share():
     assert np.isnan(watch.records[0].series["loss_share"]).all()
     assert (watch.records[0].series["logit_norm"] > 0).all()
     assert watch.records[0].largest_share() is None and dy.summary(watch.records)["largest_share"] is None
+
+
+def test_of_several_attributes_a_row_conflicts_if_one_does():
+    data = tiny(n=64)
+    y, more = data.train.y, torch.arange(64)[:, None] % 4 // 3
+    a = torch.cat([data.train.a, more ^ y[:, None]], 1)  # the second disagrees in every fourth row
+    table = torch.eye(2, dtype=torch.bool)
+    two = replace(
+        data, train=replace(data.train, a=a), val=None, test=None, attributes=(), values=(), aligned=(table, table)
+    )
+    watch = dy.Dynamics(moments=(), every=0)
+    fit("erm", two, recipe=replace(SGD, batch_size=64, epochs=1), dynamics=watch, **CPU)
+    either = (a != y[:, None]).any(1)
+    assert (
+        watch.records[0].series["conflicting"].tolist() == [either.sum()]
+        and (a != y[:, None]).all(1).sum() < either.sum()
+    )
 
 
 class Odd(Peek):
@@ -401,6 +455,19 @@ def test_the_file_says_what_was_seen(tmp_path):
     assert dy.summary([]) == {"steps": 0}
 
 
+def test_the_summary_is_that_of_the_last_stage_that_was_watched():
+    def record(name, share, length, norms):
+        series = {"loss_share": np.array(share), "logit_norm": np.array(length)}
+        return records.Record(name, 0, series, gradient_norms={"head": np.array(norms)})
+
+    first, second = record("mine", [0.9], [9.0], [1.0]), record("train", [0.1, 0.3, 0.2], [2.5, 3.0, 2.0], [5.0, 4.0])
+    found = dy.summary([first, second, record("never", [], [], [])])
+    assert (found["stage"], found["largest_share"], found["largest_logit_norm"]) == ("train", 0.3, 3.0)
+    assert found["last_logit_norm"] == 2.0 and found["last_gradient_norm"] == {"head": 4.0}
+    missed = dy.summary([record("odd", [np.nan] * 2, [np.nan] * 2, [1.0])])  # without a warning
+    assert missed["largest_share"] is None and missed["largest_logit_norm"] is None and missed["steps"] == 2
+
+
 # Over runs
 
 
@@ -417,11 +484,15 @@ def test_correlation_is_scipys():
     assert found.pearson == pytest.approx(known.statistic) and found.n == 12
     assert (found.low, found.high) == pytest.approx((low, high), abs=1e-6)
     assert found.spearman == pytest.approx(spearmanr(x, y).statistic)
+    flat = over_runs.correlation([{"largest_share": 0.1, "unbiased": 55.3}] * 3)  # whose deviations are not quite 0
+    assert np.isnan(flat.pearson) and np.isnan(flat.spearman)
     assert np.isnan(over_runs.correlation(points[:1]).pearson) and np.isnan(over_runs.correlation([]).spearman)
 
 
 def test_points_of_runs(tmp_path):
     data = tiny()
+    kept = data.is_aligned(data.test)[:, 0] | (torch.arange(4000) < 1000)  # so that unbiased is not the average
+    data = replace(data, test=Split(data.test.x[kept], data.test.y[kept], data.test.a[kept]))
     folders = [tmp_path / str(i) for i in range(3)]
     rates = (0.01, 0.1, 1e30)
     for folder, lr in zip(folders, rates, strict=True):
@@ -430,6 +501,8 @@ def test_points_of_runs(tmp_path):
     assert [p["lr"] for p in shares] == list(rates) and [p["status"] for p in shares] == ["done", "done", "diverged"]
     assert shares[2]["unbiased"] is None and over_runs.correlation(shares).n == 2
     assert shares[0]["largest_share"] == dy.read(folders[0])[0].largest_share()
+    scores = load_run(folders[0]).scores
+    assert shares[0]["unbiased"] == scores["unbiased"] != scores["average"]
     use = over_runs.core_use_points(folders, data, rows=50, attributed=4, steps=4)
     assert [p["lr"] for p in use] == [0.01, 0.1]  # nothing to say of the one that diverged
     again = fit("erm", data, "mlp", replace(SGD, lr=0.1), out=folders[1]).classifier
@@ -437,6 +510,8 @@ def test_points_of_runs(tmp_path):
     order = over_runs.same_order(use)
     assert order.values == [0.01, 0.1] and order.first == [p["csi"] for p in use]
     assert not over_runs.same_order([{"lr": k, "csi": k, "core_share": -k} for k in (1, 2)]).same
+    mixed = [{"lr": k, "csi": k, "core_share": s} for k, s in ((1, 2), (2, 1), (3, 3))]
+    assert not over_runs.same_order(mixed).same and over_runs.same_order(mixed).spearman == 0.5
     with pytest.raises(UserError, match="both csi and nothing"):
         over_runs.same_order(use, second="nothing")
 

@@ -133,6 +133,19 @@ def test_around_a_trained_run():
     assert all((again.values[k] == v).all() for k, v in found.values.items())
 
 
+def test_of_some_rows_each_has_its_own_label():
+    data, net = tiny(), OwnModule()
+    found = ls.data_landscape(net, data, points=1, rows=30, attributed=7, seed=2)
+    train, test = (torch.randperm(n, generator=torch.Generator().manual_seed(2))[:30] for n in (200, 4000))
+    loss = nn.functional.cross_entropy(net(data.train.x[train]), data.train.y[train])
+    assert found.values["loss"][0, 0] == pytest.approx(float(loss.detach()))
+    held = Split(data.test.x[test], data.test.y[test], data.test.a[test])
+    scores = evaluate(net, replace(data, test=held), device="cpu")
+    assert (
+        found.values["accuracy"][0, 0] == pytest.approx(scores["unbiased"]) and scores["unbiased"] != scores["average"]
+    )
+
+
 def test_where_the_data_does_not_know_its_features_neurons_are_asked():
     data, net = pictures(n=16), build("simconv1", (3, 28, 28), 4)
     kept = ls.data_landscape(net, data, points=1, rows=None)
@@ -158,5 +171,8 @@ def test_the_picture_has_a_panel_for_each_network_and_measure(tmp_path):
     assert titles[:2] == ["training loss", "unbiased test accuracy, %"] and len(figure.axes) == 4 + 2
     flat = ls.Landscape(steps, steps, {"mine": np.zeros((5, 5))})
     assert ls.plot(flat).axes[0].get_title() == "mine"
+    slope = ls.Landscape(steps, steps, {"mine": np.repeat(steps[:, None], 5, 1)})  # it rises with a: upwards
+    lowest = ls.plot(slope).axes[0].collections[0].get_paths()[0].vertices
+    assert lowest[:, 1].max() < 0 < lowest[:, 0].max()
     for a, b in itertools.combinations(figure.axes[:4:2], 2):  # the same colours for the same value
         assert a.collections[0].norm.vmax == b.collections[0].norm.vmax

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from spurless import evaluate, fit
+from spurless.core import Split
 from spurless.datasets.corruptions import CORRUPTIONS, corrupt
 from spurless.datasets.input_corruptions import INPUT_CORRUPTIONS
 from spurless.errors import UserError
@@ -60,6 +61,26 @@ def test_a_run_its_folder_and_ones_own_module(tmp_path):
     few = rb.robustness(OwnModule(3 * 28 * 28, 4), data, ["jpeg"], rows=10)
     assert [row["n"] for row in few] == [10, 10, 10]
     assert rb.robustness(result, data, ["jpeg"], split="val")[0]["n"] == 32
+
+
+@pytest.mark.parametrize(("family", "name"), [("biasadv", "rotation"), ("cifar-c", "gaussian_noise")])
+def test_of_some_rows_each_is_corrupted_as_among_all_and_has_its_own_label(family, name):
+    class Seen(OwnModule):
+        def forward(self, x):
+            seen.append(x)
+            return super().forward(x)
+
+    seen, data, net = [], world(), Seen(3 * 28 * 28, 4)
+    few = rb.robustness(net, data, [name], family, rows=20, seed=6)[1]
+    inputs = torch.cat(seen)[20:]  # after those that are as they were
+    seen.clear()
+    rows = torch.randperm(32, generator=torch.Generator().manual_seed(6))[:20].sort().values
+    x = data.test.x
+    worse = INPUT_CORRUPTIONS[name](x, seed=6) if family == "biasadv" else corrupt(x, name, 3, seed=6)
+    some = replace(data, test=Split(worse[rows], data.test.y[rows], data.test.a[rows]))
+    scores = evaluate(net, some, device="cpu")
+    assert {k: few[k] for k in rb.SHOWN} == {k: scores[k] for k in rb.SHOWN}
+    assert torch.equal(inputs, torch.cat(seen))
 
 
 def test_images_without_attributes_have_an_average_alone():

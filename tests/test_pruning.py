@@ -1,5 +1,7 @@
 """Pruning: masks from scores, masks that stay, and variability in one pass."""
 
+import importlib.util
+
 import pytest
 import torch
 from torch import nn
@@ -111,8 +113,12 @@ def test_layers_are_chosen_by_name():
 
 # Training
 
+missing = importlib.util.find_spec("pytorch_optimizer") is None
+PSGD = pytest.param("psgd", marks=pytest.mark.skipif(missing, reason="needs the package pytorch_optimizer"))
+OPTIMIZERS = ["sgd", "adam", "adamw", PSGD]
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_removed_weights_stay_exactly_zero_even_if_momentum_was_built_up_before(optimizer, nesterov):
     recipe = Recipe(optimizer, 0.05, momentum=0.9, nesterov=nesterov, weight_decay=0.1)
@@ -138,7 +144,7 @@ def test_removed_weights_stay_exactly_zero_even_if_momentum_was_built_up_before(
     assert sparsity(net) == pytest.approx(100 * 5000 / left(alive.masks)[1])
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("net", ["mlp", "simconv1"])
 def test_a_pruned_classifier_is_a_plain_network_with_zeros(optimizer, net):
     data = tiny(n=64) if net == "mlp" else pictures()

@@ -160,6 +160,7 @@ def test_files_are_sent_back_where_the_folder_is_not_seen(connected, tmp_path):
     assert same_weights(run.classifier, alone(cells[0]).classifier) and len(run.history) == 2
     assert json.loads((folder / "result.json").read_text())["folder"] == str(folder)
     assert failed["status"] == "failed" and "nowhere.csv" in failed["error"]
+    assert json.loads((tmp_path / bad.folder / ROW).read_text()) == failed  # it has no other file
     assert not (tmp_path / "stages").exists()  # nothing was written here by a worker
     assert ray.is_initialized()
 

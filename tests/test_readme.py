@@ -5,11 +5,16 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+import typer
+
+from spurless import cli
 from spurless.datasets import DATASETS
 from spurless.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def load(path):
@@ -59,3 +64,39 @@ def test_links_and_pictures_of_the_documentation_exist():
         for target in re.findall(r"\]\(([^)#]+)\)", prose):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} points to {target}"
+
+
+def commands(text):
+    """The command lines of a page, each whole: `spurless train pgd ... --set a=b`."""
+    for line in text.replace("\\\n", " ").splitlines():
+        found = re.match(r"^ {4}(?:\S+=\S+ )*(spurless [a-z-]+.*)$", line)
+        if found:
+            yield re.sub(r"\s#.*$| [|>].*$", "", found[1]).replace("[", " ").replace("]", " ")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_every_command_on_a_page_has_these_flags(page):
+    known = typer.main.get_command(cli.app).commands
+    for line in commands(page.read_text(encoding="utf-8")):
+        words = line.split()[1:]
+        command = known.get(words[0])
+        assert command is not None, line
+        if words[0] == "data":
+            command = command.commands[words[1]]
+        flags = {*flags_of(command), "--help"}
+        for word in (w.partition("=")[0].partition("|")[0] for w in words if w.startswith("--")):
+            assert word in flags, f"{line}: there is no {word}"
+
+
+def flags_of(command):
+    yield from (flag for option in command.params for flag in (*option.opts, *option.secondary_opts))
+    for part in getattr(command, "commands", {}).values():
+        yield from flags_of(part)
+
+
+def test_every_flag_that_a_page_names_exists():
+    others = {"--text", "--nnodes", "--rdzv-endpoint"}  # of benchmarks/audit.py, and of torchrun
+    known = set(flags_of(typer.main.get_command(cli.app))) | others
+    named = {(p.name, flag) for p in PAGES for flag in re.findall(r"`(--[a-z][a-z-]*)", p.read_text(encoding="utf-8"))}
+    assert len(named) > 40
+    assert [place for place in sorted(named) if place[1] not in known] == []

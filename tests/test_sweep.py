@@ -1,5 +1,6 @@
 """Sweeps over a setting: what is swept, where the range ends, what is chosen, and what is never looked at to choose."""
 
+import io
 import json
 import math
 import random
@@ -20,11 +21,11 @@ from spurless.metrics.representation import represent
 from spurless.report import normalised, studies, write_any
 from spurless.report.sources import find, walk
 from spurless.sweep import run as sweep_run
-from spurless.sweep import run_sweep, suggest
+from spurless.sweep import run_sweep, suggest, terminal
 from spurless.sweep.axes import Axis, make_axis, setting_of
-from spurless.sweep.choice import choose, in_words
+from spurless.sweep.choice import choose, compare, in_words
 from spurless.sweep.measures import measures
-from spurless.sweep.plot import by_chance, places, scales
+from spurless.sweep.plot import by_chance, panel, places, scales
 from spurless.sweep.plot import normalised as scaled
 from spurless.sweep.points import Point, mark, mean_of, points_of, ranges
 from spurless.sweep.suggest import NEAR, Search, nice, suggest_lr
@@ -90,6 +91,8 @@ def test_values_go_from_gentle_to_extreme():
     assert make_axis("batch_size", "25,100,50").values == (100, 50, 25)
     assert make_axis("optimizer", "sgd,adam").values == ("sgd", "adam")
     assert not make_axis("optimizer", "sgd,adam").ordered
+    towards = [make_axis(name, "1,2").towards for name in ("lr", "batch_size", "momentum", "l2", "asam.rho")]
+    assert towards == [True, True, True, False, False]  # larger steps are preferred, not more of anything
 
 
 @pytest.mark.parametrize(
@@ -163,6 +166,16 @@ def test_runs_that_stopped_short_are_counted():
     assert points([asked, row(1)])[0].stopped_short == 1
 
 
+def test_a_run_whose_loss_was_asked_for_and_not_reached_stopped_short():
+    data = tiny(n=60)
+    for loss, reached in ((1e-9, False), (10.0, True)):
+        result = fit("erm", data, NET, QUICK | {"until_loss": loss})
+        asked = row(**measures(result, data)) | {"settings": {"recipe": {"until_loss": loss}}}
+        assert points([asked])[0].stopped_short == int(not reached), loss
+    both = row(reached=False) | {"settings": {"recipe": {"until_accuracy": 100, "until_loss": 1e-5}}}
+    assert points([both])[0].stopped_short == 1  # all rows are right, but the loss is not reached
+
+
 def test_mean_and_interval_by_hand():
     runs = [{"unbiased": v} for v in (60.0, 62.0, 67.0)]
     found = mean_of(runs, "unbiased")
@@ -171,6 +184,7 @@ def test_mean_and_interval_by_hand():
     assert found["sd"] == pytest.approx(sd)
     assert found["high"] - 63 == pytest.approx(4.302653 * sd / math.sqrt(3), rel=1e-5)  # t of 2 degrees of freedom
     assert mean_of([{"unbiased": 99.0}, {"unbiased": 100.0}], "unbiased")["high"] == 100.0
+    assert mean_of([{"csi": 0.0}, {"csi": 0.4}], "csi")["low"] == 0.0  # and no measure is below 0
     assert mean_of([{"unbiased": 1.0}], "unbiased") == {"mean": 1.0, "n": 1}
     assert mean_of([{}], "unbiased") is None
 
@@ -224,6 +238,22 @@ def test_the_words_say_value_rule_gain_and_where_the_range_ended():
     assert "at 1 1 of 1 runs diverged" in text
     fallen = points([row(0, 90)], [row(0, 50)])
     assert "which the rule does not look at" in in_words(LR, fallen, choose(fallen))
+
+
+def test_sweeps_are_compared_by_the_best_that_each_validates_at():
+    axes = [Axis(name, f"recipe.{name}", (1, 2)) for name in ("lr", "l2", "momentum")]
+    values = (90.0, 89.9), (90.5, 95.0), (94.6, 80.0)
+    series = [
+        (a, choose(points([row(val=v)], [row(val=w)], axis=a), towards=False))
+        for a, (v, w) in zip(axes, values, strict=True)
+    ]
+    said = compare(series)  # the standard error is 0.69 points: sqrt(0.95 · 0.05 / 1000)
+    assert said.startswith("Of all sweeps, l2 reaches the highest validation accuracy (95.00 %)")
+    assert said.endswith("within one standard error of it: momentum.")
+    assert compare(series[:1]) == ""
+    lr = choose(points([row(val=90.0)], [row(val=89.9)]))  # takes the larger rate, which validates at 89.9 %
+    other = lr._replace(best=89.95, mean=89.95)
+    assert compare([(axes[1], other), (axes[0], lr)]).startswith("Of all sweeps, lr reaches")
 
 
 # What is measured
@@ -486,6 +516,22 @@ def test_suggested_rate_and_what_it_buys(tmp_path, trained):
     assert json.loads((tmp_path / "s" / "sweep.json").read_text())["suggested"] == found["suggested"]
 
 
+def test_a_suggested_rate_that_fell_on_the_test_split_buys_nothing_and_that_is_said(tmp_path):
+    def words(trial):
+        search = Search(lambda rate: (rate or 0.1, [trial(rate or 0.1) | facts]), budget=1e9)
+        search.run()
+        return suggest.report(search, Axis("lr", "recipe.lr", ()), tmp_path, [0], None)
+
+    facts = {"data": "toy", "net": "mlp", "method": "erm"}
+    fell = words(lambda rate: row(unbiased=80 if rate < 0.3 else 40, status="diverged" if rate > 1 else "done"))
+    assert fell["suggested"] == fell["largest_stable"] > 0.3 and fell["buys"] == {}
+    assert "which the rule does not look at" in fell["text"] and "it buys" not in fell["text"]
+    good = words(lambda rate: row(unbiased=50 + 10 * rate, status="diverged" if rate > 1 else "done"))
+    assert (
+        "it buys: accuracy on conflicting rows 31.0 to 39.4 %, prunability 0.50 to 0.50 (1 seed each)" in good["text"]
+    )
+
+
 def test_rates_are_rounded_to_two_digits():
     assert [nice(v) for v in (0.0432, 0.10001, 12.34)] == [0.043, 0.1, 12.0]
 
@@ -534,6 +580,12 @@ def test_the_report_draws_the_points_in_range_and_says_why_others_are_not():
         "class selectivity (CSI) 0.500 at lr 0.1",
     ]
     assert "unbiased accuracy, 62.0 to 81.0 %" in named
+    first, second = (float(dot["d"].split()[1].removesuffix("h0")) for dot in line["dots"])
+    assert first > second  # the greater value is further up, where y is less
+    top, bottom = (
+        float(place.split()[1].rstrip("Z")) for place in line["band"].split("L")[:: len(line["dots"]) * 2 - 1]
+    )
+    assert top < first < bottom  # at the first value: its highest seed, its mean, its lowest
     made = studies.sweep(
         {"over": "lr", "points": saved[0]["points"], "text": "Choose lr = 0.1.\n\nBy val.", "rule": "By val."}
     )
@@ -547,6 +599,42 @@ def test_the_report_draws_the_points_in_range_and_says_why_others_are_not():
 
 def test_a_report_on_accuracies_alone_has_no_chart_of_all_measures():
     assert normalised.charts([{"points": [{"value": 1, "unbiased": {"mean": 50.0, "n": 1}}]}], "lr") == []
+
+
+def test_the_plot_shows_seeds_the_choice_and_why_a_value_is_out():
+    from matplotlib.figure import Figure
+
+    found = points([row(0, 60), row(1, 64)], [row(0, 80), row(1, 84)], [row(0, status="diverged"), row(1, 90)])
+    axes = Figure().subplots()
+    panel(axes, LR, found, scales([(LR, found)]), {"prunability"}, chosen=0.1)
+    (unbiased, thin, chosen) = axes.lines
+    assert unbiased.get_ydata().tolist() == [0, 1] and thin.get_linestyle() == "--"
+    assert chosen.get_xdata() == [unbiased.get_xdata()[1]] * 2
+    (band,) = axes.collections  # of seeds 2 points from a mean, where 20 points are the whole scale; none for the thin
+    assert sorted({round(float(y), 6) for y in band.get_paths()[0].vertices[:, 1]}) == [-0.1, 0.1, 0.9, 1.1]
+    assert [text.get_text() for text in axes.texts] == ["diverged"]
+
+
+def test_the_tables_on_the_screen():
+    from rich.console import Console
+
+    def lines(table):
+        console = Console(width=120, record=True, file=io.StringIO())
+        console.print(table)
+        return [line.split() for line in console.export_text().splitlines() if line.strip()]
+
+    found = points([row(0, 60, csi=0.25)], [row(status="diverged")], [row(0, 90, csi=0.5)])
+    part = {"name": "lr", "points": [p.row("lr") for p in found], "ranges": ranges(found), "choice": {"value": 0.01}}
+    shown = lines(terminal.table(part))
+    assert shown[0] == ["lr", "unbiased", "confl.", "prun.", "CSI", "valid.", "train"]
+    assert shown[2] == ["0.01", "*", "60.0", "40.0", "0.50", "0.25", "90.0", "100.0"]
+    assert shown[3] == ["0.1", "diverged", *"–––––"]
+    assert shown[4][:3] == ["1", "†", "90.0"]
+    up = points([row(0, 60, csi=0.25)], [row(0, 70.5, csi=0.125)])
+    both = {"name": "l2", "points": [p.row("l2") for p in up], "ranges": ranges(up)}
+    shown = lines(terminal.comparison([part, both]))
+    assert shown[2] == ["lr", "0.01", "60.0–60.0", "40.0–40.0", "0.50–0.50", "0.25–0.25"]
+    assert shown[3] == ["l2", "0.01–0.1", "60.0–70.5", "40.0–50.5", "0.50–0.50", "0.12–0.25"]
 
 
 # The command line

@@ -4,6 +4,7 @@ import warnings
 from dataclasses import replace
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ from spurless.errors import UserError
 from spurless.feed import Inputs, place
 from spurless.grads import GradNorms, grad_norms
 from spurless.loop import Interrupted
+from spurless.metrics.groups import group_scores, wilson
 from spurless.nets import build
 from spurless.optim import make_optimizer
 from spurless.recipes import RECIPES
@@ -36,11 +38,11 @@ CPU_DEVICE = torch.device("cpu")
 
 
 def test_padding_keeps_every_token_in_its_row():
-    x = pad(torch.arange(10, 16), torch.tensor([1, 1, 2, 1, 1, 2]), torch.tensor([3, 1, 2]), most=4)
+    x = pad(torch.arange(6), torch.tensor([1, 1, 2, 1, 1, 2]), torch.tensor([3, 1, 2]), most=4)
     assert x.dtype == torch.int32 and x.shape == (3, 2, 4)
-    assert x[:, 0].tolist() == [[10, 11, 12, 0], [13, 0, 0, 0], [14, 15, 0, 0]]
+    assert x[:, 0].tolist() == [[0, 1, 2, 0], [3, 0, 0, 0], [4, 5, 0, 0]]
     assert x[:, 1].tolist() == [[1, 1, 2, 0], [1, 0, 0, 0], [1, 2, 0, 0]]
-    assert row_lengths(x).tolist() == [3, 1, 2]
+    assert row_lengths(x).tolist() == [3, 1, 2]  # a token of id 0 counts: RoBERTa's rows begin with it
 
 
 def test_buckets_hold_the_longest_row_and_no_more_than_the_data_set():
@@ -48,6 +50,9 @@ def test_buckets_hold_the_longest_row_and_no_more_than_the_data_set():
         found = {bucket(n, most) for n in range(most + 1)}
         assert found <= {*BUCKETS, most}
         assert all(n <= bucket(n, most) <= most for n in range(most + 1))
+    assert all(
+        bucket(b, most) == b for most in (*BUCKETS, 600) for b in BUCKETS if b <= most
+    )  # no longer than it takes
 
 
 @needs_tokenizers
@@ -87,6 +92,28 @@ def test_pairs_are_told_apart_and_the_longer_one_is_cut(tmp_path):
     assert tokens_of(name).pieces(x[0]) == "[CLS] good film [SEP] a b c [SEP]".split()
     assert x[0, 1].tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
     assert tokens_of(name).text(x[0]) == "good film | a b c"
+
+
+@needs_tokenizers
+def test_a_tokenizer_that_gives_both_texts_one_type_tells_them_apart_all_the_same(tmp_path):
+    from tokenizers import Tokenizer, processors
+
+    made = Tokenizer.from_file(f"{word_tokenizer(tmp_path / 'words')}/tokenizer.json")
+    made.post_processor = processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2))
+    made.save(name := str(tmp_path / "roberta.json"))
+    x = tokenise(["good film", "bad"], name, 8, ["a b c d e f", "fine"])
+    assert tokens_of(name).pieces(x[0]) == "[CLS] good film [SEP] [SEP] a b [SEP]".split()
+    assert x[:, 1].tolist() == [[1, 1, 1, 1, 1, 2, 2, 2], [1, 1, 1, 1, 2, 2, 0, 0]]
+    assert tokens_of(name).text(x[1]) == "bad | fine"
+
+
+@needs_tokenizers
+def test_rows_without_room_for_a_text_are_refused(tmp_path):
+    name = word_tokenizer(tmp_path / "words")
+    for second, fewest in ((None, 2), (["bad"], 3)):
+        assert tokenise(["good"], name, fewest, second).shape == (1, 2, fewest)
+        with pytest.raises(UserError, match=f"a length of {fewest - 1} has no room"):
+            tokenise(["good"], name, fewest - 1, second)
 
 
 @needs_tokenizers
@@ -404,6 +431,25 @@ def test_a_parquet_table_of_texts(tmp_path):
 
 
 # Overlapping groups
+
+
+def test_overlapping_groups_by_hand():
+    right = np.array([1, 0, 1, 1, 0, 1, 0, 1], bool)
+    y, a = np.array([0, 0, 0, 1, 1, 1, 0, 0]), np.array([0, 0, 0, 0, 1, 0, 1, 0])[:, None]
+    inside = ["a", "ab", "b", "a", "", "ab", "", "b"]
+    member = np.array([[name in row for name in "cab"] for row in inside])
+    topics = ("topic", list("cab"))
+    found = group_scores(right, y, a, classes=["no", "yes"], attributes=["cue"], member=member, overlap=topics)
+    cells = [(g["label"], g["value"], g["correct"], g["n"]) for g in found["groups"] if g["attribute"] == "topic"]
+    assert cells == [("no", "a", 1, 2), ("no", "b", 2, 3), ("yes", "a", 2, 2), ("yes", "b", 1, 1)]
+    own = found["by_attribute"]["topic"]
+    assert own["empty_cells"] == 2 and found["average"] == 100 * 5 / 8
+    assert own["average"] == pytest.approx(100 * 5 / 6) and own["n"]["average"] == 6  # two rows are in no group
+    assert own["unbiased"] == pytest.approx(100 * (1 / 2 + 2 / 3 + 1 + 1) / 4) and own["n"]["unbiased"] == 6
+    assert (found["worst_group"], found["n"]["worst_group"]) == (50.0, 2)
+    assert found["by_attribute"]["cue"]["worst_group"] == 0  # which is not what such a data set is judged by
+    low, high = wilson(1, 2)
+    assert found["intervals"]["worst_group"] == pytest.approx([100 * low, 100 * high])
 
 
 def test_overlapping_groups_reach_the_scores():

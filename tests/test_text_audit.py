@@ -13,7 +13,17 @@ from spurless.auditing.case import Case, make_case
 from spurless.auditing.gallery import galleries, highlight
 from spurless.auditing.model import suited, suited_recipe
 from spurless.auditing.slices import in_words
-from spurless.auditing.text_cues import body, marker_ids, swap_form, swap_kind, swap_length, swap_marked, text_cues
+from spurless.auditing.text_cues import (
+    body,
+    marker_ids,
+    swap_ending,
+    swap_form,
+    swap_kind,
+    swap_length,
+    swap_marked,
+    swap_opening,
+    text_cues,
+)
 from spurless.auditing.text_words import odds_ratios, of_errors
 from spurless.core import Recipe
 from spurless.errors import UserError
@@ -79,6 +89,8 @@ def test_exchanges_keep_what_they_do_not_exchange():
     assert formed == [11, 3, 12, 3, 13, 4, 11, 5] and len(formed) == len(theirs)
     assert swap_length(mine, theirs) == [*mine, 11, 1, 12] and swap_length([], theirs) == []
     assert sorted(swap_marked(mine, theirs, frozenset({12, 15, 16}))) == [1, 2, 11, 13, 15, 16]
+    assert swap_opening([1, 2, 3, 4, 5], [6, 7, 8, 9]) == [6, 7, 8, 4, 5]
+    assert swap_ending([1, 2, 3, 4, 5], [6, 7, 8, 9]) == [1, 2, 7, 8, 9]
     for change in (swap_kind, swap_form):
         assert change([1, 2], theirs, kind) == [1, 2]  # a text of nothing else stays
 
@@ -89,6 +101,8 @@ def test_markers_are_the_tokens_by_which_guessing_gains_most():
     y = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
     # 8 is in all four rows of class 1 and in none of the other; 5 in three of class 0: 8 and 7 of 8 rows are right.
     assert marker_ids(bodies, y, 2, 10, 2) == [8, 5]
+    rare = [bodies[0], *[bodies[0]._replace(ids=[])] * 99]  # the first text's words are in 1 % of the rows
+    assert marker_ids(rare, torch.tensor([1] + [0] * 99), 2, 10, 2) == []
 
 
 def test_every_cue_reads_and_swaps_rows_of_the_same_kind(tokenizer):

@@ -1,6 +1,8 @@
 """The text data sets: the published counts where the files are at hand, small trees of the same layout elsewhere."""
 
+import gzip
 import json
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -207,7 +209,11 @@ def test_civilcomments_that_are_not_whole_are_named(tmp_path, words):
         load_data({"name": "civilcomments", "tokenizer": words}, root=tmp_path)
     civil(tmp_path, CIVIL)
     file = tmp_path / "civilcomments_v1.0" / "all_data_with_identities.csv"
-    file.write_text(file.read_text().replace("muslim", "moslem"))
+    whole = file.read_text()
+    file.write_text(whole.replace("bad,train,0.5,", "bad,train,,"))
+    with pytest.raises(UserError, match="row 1 has no toxicity"):
+        load_data({"name": "civilcomments", "tokenizer": words}, root=tmp_path)
+    file.write_text(whole.replace("muslim", "moslem"))
     with pytest.raises(UserError, match="no column 'muslim'"):
         load_data({"name": "civilcomments", "tokenizer": words}, root=tmp_path)
 
@@ -221,7 +227,7 @@ PAIRS = [  # label, first, second, negation
     ("entailment", "a b", "it was, no, not bad", 1),
     ("neutral", "c d", "never!", 1),
     ("contradiction", "c d", "nothing was good, no", 1),
-    ("entailment", "e f", "notion", 0),
+    ("entailment", "e f", "not a notion", 0),
 ]
 
 
@@ -275,6 +281,8 @@ def test_multinli_without_its_table_or_with_another(tmp_path, words):
     folder = mnli(tmp_path, meta=False)
     data = load_data({"name": "multinli", "tokenizer": words}, root=tmp_path)
     assert sum(len(s) for s in data.splits.values()) == 6 and any("split drawn" in note for note in data.notes)
+    drawn, _ = multinli._split(folder, [""] * 22, np.array([-1, 0, *[0, 1, 2, 1] * 5]), seed=1)
+    assert Counter(drawn.tolist()) == {None: 1, "train": 11, "val": 4, "test": 6}
     table = mnli(tmp_path / "other") / "metadata_random.csv"
     (folder / "metadata_random.csv").write_text(table.read_text().replace("\n2,0,1,0", "\n2,1,1,0"))
     with pytest.raises(UserError, match="does not belong"):
@@ -299,8 +307,16 @@ def test_fdcl18(tmp_path, words):
     assert data.train.y.tolist() == [0, 2, 3] and data.train.a[:, 0].tolist() == [1, 3, 0]
     assert data.tokens.text(data.train.x[0]) == "a bad film" and len(data.test) == 2
     assert not data.groups_ignore_class
+    (folder / "test.tsv").rename(plain := folder / "plain.tsv")
+    (folder / "test.tsv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    zipped = load_data({"name": "fdcl18", "tokenizer": words}, root=tmp_path)
+    assert torch.equal(zipped.test.x, data.test.x) and torch.equal(zipped.test.y, data.test.y)
     other = load_data({"name": "fdcl18", "partition": "imperfect", "tokenizer": words}, root=tmp_path)
     assert other.groups_ignore_class
     (folder / "valid.tsv").write_text("2\tgerman\t.5\tgood film\n")
     with pytest.raises(UserError, match=r"valid\.tsv: line 1 does not begin"):
+        load_data({"name": "fdcl18", "tokenizer": words}, root=tmp_path)
+    (folder / "valid.tsv").write_text("2\t2\t.5\tgood film\n")
+    (folder / "test.tsv.gz").write_bytes((folder / "test.tsv.gz").read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"test\.tsv\.gz cannot be read"):
         load_data({"name": "fdcl18", "tokenizer": words}, root=tmp_path)

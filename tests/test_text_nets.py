@@ -1,6 +1,7 @@
 """Networks that read text: as transformers has them, in two halves, whole after saving."""
 
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from spurless.core import Recipe
 from spurless.engine import fit, load_run
 from spurless.errors import UserError
 from spurless.nets import READS_TEXT, build, builder
-from spurless.nets.text import Transformer, attended, own_names, pooled
+from spurless.nets.dropout import Dropout
+from spurless.nets.text import Transformer, _most_tokens, attended, own_names, pooled
 from spurless.settings import settings_of
 from spurless.text import MINILM
 from tests.test_engine import CPU, same_weights
@@ -117,7 +119,18 @@ def test_sizes_by_hand():
     assert count(BAG, (2, 20)) == VOCAB * 16 + 16 * 2 + 2
     layer = 4 * (16 * 16 + 16) + (16 * 64 + 64) + (64 * 16 + 16) + 2 * 2 * 16
     assert count(BERT, (2, 20)) == (VOCAB + 512 + 2) * 16 + 2 * 16 + 2 * layer + 16 * 2 + 2
+    assert count(BERT, (2, 20)) - count(BERT | {"inner": 24}, (2, 20)) == 2 * (64 - 24) * (16 + 1 + 16)
     assert count(ROBERTA, (2, 20)) == (VOCAB + 514 + 1) * 16 + 2 * 16 + 2 * layer + 16 * 2 + 2
+
+
+def test_dropout_is_on_the_embeddings_and_on_both_halves_of_a_layer():
+    net, calls = build(BERT | {"dropout": 0.25}, (2, 20), 2), []
+    for module in net.modules():
+        if isinstance(module, Dropout):
+            assert module.p == 0.25
+            module.register_forward_hook(lambda *_: calls.append(1))
+    net(rows())
+    assert len(calls) == 1 + 2 * 2
 
 
 def test_mistakes_are_named():
@@ -199,9 +212,27 @@ def test_any_encoder_of_transformers_from_a_folder(tmp_path, kind):
         assert torch.allclose(net.features(x), expected[:, 0], atol=1e-6)
         short = x[..., : int((part > 0).sum(1).max())]
         assert torch.allclose(net(x), net(short), atol=1e-5)
+        mean = build(name, (2, 20), 3).eval().features(x)  # as it is unless told otherwise
+        for row, real, own in zip(expected, part > 0, mean, strict=True):
+            assert torch.allclose(own, row[real].mean(0), atol=1e-5)
     again, fresh = build(name, (2, 20), 3), build({"name": name, "pretrained": False}, (2, 20), 3)
     assert torch.equal(again.encoder.embedding.weight, net.encoder.embedding.weight)
     assert not torch.equal(fresh.encoder.embedding.weight, net.encoder.embedding.weight)
+
+
+@needs_transformers
+def test_no_more_tokens_than_an_encoder_has_positions_for(tmp_path):
+    import transformers
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    for kind, most in (("Roberta", 22), ("Bert", 24)):  # RoBERTa counts from 2
+        config = getattr(transformers, f"{kind}Config")(vocab_size=VOCAB, max_position_embeddings=24, **sizes)
+        getattr(transformers, f"{kind}Model")(config).save_pretrained(tmp_path / kind)
+        name = f"hf:{tmp_path / kind}"
+        assert build(name, (2, most), 2)(torch.ones(1, 2, most, dtype=torch.int32)).isfinite().all()
+        with pytest.raises(UserError, match=f"data.length={most}"):
+            build(name, (2, most + 1), 2)
+    assert _most_tokens(SimpleNamespace(config=SimpleNamespace(max_position_embeddings=-1))) is None  # as XLNet says
 
 
 @needs_transformers
@@ -229,13 +260,17 @@ def test_minilm_is_the_model_of_its_package(tmp_path):
     transformers = pytest.importorskip("transformers")
     from spurless.text import model_folder, tokenise
 
-    x = tokenise(["a fine film, and short", "dull " * 40], "minilm", 32)
+    texts = ["a fine film, and short", "dull " * 40]
     net = build("minilm", (2, 32), 2).eval()
     assert sum(p.numel() for p in net.encoder.parameters()) == 22_565_376  # without the pooler, 384 * 384 + 384
     theirs = transformers.AutoModel.from_pretrained(model_folder("minilm")).eval()
-    with torch.no_grad():
-        found = theirs(input_ids=x[:, 0].long(), attention_mask=(x[:, 1] > 0).long()).last_hidden_state
-        assert torch.allclose(net.features(x), pooled(found, x[:, 1] > 0, "mean"), atol=1e-5)
+    for second in (None, ["the second of two", "fine"]):
+        x = tokenise(texts, "minilm", 32, second)
+        for row, mine in zip(x, net.features(x).detach(), strict=True):
+            own = row[:, row[1] > 0].long()  # without padding, so that nothing has to be masked
+            with torch.no_grad():
+                found = theirs(input_ids=own[:1], token_type_ids=own[1:] - 1).last_hidden_state
+            assert torch.allclose(mine, found[0].mean(0), atol=1e-5)
     frozen = build({"name": "minilm", "trained": 2}, (2, 32), 2)
     held = [n for n, p in frozen.named_parameters() if p.requires_grad and n.startswith("encoder")]
     assert {n.split(".")[2] for n in held} == {"4", "5"}

@@ -255,6 +255,7 @@ def test_proposition_1_holds_with_the_smallest_margin_of_an_aligned_row(classes)
     alone = int((lead[aligned] < alpha + 1e-9).sum())
     constant = ratios / (k * np.exp(alpha * k))
     assert constant == pytest.approx(float(-lead[~aligned].sum()) / alone, rel=0.01)
+    assert margins(logits, y, aligned).conflicting == pytest.approx(float(-lead[~aligned].mean()))
 
 
 def test_shared_margins_are_the_proofs_own_case():

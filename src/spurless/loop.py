@@ -219,7 +219,8 @@ class Loop:
         tensors, facts = taken
         restore(tensors, self.run.modules, optimizers)
         self._forget_after(index, 0)
-        self.test_selected = facts["test_selected"]
+        if stage.select:
+            self.test_selected = facts["test_selected"]
         for row in facts["history"]:
             row = row | {"stage": stage.name, "shared": True, "seconds": round(self.spent + row["seconds"], 3)}
             self.history.append(row)

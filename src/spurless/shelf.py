@@ -36,7 +36,8 @@ class Shelf:
         """What the outcome of a stage depends on, in a few letters. Its name is not among it."""
         start = [(name, _digest(t)) for m in modules for name, t in m.state_dict().items()]
         rows = [None if t is None else _digest(t) for t in (stage.rows, stage.weights)]
-        picks = stage.select and self.settings["recipe"]["selection"] != "last"
+        recipe = self.settings["recipe"]
+        picks = stage.select and (recipe["selection"] != "last" or recipe["test_every"] > 0)  # or looks at the test
         optimizers = [(type(opt).__name__, [_plain(group) for group in opt.param_groups]) for _, opt in stage.updates]
         known = [self.settings, stage.shared, index, steps, stage.span, picks, rows, optimizers, start]
         return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:20]

@@ -70,7 +70,7 @@ def tokenise(
     cache, by tokenizer, length and texts.
     """
     found = _tokenizer(tokenizer)
-    digest = hashlib.sha256(f"1 {length} {found.to_str()}".encode())
+    digest = hashlib.sha256(f"2 {length} {found.to_str()}".encode())
     for column in (texts, second or ()):
         for text in column:
             digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
@@ -79,6 +79,8 @@ def tokenise(
     flat = _read(file)
     if flat is None:
         flat = _encode(found, texts, second, length, name)
+        if int(flat[2].max()) > length:  # it is left uncut where its special tokens alone are too many
+            raise UserError(f"{name}: a length of {length} has no room for the tokens around a text; set it higher.")
         _write(file, flat)
     return pad(*flat, length)
 
@@ -223,6 +225,8 @@ def _encode(
                 lengths.append(len(row.ids))
                 ids.append(np.array(row.ids, np.int32))
                 part.append(np.array(row.type_ids, np.uint8) + 1)
+                if second is not None and 1 in (of := row.sequence_ids):  # RoBERTa's gives both texts the same type
+                    part[-1][of.index(1) :] = 2
     finally:
         found.no_truncation()
     return (

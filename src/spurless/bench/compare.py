@@ -15,7 +15,7 @@ from spurless.bench.judging import ALPHA, FEW, REAL, UNSHOWN, Comparison, judge,
 from spurless.bench.rows import JSONL, all_rows
 from spurless.bench.table import figures, value_of
 from spurless.errors import UserError, unknown
-from spurless.tables import METRICS, NOTHING, flatten
+from spurless.tables import METRICS, NOTHING, finished, flatten
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +24,7 @@ EVERYWHERE = "all together"
 
 Row = Mapping[str, Any]
 Pair = tuple[str, Any, Any]  # where, seed, seed of the data
+Scored = tuple[float, Any]  # the score, and the training that it is of
 
 
 def read_rows(path: str | Path) -> list[dict[str, Any]]:
@@ -32,10 +33,12 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
 
     path = Path(path)
     if (path / "cells").is_dir():
-        # In rows.jsonl a cell may stand in two places of the table; what ended since it was written is not there.
+        # In rows.jsonl a cell may stand in two places of the table; what ended since it was written is in the cells.
         listed = _lines(path / JSONL) if (path / JSONL).exists() else []
+        newest = {row["key"]: row for row in all_rows(path)}
         known = {row["key"] for row in listed}
-        rows = listed + [row for row in all_rows(path) if row["key"] not in known]
+        rows = [newest.get(row["key"], row) | {"labels": row.get("labels")} for row in listed]
+        rows += [row for key, row in newest.items() if key not in known]
     elif path.suffix == ".jsonl":
         rows = _lines(path)
     else:
@@ -69,18 +72,19 @@ def compare(
     if len(paths) > 2:
         raise UserError(f"{len(paths)} places are named; compare takes one or two.")
     sides = [read_rows(path) for path in paths]
-    ended = [[row for row in rows if row.get("status") in (None, "done")] for rows in sides]
-    lost = sum(map(len, sides)) - sum(map(len, ended))
+    ended = [[row for row in rows if finished(row)] for rows in sides]
+    lost = sum(len({_training(row) for row in rows if not finished(row)}) for rows in sides)
+    metric = metric or usual_metric([row for side in ended for row in side])
+    ended = [_asked_for(side, metric) for side in ended]
     rows = [row for side in ended for row in side]
-    metric = metric or usual_metric(rows)
     named = name_rows(rows, [i for i, side in enumerate(ended) for _ in side])
     notes = [f"{lost} results did not end well and are left out."] if lost else []
     first, second = _scores(named[: len(ended[0])], metric), _scores(named[len(ended[0]) :], metric)
     whos = list(dict.fromkeys([*first, *second]))
     if not whos:
         raise UserError(f"No result has the score '{metric}'; see --metric.")
-    chosen = [_who(label, whos, named) for label in labels]
-    base = _who(against, whos, named) if against else None
+    chosen = [_who(label, whos, named, metric) for label in labels]
+    base = _who(against, whos, named, metric) if against else None
     if len(paths) == 2:
         couples = _between(first, second, chosen, paths)
     else:
@@ -94,7 +98,9 @@ def compare(
             raise UserError(f"{paths[0]} holds only '{picked[0]}': there is nothing to compare it with.")
     lines: list[Comparison] = []
     for a, b, mine, yours in couples:
-        pairs = sorted(mine.keys() & yours.keys(), key=str)
+        # The same two trainings are one pair, in however many places of a table they stand.
+        once = {(mine[p][1], yours[p][1]): p for p in sorted(mine.keys() & yours.keys(), key=str, reverse=True)}
+        pairs = sorted(once.values(), key=str)
         single = len(mine.keys() ^ yours.keys())
         if single:
             notes.append(f"{a} and {b}: {single} results have no partner of the same seed and data, and are left out.")
@@ -102,7 +108,7 @@ def compare(
         groups = {where: [p for p in pairs if p[0] == where] for where in wheres}
         if len(wheres) > 1:
             groups = {EVERYWHERE: pairs} | groups
-        lines += [_line(where, a, b, [mine[p] for p in g], [yours[p] for p in g]) for where, g in groups.items()]
+        lines += [_line(where, a, b, [mine[p][0] for p in g], [yours[p][0] for p in g]) for where, g in groups.items()]
     if not lines:
         raise UserError("No two results have the same seed and data: there is nothing to pair.")
     # The question 'overall?' and the questions 'where?' are two families of their own.
@@ -128,26 +134,39 @@ def _between(first: Mapping, second: Mapping, chosen: Sequence[Sequence[str]], p
     )
 
 
-def _who(label: str | None, whos: Sequence[str], named: Sequence[tuple[str, str, Row]]) -> list[str]:
+def _who(label: str, whos: Sequence[str], named: Sequence[tuple[str, str, Row]], metric: str) -> list[str]:
     """The names that a label stands for: a name itself, or the method's."""
-    found = [w for w in whos if w == label] or list(
-        dict.fromkeys(
-            who for who, _, row in named if label in (row.get("method"), (row.get("labels") or {}).get("row"))
-        )
-    )
+    if label in whos:
+        return [label]
+    known = [who for who, _, row in named if label in (who, row.get("method"), (row.get("labels") or {}).get("row"))]
+    if not known:
+        raise unknown("label", label, whos)
+    found = [who for who in dict.fromkeys(known) if who in whos]
     if not found:
-        raise unknown("label", str(label), whos)
+        raise UserError(f"No result of '{label}' has the score '{metric}'; see --metric.")
     return found
 
 
-def _scores(named: Sequence[tuple[str, str, Row]], metric: str) -> dict[str, dict[Pair, float]]:
+def _training(row: Row) -> Any:
+    """What a row is of: one training may stand in several places of a table."""
+    return row.get("key") or id(row)
+
+
+def _asked_for(rows: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
+    """Without the places in which a training stands for another score, if it also stands somewhere for this one."""
+    own = [(row.get("labels") or {}).get("metric") == metric for row in rows]
+    there = {_training(row) for row, asked in zip(rows, own, strict=True) if asked}
+    return [row for row, asked in zip(rows, own, strict=True) if asked or _training(row) not in there]
+
+
+def _scores(named: Sequence[tuple[str, str, Row]], metric: str) -> dict[str, dict[Pair, Scored]]:
     """By name: the score of each seed in each setting."""
-    found: dict[str, dict[Pair, float]] = {}
+    found: dict[str, dict[Pair, Scored]] = {}
     for who, where, row in named:
         value = value_of({"status": "done", **row}, metric)
         if value is not None:
             data = (row.get("settings") or {}).get("data") or {}
-            found.setdefault(who, {})[(where, row.get("seed"), data.get("seed"))] = value
+            found.setdefault(who, {})[(where, row.get("seed"), data.get("seed"))] = value, _training(row)
     return found
 
 

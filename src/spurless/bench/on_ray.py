@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from spurless.bench.cells import Cell, digest
-from spurless.bench.claim import LOCK, ROW, claim, finished_row, write_row
-from spurless.bench.one import Attempt, run_one
+from spurless.bench.claim import LOCK, ROW, finished_row, write_row
+from spurless.bench.one import bury, run_one, take
 from spurless.errors import UserError
 from spurless.folder import RESULT
 from spurless.paths import atomic
@@ -74,9 +74,10 @@ def run_on_ray(
                     cell = running.pop(reference)
                     try:
                         row, files = ray.get(reference)
-                        yield cell, _put_down(cell, out, row, files)
+                        row = row if files is None else _put_down(cell, out, row, files)
                     except ray.exceptions.RayError as error:
-                        yield cell, _bury(cell, out, _reason(error))
+                        row = bury(cell, out, _reason(error))
+                    yield cell, row
         finally:
             for reference in running:  # Ctrl-C: each cell stops after its step, with a checkpoint
                 ray.cancel(reference)
@@ -84,7 +85,7 @@ def run_on_ray(
                 ray.wait(list(running), num_returns=len(running), timeout=GRACE)
 
 
-def do(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
+def do(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes] | None]:
     """On a worker: one cell. Its row, and its files where the benchmark's folder is not seen from here."""
     cell = Cell(**job["cell"])
     if cell.key != job["key"]:
@@ -93,7 +94,7 @@ def do(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
     out = Path(job["out"]) if shared else own_place(job["out"])
     row = run_one(cell, out, job["device"], job["root"])
     assert row is not None
-    return row, {} if shared else small_files(out / cell.folder, row)
+    return row, None if shared else small_files(out / cell.folder, row)
 
 
 def own_place(out: str) -> Path:
@@ -119,10 +120,12 @@ def small_files(folder: Path, row: dict[str, Any]) -> dict[str, bytes]:
 
 def _put_down(cell: Cell, out: Path, row: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
     """Write what was sent back; the row last, because it says that the rest is there."""
-    if not files:
-        return row
     folder = out / cell.folder
-    with _claimed(folder):
+    held = take(folder)
+    assert held is not None
+    with held:
+        if finished := finished_row(folder, cell.after):  # by someone who works here
+            return finished
         for name, content in files.items():
             if name == RESULT:  # it names the folder that it was made in
                 content = (json.dumps(json.loads(content) | {"folder": str(folder)}, indent=1) + "\n").encode()
@@ -130,22 +133,6 @@ def _put_down(cell: Cell, out: Path, row: dict[str, Any], files: dict[str, bytes
                 part.write_bytes(content)
         write_row(folder, row)
     return row
-
-
-def _bury(cell: Cell, out: Path, reason: str) -> dict[str, Any]:
-    """The row of a cell that no worker could do."""
-    with _claimed(out / cell.folder):
-        return finished_row(out / cell.folder, cell.after) or Attempt(cell, out).finish(UserError(reason))
-
-
-@contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
-    held = claim(folder)
-    try:
-        yield
-    finally:
-        if held:
-            held.release()
 
 
 def _reason(error: Exception) -> str:

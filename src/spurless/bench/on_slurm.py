@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from spurless.bench.cells import Cell
-from spurless.bench.claim import ROW, claim, read_row
-from spurless.bench.one import Attempt
+from spurless.bench.claim import ROW, read_row
+from spurless.bench.one import bury
 from spurless.errors import UserError
 
 TASKS = 16  # at most, unless a number is given
@@ -107,7 +107,9 @@ def _rows_as_they_come(left: list[Cell], out: Path, jobs: Sequence[Any]) -> Iter
         if left:
             time.sleep(LOOK)
     for cell in left:
-        yield cell, _bury(cell, out, _reason(jobs))
+        row = bury(cell, out, _reason(jobs))
+        assert row is not None
+        yield cell, row
 
 
 def _from(cells: Sequence[Cell], place: float) -> tuple[Cell, ...]:
@@ -118,11 +120,6 @@ def _from(cells: Sequence[Cell], place: float) -> tuple[Cell, ...]:
     """
     start = round(place * len(cells))
     return (*cells[start:], *cells[:start])
-
-
-def _bury(cell: Cell, out: Path, reason: str) -> dict[str, Any]:
-    with claim(out / cell.folder) or nullcontext():
-        return Attempt(cell, out).finish(UserError(reason))
 
 
 def _reason(jobs: Sequence[Any]) -> str:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spurless.bench.cells import Cell
-from spurless.bench.claim import ROW, claim, finished_row, write_row
+from spurless.bench.claim import ROW, Claim, claim, finished_row, write_row
 from spurless.errors import UserError
-from spurless.folder import SETTINGS
+from spurless.folder import SETTINGS, finite
 
 if TYPE_CHECKING:
     from spurless.core import Bundle
@@ -41,10 +41,9 @@ def run_one(
     wait=False the answer is then None. A mistake becomes a row with the status "failed"; only Ctrl-C is raised."""
     out = Path(out)
     folder = out / cell.folder
-    while (held := claim(folder)) is None:
-        if not wait:
-            return None
-        time.sleep(PATIENCE)
+    held = take(folder, wait)
+    if held is None:
+        return None
     with held:
         if row := finished_row(folder, cell.after):
             return row | {"labels": cell.labels}
@@ -55,6 +54,23 @@ def run_one(
             return job.finish(fit(**job.arguments(), device=device, progress=False))
         except Exception as error:
             return job.finish(error)
+
+
+def take(folder: Path, wait: bool = True) -> Claim | None:
+    """Claim the cell in this folder, when it is free; with wait=False, None if someone else has it."""
+    while (held := claim(folder)) is None and wait:
+        time.sleep(PATIENCE)
+    return held
+
+
+def bury(cell: Cell, out: Path, reason: str, wait: bool = True) -> dict[str, Any] | None:
+    """The row of a cell whose process was lost. Should someone else be at it, that is waited for; with wait=False the
+    answer is then None."""
+    held = take(out / cell.folder, wait)
+    if held is None:
+        return None
+    with held:
+        return finished_row(out / cell.folder, cell.after) or Attempt(cell, out).finish(UserError(reason))
 
 
 class Attempt:
@@ -87,7 +103,8 @@ class Attempt:
         after = self.cell.after
         if not isinstance(outcome, Exception) and after and outcome.status == "done":
             try:
-                extra = named(after)(outcome, data_of(self.cell, self.root), self.folder)
+                measured = named(after)(outcome, data_of(self.cell, self.root), self.folder)
+                extra = json.loads(json.dumps(finite(measured)))  # what cannot be written is a mistake of this cell
             except Exception as error:
                 outcome = error
         facts = self._failed(outcome) if isinstance(outcome, Exception) else self._done(outcome)
@@ -95,9 +112,7 @@ class Attempt:
             "key": self.cell.key,
             "labels": self.cell.labels,
             "folder": self.cell.folder,
-            "machine": machine(facts.get("versions", {}).get("device", "")),
-            "date": time.strftime("%Y-%m-%d"),
-            "commit": commit(),
+            **stamp(facts.get("versions", {}).get("device", "")),
             "wall_seconds": round(time.monotonic() - self.started, 3),
             "resumed": self.resumed,
             "after": after,
@@ -151,6 +166,11 @@ def named(where: str) -> Callable[..., dict[str, Any]]:
 
 
 @functools.cache
+def stamp(device: str = "cpu") -> dict[str, Any]:
+    """Of every measured row: on what, when, and with which state of the source. `device` as in Result.versions."""
+    return {"machine": machine(device), "date": time.strftime("%Y-%m-%d"), "commit": commit()}
+
+
 def machine(device: str) -> str:
     """What it ran on, in words, without a host's name: the GPU where one did the work, and the processor."""
     name = platform.machine()
@@ -180,6 +200,8 @@ def commit() -> str | None:
     try:
         if not (Path(git("rev-parse", "--show-toplevel")) / "src" / "spurless").exists():
             return None  # installed inside another project's checkout
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", "..") else "")
+        # A copy of the source in a folder that git ignores looks unchanged: it is not the commit's either.
+        differs = git("status", "--porcelain", "--", "..") or not git("ls-files", "--", Path(__file__).name)
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if differs else "")
     except (OSError, subprocess.SubprocessError):
         return None

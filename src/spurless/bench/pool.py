@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from spurless.bench.cells import Cell
-from spurless.bench.claim import claim, finished_row
-from spurless.bench.one import PATIENCE, Attempt
+from spurless.bench.one import PATIENCE, bury
 from spurless.errors import UserError
 
 # -P: a file of the folder one happens to be in must not pass for a module.
@@ -114,8 +113,10 @@ class Pool:
                 try:
                     answer = worker.ask(cell.whole())
                 except WorkerDied as death:
-                    worker = None
-                    answer = {"stopped": str(death)} if self.stopping.is_set() else {"row": self._bury(cell, death)}
+                    worker = None  # and its lock is gone
+                    if self.stopping.is_set():
+                        break
+                    answer = {"row": bury(cell, Path(self.settings["out"]), str(death), wait=False)}
                 if "stopped" in answer:
                     break
                 if answer["row"] is None:
@@ -138,15 +139,6 @@ class Pool:
             time.sleep(PATIENCE)
             return later.popleft()
         return None
-
-    def _bury(self, cell: Cell, death: WorkerDied) -> dict[str, Any] | None:
-        """The row of a cell whose process died, and its lock with it; None if someone else has taken it up."""
-        out = Path(self.settings["out"])
-        held = claim(out / cell.folder)
-        if held is None:
-            return None
-        with held:
-            return finished_row(out / cell.folder, cell.after) or Attempt(cell, out).finish(death)
 
     def _stop(self) -> None:
         """Let every process save its place and end; kill what does not, or all at once when Ctrl-C comes again."""

@@ -64,7 +64,7 @@ def write_page(spec: Spec, rows: Sequence[dict[str, Any]], out: Path, command: s
 
     lines = table.as_json(spec, rows)
     for line in lines:
-        line["data"] = ", ".join([line["data"], *line["grid"].values()])
+        line["data"] = ", ".join(filter(None, [line["data"], *line["grid"].values()]))
     done = [row for row in rows if row["status"] == "done"]
     found = {
         "title": spec.title,

@@ -61,7 +61,7 @@ def flat_row(row: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, (dict, list)):
             flat[name] = json.dumps(value, ensure_ascii=False)
         else:
-            flat[name] = float(value) if isinstance(value, float) else value
+            flat[name] = value
     return flat
 
 

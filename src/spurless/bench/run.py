@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from spurless.bench.cells import Cell, remember, save_keys, stale
-from spurless.bench.claim import DYNAMICS, Claim, claim, finished_row
+from spurless.bench.claim import DYNAMICS, FINISHED, Claim, claim, finished_row
 from spurless.bench.one import PATIENCE, Attempt, cores, named, run_one
 from spurless.bench.rows import write_jsonl
 from spurless.errors import UserError, unknown
@@ -28,11 +28,8 @@ class Event:
     kind: str  # plan, start, busy, row
     cell: Cell | None = None
     row: dict[str, Any] | None = None
-    plan: tuple[Sequence[Cell], Sequence[dict[str, Any]], int] = (
-        (),
-        (),
-        1,
-    )  # cells to do, rows there, how many at a time (0: found out)
+    # cells to do, rows there, how many at a time (0: found out)
+    plan: tuple[Sequence[Cell], Sequence[dict[str, Any]], int] = ((), (), 1)
 
 
 class Watch(AbstractContextManager, Protocol):
@@ -73,6 +70,8 @@ def run_cells(
         raise UserError(f"--gpus-per-cell {gpus_per_cell} is not allowed; it takes a share such as 0.25, or 0.")
     if gpus_per_cell is not None and on != "ray":
         raise UserError("--gpus-per-cell is for --on ray; on one GPU, lanes share it by themselves.")
+    if address is not None and on != "ray":
+        raise UserError("--address is that of a Ray cluster: add --on ray, or leave it out.")
     out.mkdir(parents=True, exist_ok=True)
     remember(out)
     cells = agreed(cells, after, dynamics)
@@ -85,7 +84,12 @@ def run_cells(
     watch = watch or _usual_watch()
     there = [row | {"labels": cell.labels} for cell in cells if (row := found[cell.key])]
     if left:
-        events = _events(left, there, out, device, workers, root, on, address, gpus_per_cell)
+        how: dict[str, Any] = {"device": device, "workers": workers, "root": root}
+        if on == "here":
+            events = _here(left, there, out, **how)
+        else:
+            of_ray = {"address": address, "gpus_per_cell": gpus_per_cell} if on == "ray" else {}
+            events = _elsewhere(left, there, out, on, how | of_ray)
         try:
             with watch:
                 for event in events:
@@ -94,9 +98,9 @@ def run_cells(
                         found[event.cell.key] = event.row
         except KeyboardInterrupt:
             write_jsonl(out, cells)
-            done = sum(bool(found[cell.key]) for cell in cells)
+            done = sum(row is not None and row["status"] in FINISHED for row in found.values())
             raise KeyboardInterrupt(
-                f"{done} of {len(cells)} cells are done, the place of the others is saved: the same command goes on."
+                f"{done} of {len(found)} cells are done, the place of the others is saved: the same command goes on."
             ) from None
     write_jsonl(out, cells)
     return [_row(found[cell.key], cell) for cell in cells]
@@ -149,21 +153,28 @@ def _row(row: dict[str, Any] | None, cell: Cell) -> dict[str, Any]:
     return row | {"labels": cell.labels}
 
 
-def _events(
+def _elsewhere(
+    left: list[Cell], there: list[dict[str, Any]], out: Path, on: str, how: dict[str, Any]
+) -> Iterator[Event]:
+    """On a cluster: the executors call run_one there, and yield (cell, row) as rows come back."""
+    yield Event("plan", plan=(left, there, how["workers"] or len(left)))
+    execute: Callable[..., Iterator[tuple[Cell, dict[str, Any]]]]
+    if on == "ray":
+        from spurless.bench.on_ray import run_on_ray as execute
+    else:
+        from spurless.bench.on_slurm import run_on_slurm as execute
+    for cell, row in execute(left, out, **how):
+        yield Event("row", cell, row)
+
+
+def _here(
     left: list[Cell],
     there: list[dict[str, Any]],
     out: Path,
     device: str | None,
     workers: int | None,
     root: str | Path | None,
-    on: str,
-    address: str | None,
-    gpus_per_cell: float | None,
 ) -> Iterator[Event]:
-    if on != "here":
-        yield Event("plan", plan=(left, there, workers or len(left)))
-        yield from _elsewhere(left, out, device, workers, root, on, address, gpus_per_cell)
-        return
     from spurless.engine import pick_device
 
     place = pick_device(device)
@@ -255,16 +266,16 @@ def in_lanes(cells: Sequence[Cell], out: Path, device: str, root: str | Path | N
         try:
             for job, outcome in run_lanes(jobs(), None, device):
                 taken, attempt = held.pop(job.key)
-                row = attempt.finish(outcome)
-                taken.release()
+                with taken:
+                    row = attempt.finish(outcome)
                 yield from _empty(told)
                 yield Event("row", attempt.cell, row)
         finally:
             for taken, _ in held.values():
                 taken.release()
         yield from _empty(told)
-        todo = busy + rest
-        if busy and not rest:
+        todo = rest + busy  # in this order: what someone else is doing must not keep the rest waiting
+        if len(busy) == len(group):
             time.sleep(PATIENCE)
 
 
@@ -280,31 +291,6 @@ def _arithmetic(cell: Cell) -> str:
     named = RECIPES.get(cell.recipe.get("name", ""))
     wanted = {k: cell.recipe.get(k, getattr(named, k, None)) for k in ("precision", "deterministic")}
     return json.dumps(wanted)
-
-
-def _elsewhere(
-    cells: list[Cell],
-    out: Path,
-    device: str | None,
-    workers: int | None,
-    root: str | Path | None,
-    on: str,
-    address: str | None,
-    gpus_per_cell: float | None,
-) -> Iterator[Event]:
-    """On a cluster: the executors call run_one there, and yield (cell, row) as rows come back."""
-    if on == "ray":
-        from spurless.bench.on_ray import run_on_ray
-
-        found = run_on_ray(
-            cells, out, device=device, workers=workers, root=root, address=address, gpus_per_cell=gpus_per_cell
-        )
-    else:
-        from spurless.bench.on_slurm import run_on_slurm
-
-        found = run_on_slurm(cells, out, device=device, workers=workers, root=root)
-    for cell, row in found:
-        yield Event("row", cell, row)
 
 
 def _usual_watch() -> Watch:

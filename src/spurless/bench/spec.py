@@ -188,7 +188,7 @@ def _ends(lines: Sequence[Line], over: Any, where: str) -> list[Line]:
     """In place of the lines for each value of a setting, one for the least mean over them and one for the greatest."""
     if over is None:
         return list(lines)
-    if over not in lines[0].grid:
+    if not isinstance(over, str) or over not in lines[0].grid:
         raise UserError(f"{where}: range = {over!r} names no setting of the grid (over).")
     groups: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
@@ -262,13 +262,15 @@ def _grid(table: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
 def value_text(value: Any) -> str:
     """A value of a grid as it stands in the table, and in the keys of `paper`.
 
-    >>> value_text(0.005), value_text(True), value_text("water"), value_text({"name": "mlp"}), value_text([1, 2])
-    ('0.005', 'true', 'water', 'mlp', '1 2')
+    >>> value_text(0.005), value_text(True), value_text("water"), value_text([1, 2])
+    ('0.005', 'true', 'water', '1 2')
+    >>> value_text({"name": "mlp"}), value_text({"name": "mlp", "widths": [8, 4]})
+    ('mlp', 'mlp widths 8 4')
     """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return str(value.get("name", " ".join(f"{k} {value_text(v)}" for k, v in value.items())))
+        return " ".join(value_text(v) if k == "name" else f"{k} {value_text(v)}" for k, v in value.items())
     if isinstance(value, (list, tuple)):
         return " ".join(map(value_text, value))
     return f"{value:g}" if isinstance(value, float) and f"{value:g}" and float(f"{value:g}") == value else str(value)

@@ -63,16 +63,9 @@ def from_arrays(
     >>> bundle.classes, len(bundle.train), len(bundle.test)
     (('cat', 'dog'), 8, 2)
     """
-    given = {"train": _part((x, y, a), "train", attributes)}
-    shares = {}
-    for part, value in (("val", val), ("test", test)):
-        if isinstance(value, (int, float)):
-            shares[part] = float(value)
-        elif isinstance(value, tuple) and len(value) in (2, 3):
-            given[part] = _part(value, part, attributes)
-        else:
-            raise UserError(f"`{part}` takes a share of the rows, such as 0.1, or (x, y) or (x, y, a).")
-    return _bundle(given, shares, tuple(classes), name, seed, fields)
+    given, shares = _given((x, y, a), val, test, "x")
+    parts = {part: _part(of, part, attributes) for part, of in given.items()}
+    return _bundle(parts, shares, tuple(classes), name, seed, fields)
 
 
 def from_texts(
@@ -95,14 +88,7 @@ def from_texts(
     `tokenizer` is minilm, a folder or file, or a name on the Hugging Face hub. `val` and `test` are (texts, y) or
     (texts, y, a), or shares; the rest is as in `from_arrays`.
     """
-    given, shares = {"train": (texts, y, a)}, {}
-    for part, value in (("val", val), ("test", test)):
-        if isinstance(value, (int, float)):
-            shares[part] = float(value)
-        elif isinstance(value, tuple) and len(value) in (2, 3):
-            given[part] = value
-        else:
-            raise UserError(f"`{part}` takes a share of the rows, such as 0.1, or (texts, y) or (texts, y, a).")
+    given, shares = _given((texts, y, a), val, test, "texts")
     parts, known = _of_texts(given, attributes, tokenizer, length, name)
     return _bundle(parts, shares, tuple(classes), name, seed, known | fields)
 
@@ -185,6 +171,20 @@ def from_hf(
     frame = None if size is None else images.Frame(size, resize)
     given = {p: _read(of, p, frame, item, attributes) for p, of in parts.items() if p not in shares}
     return _bundle(given, shares, names[0], name, seed, fields, known)
+
+
+def _given(train: tuple, val: Any, test: Any, x: str) -> tuple[dict[str, tuple], dict[str, float]]:
+    """The splits that are given, and the shares to draw for the others; `x` is what the inputs are called."""
+    given: dict[str, tuple] = {"train": train}
+    shares = {}
+    for part, value in (("val", val), ("test", test)):
+        if isinstance(value, (int, float)):
+            shares[part] = float(value)
+        elif isinstance(value, tuple) and len(value) in (2, 3):
+            given[part] = value
+        else:
+            raise UserError(f"`{part}` takes a share of the rows, such as 0.1, or ({x}, y) or ({x}, y, a).")
+    return given, shares
 
 
 def _of_texts(

@@ -57,7 +57,6 @@ def load(
         parts,
         tokenizer=tokenizer,
         length=length,
-        pairs=True,
         classes=CLASSES,
         attributes=("context",),
         values=(CLASSES,),

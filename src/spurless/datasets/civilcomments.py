@@ -33,8 +33,11 @@ def load(
     - Citation: Borkan et al. 2019; Koh et al. 2021 (WILDS). Licence: CC0.
     """
     folder = folder_of("civilcomments", (FILE,), root, below=("civilcomments_v1.0", "text/civilcomments_v1.0"))
-    frame = read(folder, FILE, keep_default_na=False, na_values={c: [""] for c in ("toxicity", *IDENTITIES)})
-    has_columns(frame, ("comment_text", "split", "toxicity", attribute, *IDENTITIES), FILE)
+    numbers = ("toxicity", attribute, *IDENTITIES)
+    frame = read(folder, FILE, keep_default_na=False, na_values={c: [""] for c in numbers})
+    has_columns(frame, ("comment_text", "split", *numbers), FILE)
+    if frame["toxicity"].isna().any():  # below, a gap would be a comment that is not toxic
+        raise UserError(f"{FILE}: row {int(frame['toxicity'].isna().argmax())} has no toxicity; get it again.")
     odd = set(frame["split"]) - set(PUBLISHED)
     if odd:
         raise UserError(f"{FILE}: '{sorted(map(str, odd))[0]}' is no split; they are train, val and test.")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from spurless.core import Bundle
-from spurless.datasets.texts import Length, Part, Tokenizer, folder_of, to_bundle
+from spurless.datasets.texts import Length, Part, Tokenizer, folder_of, lines, to_bundle
 from spurless.errors import UserError
 
 CLASSES = ("abusive", "spam", "normal", "hateful")
@@ -36,7 +36,7 @@ def load(
     folder = folder_of("fdcl18", tuple(FILES.values()), root, below=("FDCL18", "text/FDCL18"))
     parts = {}
     for name, file in FILES.items():
-        texts, y, dialect = _read(folder / file)
+        texts, y, dialect = _read(folder, file)
         names = [f"{file} row {i + 1}" for i in range(len(texts))]
         parts[name] = Part(texts, y, dialect[:, None], names=names)
     return to_bundle(
@@ -51,9 +51,9 @@ def load(
     )
 
 
-def _read(file: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
+def _read(folder: Path, file: str) -> tuple[list[str], np.ndarray, np.ndarray]:
     texts, y, dialect, wrong = [], [], [], []
-    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(lines(folder, file), start=1):
         cells = line.rstrip("\r").split("\t")
         if not line.strip() or (number == 1 and cells[0].strip().lower() in ("label", "class")):
             continue
@@ -67,8 +67,8 @@ def _read(file: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
     if wrong:
         more = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
         raise UserError(
-            f"{file}: line {wrong[0]}{more} does not begin with a label ({', '.join(CLASSES)}, or 0 to 3) and a "
-            f"dialect ({', '.join(DIALECTS)}, or 0 to 3), divided by tabs."
+            f"{folder / file}: line {wrong[0]}{more} does not begin with a label ({', '.join(CLASSES)}, or 0 to 3) and "
+            f"a dialect ({', '.join(DIALECTS)}, or 0 to 3), divided by tabs."
         )
     return texts, np.array(y, np.int64), np.array(dialect, np.int64)
 

@@ -73,7 +73,6 @@ def load(
         parts,
         tokenizer=tokenizer,
         length=length,
-        pairs=True,
         classes=CLASSES,
         attributes=("domain" if partition == "imperfect" else "negation",),
         values=(values,),

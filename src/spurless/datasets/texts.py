@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import re
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,15 +44,13 @@ class Part:
         return len(self.texts)
 
 
-def to_bundle(
-    name: str, parts: Mapping[str, Part | None], *, tokenizer: str, length: int, pairs: bool = False, **fields: Any
-) -> Bundle:
+def to_bundle(name: str, parts: Mapping[str, Part | None], *, tokenizer: str, length: int, **fields: Any) -> Bundle:
     """The parts train, val and test as a Bundle; `fields` are those of the Bundle."""
     given = {key: part for key, part in parts.items() if part is not None and len(part)}
     if "train" not in given:
         raise UserError(f"{name} has no training rows.")
     texts = [text for part in given.values() for text in part.texts]
-    second = [text for part in given.values() for text in part.second or ()] if pairs else None
+    second = [text for part in given.values() for text in part.second or ()] or None
     x = tokenise(texts, tokenizer, length, second, name)  # all at once, so that all have the same length
     splits = {}
     for key, rows in zip(given, x.split([len(part) for part in given.values()]), strict=True):
@@ -85,7 +86,6 @@ def from_fields(
     return to_bundle(
         name,
         {which: part(which) for which in tables.SPLITS},
-        pairs=len(columns) == 2,
         classes=classes,
         attributes=tuple(field.name for field in attributes),
         values=tuple(names for _, names in coded),
@@ -113,10 +113,24 @@ def read(folder: Path, file: str, **how: Any) -> Any:
     """A table of texts as a DataFrame; a file as distributed or gzipped."""
     import pandas as pd
 
+    with _readable(folder, file) as path:
+        return pd.read_csv(path, **how)
+
+
+def lines(folder: Path, file: str) -> list[str]:
+    """The lines of a file in UTF-8, as distributed or gzipped."""
+    with _readable(folder, file) as path:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8").split("\n")
+
+
+@contextmanager
+def _readable(folder: Path, file: str) -> Iterator[Path]:
+    """The file, plain or gzipped; a UserError where reading it fails."""
     path = folder / file if (folder / file).is_file() else folder / f"{file}.gz"
     try:
-        return pd.read_csv(path, **how)
-    except (ValueError, OSError, EOFError) as error:  # ParserError and UnicodeDecodeError are ValueErrors
+        yield path
+    except (ValueError, OSError, EOFError, zlib.error) as error:  # ParserError and UnicodeDecodeError are ValueErrors
         raise UserError(f"{path} cannot be read ({str(error).splitlines()[0]}); get it again.") from None
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from spurless.metrics.regions import Rows, device_of, rows_of
 
 How = Literal["structured", "magnitude"]
 Scope = Literal["layer", "global"]
+Conv = Literal["kernel", "filter"]
+Of = Literal["weights", "activations"]
 KAPPAS = tuple(k / 10 for k in range(10))  # 0 to 0.9
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -176,6 +178,7 @@ def activation_prunability(
     >>> activation_prunability(z, nn.Identity(), right, "magnitude", kappas=(0, 0.5)).kept
     (1.0, 1.0)
     """
+    _one_of(how, How)
     z = features.detach()
     score = _mean_square(z, 0)[None] if how == "structured" else z.abs()  # (1, d) or (n, d)
     order = score.argsort(dim=1, stable=True)
@@ -231,7 +234,7 @@ def data_accuracy(
 def data_prunability(
     net: nn.Module,
     data: Bundle,
-    of: Literal["weights", "activations"] = "weights",
+    of: Of = "weights",
     split: str = "test",
     rows: Rows = None,
     score: str = "unbiased",
@@ -244,6 +247,7 @@ def data_prunability(
     >>> found.kept[0], len(found.accuracy)
     (1.0, 3)
     """
+    _one_of(of, Of)
     accuracy = data_accuracy(data, split, rows, score)
     if of == "weights":
         return prunability(net, accuracy, **settings)
@@ -263,7 +267,7 @@ def pruned(
     kappa: float,
     how: How = "structured",
     scope: Scope = "layer",
-    conv: Literal["kernel", "filter"] = "kernel",
+    conv: Conv = "kernel",
     centred: bool = False,
     skip: Iterable[str] = (),
 ) -> Iterator[float]:
@@ -298,13 +302,12 @@ class Order:
         net: nn.Module,
         how: How = "structured",
         scope: Scope = "layer",
-        conv: Literal["kernel", "filter"] = "kernel",
+        conv: Conv = "kernel",
         centred: bool = False,
         skip: Iterable[str] = (),
     ):
-        for given, known in ((how, ("structured", "magnitude")), (scope, ("layer", "global"))):
-            if given not in known:
-                raise unknown("way to prune", given, known)
+        for given, known in ((how, How), (scope, Scope), (conv, Conv)):
+            _one_of(given, known)
         chosen = layers(net, skip)
         self.weights = [layer.weight for layer in chosen.values()]
         self.level = [float(w.detach().median()) if centred else 0.0 for w in self.weights]
@@ -424,6 +427,11 @@ def _curve(kappas: Sequence[float], accuracy: list[float], shares: list[float], 
     if whole == 0:
         raise UserError("The whole network has an accuracy of 0, so what it keeps of it means nothing.")
     return Curve(tuple(kappas), tuple(accuracy), tuple(a / whole for a in accuracy), tuple(shares))
+
+
+def _one_of(given: str, known: Any) -> None:
+    if given not in get_args(known):
+        raise unknown("way to prune", given, get_args(known))
 
 
 def _checked(kappa: float) -> float:

@@ -159,7 +159,8 @@ def summary(records: Sequence[Record], window: int = 100) -> dict[str, Any]:
     found["largest_share"] = last.largest_share()
     found["largest_share_smooth"] = last.largest_share(window)
     found["smoothed_over"] = window
-    found["largest_logit_norm"], found["last_logit_norm"] = float(np.nanmax(length)), float(length[-1])
+    known = length[~np.isnan(length)]  # none where the logits could not be caught
+    found["largest_logit_norm"], found["last_logit_norm"] = max(known.tolist(), default=None), float(length[-1])
     for name, norms in (("gradient_norm", last.gradient_norms), ("weight_norm", last.weight_norms)):
         found[f"last_{name}"] = {part: float(values[-1]) for part, values in norms.items() if len(values)}
     return finite(found)

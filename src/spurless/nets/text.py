@@ -33,6 +33,7 @@ Pooling = Annotated[Literal["mean", "first"], "features: the mean over the token
 Layers = Annotated[int, "layers", Range(1)]
 Width = Annotated[int, "units of a token", Range(1)]
 Heads = Annotated[int, "attention heads; they share out the width", Range(1)]
+Inner = Annotated[int, "units of the wide layer; 0: four times the width", Range(0)]
 Pretrained = Annotated[bool, "start from the pretrained weights"]
 Trained = Annotated[
     int, "how many of the last layers are trained, the rest staying as it is; -1: everything", Range(-1)
@@ -224,7 +225,7 @@ def bert(
     layers: Layers = 2,
     width: Width = 128,
     heads: Heads = 2,
-    inner: Annotated[int, "units of the wide layer; 0: four times the width", Range(0)] = 0,
+    inner: Inner = 0,
     vocab: Vocab = 30522,
     pooling: Pooling = "first",
     dropout: Drop = 0.1,
@@ -239,7 +240,7 @@ def roberta(
     layers: Layers = 2,
     width: Width = 128,
     heads: Heads = 2,
-    inner: Annotated[int, "units of the wide layer; 0: four times the width", Range(0)] = 0,
+    inner: Inner = 0,
     vocab: Vocab = 50265,
     pooling: Pooling = "first",
     dropout: Drop = 0.1,
@@ -272,8 +273,8 @@ def hf_builder(place: str) -> Callable[..., Net]:
                 f"hf:{place} cannot be had ({reason}). Name a folder with config.json and weights, or a name on the "
                 "Hugging Face hub; offline, minilm needs no download."
             ) from None
-        most = getattr(config, "max_position_embeddings", length) or length
-        if length > most:
+        most = _most_tokens(model)
+        if most is not None and length > most:
             raise UserError(f"hf:{place} reads up to {most} tokens, not {length}; set data.length={most}.")
         if isinstance(getattr(model, "pooler", None), nn.Module):
             model.pooler = None  # features are taken before it: it would never be trained
@@ -373,6 +374,17 @@ def _without_bar() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+def _most_tokens(model: Any) -> int | None:
+    """How many tokens an encoder of transformers reads; None: any number."""
+    most = getattr(model.config, "max_position_embeddings", None) or 0
+    if most < 1:  # XLNet says -1
+        return None
+    places = (part for name, part in model.named_modules() if name.endswith("position_embeddings"))
+    padding = next((getattr(part, "padding_idx", None) for part in places), None)
+    # RoBERTa and its kin count from behind the position of padding: 514 positions are 512 tokens.
+    return most - (0 if padding is None else padding + 1)
 
 
 def _layers_of(model: nn.Module) -> list[nn.Module]:

@@ -73,10 +73,11 @@ def _row(name: str, point: Mapping[str, Any], present: Sequence[str]) -> list[di
 
 def _ranges(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One row for each sweep: the least and the greatest mean of each measure, within the range."""
-    known = [m for m in ("unbiased", "conflicting", *normalised.SHARES) if any(m in s["ranges"] for s in series)]
+    ranges = [s.get("ranges") or {} for s in series]
+    known = [m for m in ("unbiased", "conflicting", *normalised.SHARES) if any(m in own for own in ranges)]
     rows = []
-    for one in series:
-        spans = [one["ranges"].get(m) for m in known]
+    for one, own in zip(series, ranges, strict=True):
+        spans = [own.get(m) for m in known]
         texts = [
             s and f"{_text(Score(s['min']), m)} – {_text(Score(s['max']), m)}"
             for s, m in zip(spans, known, strict=True)
@@ -179,12 +180,12 @@ def published(found: Any) -> Score | None:
 
     >>> published("60.94 ± 0.97")
     Score(value=60.94, low=59.97, high=61.91)
-    >>> published(88.5), published("–")
-    (Score(value=88.5, low=None, high=None), None)
+    >>> published(88.5), published("-0.25"), published("–"), published("33m 39s")
+    (Score(value=88.5, low=None, high=None), Score(value=-0.25, low=None, high=None), None, None)
     """
     if not isinstance(found, str):
         return as_score(found)
-    numbers = [float(v) for v in re.findall(r"\d+(?:\.\d+)?", found)]
+    numbers = [float(v) for v in re.findall(r"-?\d+(?:\.\d+)?", found)]
     if len(numbers) == 2 and "±" in found:
         return Score(numbers[0], round(numbers[0] - numbers[1], 6), round(numbers[0] + numbers[1], 6))
     return Score(numbers[0]) if len(numbers) == 1 else None

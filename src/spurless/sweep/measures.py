@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from spurless.core import Bundle, Recipe, Split
 from spurless.feed import Inputs
 from spurless.metrics.compress import compressed, prunability
+from spurless.metrics.records import FILE, read, summary
 from spurless.metrics.regions import device_of
 from spurless.metrics.representation import bsi, class_separation, csi
 from spurless.result import Result
@@ -35,6 +36,8 @@ def measures(result: Result, data: Bundle, folder: Path | None = None) -> dict[s
     name = result.scored_on
     split = data.splits[name]
     found: dict[str, Any] = {"train_accuracy": _train_accuracy(result, look, data), "train_rows": len(data.train)}
+    if result.history and "reached" in result.history[-1]:  # whether until_accuracy and until_loss were
+        found["reached"] = result.history[-1]["reached"]
     if data.val is not None and name != "val":
         found |= {"val_accuracy": look.accuracy(data.val), "val_rows": len(data.val)}
     rows = look.placed(split)
@@ -54,9 +57,7 @@ def measures(result: Result, data: Bundle, folder: Path | None = None) -> dict[s
     found |= {"csi": csi(z, split.y).average, "class_separation": class_separation(z, split.y)}
     if split.a is not None and len(split.a[:, 0].unique()) > 1:
         found["bsi"] = bsi(z, split.a[:, 0]).average
-    if folder is not None and (folder / "dynamics.json").exists():  # the run was watched while it trained
-        from spurless.metrics.records import read, summary
-
+    if folder is not None and (folder / FILE).exists():  # the run was watched while it trained
         found["largest_share"] = summary(read(folder)).get("largest_share")
     return found
 

@@ -44,7 +44,7 @@ class Point:
     fell: str = ""  # what fell in any seed: "training accuracy", "test accuracy", or both; empty: nothing
     in_range: bool = True  # this value and all gentler ones are usable
     stable: bool = True  # the same, by what is known without test rows and bias labels: for choosing
-    stopped_short: int = 0  # runs that ended before they reached the training accuracy they were asked for
+    stopped_short: int = 0  # runs that ended before they reached the training accuracy or loss they were asked for
 
     @property
     def out(self) -> bool:
@@ -78,7 +78,8 @@ def measured(row: Mapping[str, Any]) -> dict[str, Any]:
         run |= {m: scores[m] for m in SCORES if number(scores.get(m)) is not None}
         run |= {m: extra[m] for m in (*SHARES, *OTHERS, *PRUNED, *WATCHED) if number(extra.get(m)) is not None}
         asked = (row.get("settings") or {}).get("recipe", {}).get("until_accuracy")
-        run["stopped_short"] = bool(asked) and run.get("train_accuracy", 100.0) < asked
+        short = bool(asked) and run.get("train_accuracy", 100.0) < asked  # of rows that do not say what was reached
+        run["stopped_short"] = not extra.get("reached", not short)
         run |= {rows: extra.get(rows) for rows in ("train_rows", "val_rows")}
     else:
         run["error"] = row.get("error")

@@ -45,9 +45,7 @@ def run_sweep(
     """
     base = {"data": named(data), "method": named(method), "net": named(net), "recipe": named(recipe)}
     axes = make_axes(over, values, base["method"]["name"])
-    known = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    if not known or len(set(known)) < len(known):
-        raise UserError(f"seeds = {seeds!r} is not allowed; it takes how many, or a list without repeats.")
+    known = seed_list(seeds)
     folder = default_folder("sweep", base, [axis.title for axis in axes]) if out is None else Path(out)
     cells = [cell_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
     how = {"device": device, "workers": workers, "root": root, "dynamics": dynamics}
@@ -72,6 +70,18 @@ def make_axes(over: str | Sequence[str], values: Sequence[Any], method: str) -> 
     if len(set(titles)) < len(titles):
         raise UserError("A setting is named twice; name it once, with all its values.")
     return axes
+
+
+def seed_list(seeds: int | Sequence[int]) -> list[int]:
+    """The seeds, where only how many were given, too.
+
+    >>> seed_list(3), seed_list([7])
+    ([0, 1, 2], [7])
+    """
+    known = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not known or len(set(known)) < len(known):
+        raise UserError(f"seeds = {seeds!r} is not allowed; it takes how many, or a list without repeats.")
+    return known
 
 
 def named(spec: Spec) -> dict[str, Any]:

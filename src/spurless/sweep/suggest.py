@@ -14,8 +14,8 @@ from spurless.bench.claim import finished_row
 from spurless.errors import UserError
 from spurless.sweep.axes import Axis
 from spurless.sweep.choice import Choice, buys, choose, show, the_rule
-from spurless.sweep.points import DROP, MEASURES, Point, mark, mean_of, measured
-from spurless.sweep.run import AFTER, Spec, default_folder, named, save, summary
+from spurless.sweep.points import DROP, Point, measured, points_of
+from spurless.sweep.run import AFTER, Spec, default_folder, named, save, seed_list, summary
 
 GROW = 4.0  # from one rate to the next, until one is not stable
 NEAR = 1.25  # the largest stable rate and the smallest unstable one are this near when the search ends
@@ -58,13 +58,8 @@ class Search:
 
     def points(self) -> list[Point]:
         """The rates as the points of a sweep, from small to large."""
-        found = [Point(rate, [measured(row) for row in self.rows[rate]]) for rate in sorted(self.rows)]
-        mark(found)
-        for point in found:
-            point.stopped_short = sum(bool(run.get("stopped_short")) for run in point.runs)
-            if not point.out:
-                point.means = {m: mean for m in MEASURES if (mean := mean_of(point.runs, m))}
-        return found
+        rates = sorted(self.rows)
+        return points_of(Axis("lr", "recipe.lr", tuple(rates)), [self.rows[rate] for rate in rates])
 
     @property
     def stable(self) -> float | None:
@@ -135,9 +130,7 @@ def suggest_lr(
     if budget <= 0:
         raise UserError(f"budget = {budget:g} is not allowed; it takes seconds, more than 0.")
     base = {"data": named(data), "method": named(method), "net": named(net), "recipe": named(recipe)}
-    known = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    if not known or len(set(known)) < len(known):
-        raise UserError(f"seeds = {seeds!r} is not allowed; it takes how many, or a list without repeats.")
+    known = seed_list(seeds)
     folder = default_folder("suggest-lr", base, ()) if out is None else Path(out)
     axis = Axis("lr", "recipe.lr", ())
 
@@ -207,8 +200,10 @@ def in_words(
         )
     if taken is own:
         said.append("So the recipe's own rate is as large as it should be.")
+    elif taken.out:
+        said.append("But on the test split it fell by more than 25 points, which the rule does not look at.")
     elif own.out:
-        said.append("The recipe's own rate is not stable, so there is nothing to compare with.")
+        said.append("The recipe's own rate is out of range, so there is nothing to compare with.")
     else:
         metric = "conflicting" if "conflicting" in gains else "average"
         told = {metric: ("accuracy on conflicting rows" if metric == "conflicting" else "accuracy", 1, " %")}

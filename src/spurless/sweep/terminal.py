@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spurless.sweep.choice import show
+from spurless.sweep.points import PERCENT
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +23,6 @@ COLUMNS = {
     "val_accuracy": "valid.",
     "train_accuracy": "train",
 }
-SHARES = ("prunability", "activation_compressibility", "csi", "class_separation")
 COMPARED = {
     "unbiased": "unbiased",
     "average": "accuracy",
@@ -88,7 +88,7 @@ def sign(point: Mapping[str, Any], chosen: Any) -> str:
 def _cell(mean: Mapping[str, Any] | None, measure: str) -> str:
     if not mean:
         return "–"
-    text = f"{mean['mean']:.2f}" if measure in SHARES else f"{mean['mean']:.1f}"
+    text = f"{mean['mean']:.{_digits(measure)}f}"
     return f"{text} ±{mean['sd']:.1f}" if measure in FIRST and "sd" in mean else text
 
 
@@ -114,5 +114,9 @@ def comparison(series: Sequence[Mapping[str, Any]]) -> Table:
 def _span(found: Mapping[str, Any] | None, measure: str) -> str:
     if not found:
         return "–"
-    digits = 2 if measure in SHARES else 1
+    digits = _digits(measure)
     return f"{found['min']:.{digits}f}–{found['max']:.{digits}f}"
+
+
+def _digits(measure: str) -> int:
+    return 1 if measure in PERCENT else 2
