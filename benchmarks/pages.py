@@ -7,7 +7,7 @@ from dataclasses import replace
 from benchmarks.audit import ALARMS, VERDICTS, rates
 from benchmarks.readme import ROOT, fill, rows
 
-PAGES = ("groups", "audit", "reproduction")
+PAGES = ("groups", "audit", "reproduction", "text")
 
 
 def spread(values):
@@ -131,6 +131,34 @@ def audit_table(folder="audit"):
     return "\n".join([*lines, "", facts])
 
 
+def text_table():
+    from spurless.bench.spec import read_spec
+    from spurless.bench.table import figures
+
+    own = {row["key"]: row for row in rows("text")}
+    if not own:
+        return ""
+    lines = ["| data, network | conflicting | method | bias labels | aligned | conflicting | worst group | 95 % interval |"]
+    lines += ["| :-- | --: | :-- | :-- | --: | --: | --: | --: |"]
+    for line in read_spec(ROOT / "benchmarks" / "specs" / "text.toml").lines:
+        found = [own[cell.key] for cell in line.cells if cell.key in own]
+        if found:
+            scores = [spread([r["scores"][k] for r in found]) for k in ("aligned", "conflicting", "worst_group")]
+            sure = figures([r["scores"]["worst_group"] for r in found]).limits()
+            share = f"{100 * found[0]['settings']['data']['rho']:g} %"
+            place = [line.block, share, line.row, found[0]["labels_used"], *scores, sure]
+            lines.append(f"| {' | '.join(place)} |")
+    measured = list(own.values())
+    sizes = {row["data"]: row["n"] for row in measured}
+    machines = ", ".join(sorted({row["machine"] for row in measured}))
+    words = (
+        "Percent, mean ± standard deviation over seeds 0, 1, 2 of the training, and Student's interval of the mean of the "
+        f"worst group; last weights. {', '.join(f'{k}: n = {n:,}' for k, n in sizes.items())} test rows. Measured "
+        f"{max(row['date'] for row in measured)} on {machines}."
+    )
+    return "\n".join([*lines, "", words])
+
+
 def reproductions():
     """For each paper's table of which cells were measured, those lines of it."""
     from spurless.bench.reproduce import papers
@@ -158,6 +186,7 @@ def tables():
         "cmnist_groups": cmnist_groups_table(),
         "audit": audit_table(),
         "audit_text": audit_table("audit_text"),
+        "text": text_table(),
     }
 
 
