@@ -138,7 +138,7 @@ def text_table():
     own = {row["key"]: row for row in rows("text")}
     if not own:
         return ""
-    lines = ["| data, network | conflict | method | bias labels | aligned | conflicting | worst group | 95 % interval |"]
+    lines = ["| data, network | share | method | bias labels | aligned | conflicting | worst group | 95 % interval |"]
     lines += ["| :-- | --: | :-- | :-- | --: | --: | --: | --: |"]
     for line in read_spec(ROOT / "benchmarks" / "specs" / "text.toml").lines:
         found = [own[cell.key] for cell in line.cells if cell.key in own]
@@ -153,8 +153,8 @@ def text_table():
     machines = ", ".join(sorted({row["machine"] for row in measured}))
     words = (
         "Percent, mean ± standard deviation over seeds 0, 1, 2 of the training, and Student's interval of the mean of "
-        f"the worst group; last weights. {', '.join(f'{k}: n = {n:,}' for k, n in sizes.items())} test rows. Measured "
-        f"{max(row['date'] for row in measured)} on {machines}."
+        f"the worst group; last weights. {', '.join(f'{k}: n = {n:,}' for k, n in sizes.items())} test rows. "
+        f"Measured {max(row['date'] for row in measured)} on {machines}."
     )
     return "\n".join([*lines, "", words])
 
