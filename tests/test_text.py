@@ -298,9 +298,9 @@ def test_every_length_is_a_cuda_graph(capsys):
     net, recipe = BERT | {"dropout": 0.0}, Recipe("sgd", 0.1, epochs=4, batch_size=8)
     graphs, capture = set(), Steps._capture
 
-    def watch(self, shape):
+    def watch(self, shape, count):
         graphs.add(shape[:2])
-        return capture(self, shape)
+        return capture(self, shape, count)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Steps, "_capture", watch)

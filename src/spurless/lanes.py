@@ -95,6 +95,14 @@ class Lanes:
         if lane.stream is not None:
             lane.stream.synchronize()
             self.streams.append(lane.stream)
+            torch.cuda.empty_cache()  # what its graphs had: it stays with this process otherwise
+
+    def has_room_for_as_many_again(self) -> bool:
+        """Whether the device's memory holds twice the lanes that there are."""
+        if self.device.type != "cuda":
+            return True
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return free > torch.cuda.memory_reserved(self.device)
 
     @contextmanager
     def turn(self, lane: Lane) -> Iterator[None]:
@@ -207,14 +215,19 @@ def run_lanes(
 
 
 def best_lanes(held: Lanes, fill: Any, step: Any) -> int:
-    """How many lanes to use: real steps are timed with 1, 2, 4 ... lanes, and doubling goes on while it helps."""
-    fill(MOST)
-    for lane in held.lanes[:]:  # past the capture of its graph, and the first past all that is done once a process
-        enough = 2 * TURN if lane.pace or lane is not held.lanes[0] else 20 * TURN
-        while not lane.waiting and lane in held.lanes and lane.done < enough:
-            step(lane)
+    """How many lanes to use: real steps are timed with 1, 2, 4 ... lanes, and doubling goes on while it helps.
+
+    Lanes are opened as they are tried: a large network's take memory, and doubling ends where it would run out.
+    """
     best, best_rate, count = 1, 0.0, 1
-    while count <= len(held.lanes):
+    while count <= MOST and held.has_room_for_as_many_again():
+        fill(count)
+        if len(held.lanes) < count:
+            break
+        for lane in held.lanes[:]:  # past the capture of its graph, and the first past all that is done once a process
+            enough = 2 * TURN if lane.pace or lane is not held.lanes[0] else 20 * TURN
+            while not lane.waiting and lane in held.lanes and lane.done < enough:
+                step(lane)
         rate = _rate(held, count, step)
         if rate < best_rate * GAIN:
             break
