@@ -111,6 +111,7 @@ def test_a_loss_that_cannot_be_captured_trains_eagerly_and_says_so_once(capsys):
     assert capsys.readouterr().err.count("without a CUDA graph") == 1
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch.compile gives advice as warnings
 @pytest.mark.parametrize("switch", [{"precision": "bf16"}, {"precision": "tf32"}, {"compile": True}])
 def test_switches_train(switch):
     result = fit("erm", pictures(n=128), "conv3", replace(PLAIN, deterministic=False, epochs=20, **switch), **GPU)
@@ -131,7 +132,8 @@ def chunks(monkeypatch):
 
 @pytest.mark.parametrize("method", METHODS)  # simconv1 has dropout: the random numbers are those of single steps, too
 def test_graphs_of_several_steps_end_with_the_bits_of_single_ones(chunks, monkeypatch, method):
-    data, recipe = pictures(n=150), replace(PLAIN, batch_size=8, augment="pgd_digits", test_every=9)
+    recipe = replace(PLAIN, lr=0.01, batch_size=8, augment="pgd_digits", test_every=9)  # at 0.05 IRM diverges
+    data = pictures(n=150)
     several = fit(method, data, "simconv1", recipe, **GPU)
     assert 4 in chunks
     monkeypatch.setattr("spurless.step.CHUNK", 10**9)

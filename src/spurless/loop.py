@@ -376,7 +376,7 @@ class StageLoop:
     def _look_at_training(self) -> dict[str, Any]:
         """Training accuracy and cross entropy in evaluation mode, and whether they are what training goes on until."""
         accuracy, loss = self.recipe.until_accuracy, self.recipe.until_loss
-        every = max(1, round(self.recipe.eval_every))
+        every = max(1, self.recipe.eval_every)
         if not (accuracy or loss) or not (self.epoch % every == 0 or self.step >= self.total):
             return {}
         judged = self.loop.judge_training(self.stage.model)
@@ -394,7 +394,7 @@ class StageLoop:
         data, rule = self.loop.data, self.recipe.selection
         wanted = self.stage.select and rule != "last"
         last = self.step >= self.total
-        due = self.recipe.eval_every and (self.epoch % max(1, round(self.recipe.eval_every)) == 0 or last)
+        due = self.recipe.eval_every and (self.epoch % self.recipe.eval_every == 0 or last)
         if data.val is None or not (due or wanted):
             return {}
         logits = self.run.outputs(self.stage.model, data.val)
