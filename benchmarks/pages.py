@@ -138,22 +138,23 @@ def text_table():
     own = {row["key"]: row for row in rows("text")}
     if not own:
         return ""
-    lines = ["| data, network | share | method | bias labels | aligned | conflicting | worst group | 95 % interval |"]
-    lines += ["| :-- | --: | :-- | :-- | --: | --: | --: | --: |"]
+    heads = "data, network | share | method | bias labels | weights | seeds | aligned | conflicting | worst group"
+    lines = [f"| {heads} | 95 % interval |", "| :-- | --: | :-- | :-- | :-- | --: | --: | --: | --: | --: |"]
     for line in read_spec(ROOT / "benchmarks" / "specs" / "text.toml").lines:
         found = [own[cell.key] for cell in line.cells if cell.key in own]
         if found:
             scores = [spread([r["scores"][k] for r in found]) for k in ("aligned", "conflicting", "worst_group")]
             sure = figures([r["scores"]["worst_group"] for r in found]).limits()
             share = f"{100 * found[0]['settings']['data']['rho']:g} %"
-            place = [line.block, share, line.row, found[0]["labels_used"], *scores, sure]
+            told = [found[0]["labels_used"], found[0]["selection"], str(len(found))]
+            place = [line.block, share, line.row, *told, *scores, sure]
             lines.append(f"| {' | '.join(place)} |")
     measured = list(own.values())
     sizes = {row["data"]: row["n"] for row in measured}
     machines = ", ".join(sorted({row["machine"] for row in measured}))
     words = (
-        "Percent, mean ± standard deviation over seeds 0, 1, 2 of the training, and Student's interval of the mean of "
-        f"the worst group; last weights. {', '.join(f'{k}: n = {n:,}' for k, n in sizes.items())} test rows. "
+        "Percent, mean ± standard deviation over the seeds of the training, and Student's interval of the mean of the "
+        f"worst group. {', '.join(f'{k}: n = {n:,}' for k, n in sizes.items())} test rows. "
         f"Measured {max(row['date'] for row in measured)} on {machines}."
     )
     return "\n".join([*lines, "", words])

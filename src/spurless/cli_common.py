@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from spurless.errors import UserError, unknown
+from spurless.errors import UserError, first_line, unknown
 
 NAMED_BY = {"method": "the argument METHOD", "data": "the argument DATA", "net": "--net", "recipe": "--recipe"}
 SECTIONS = tuple(NAMED_BY)
@@ -47,7 +47,7 @@ def mistakes_in_one_line(command: Callable) -> Callable:
             if not re.search("out of memory|unable to allocate|can't allocate", f"{error}", re.IGNORECASE):
                 raise
             stop_with(
-                f"There is not enough memory ({str(error).splitlines()[0]}). Try a smaller recipe.batch_size or "
+                f"There is not enough memory ({first_line(error)}). Try a smaller recipe.batch_size or "
                 "recipe.eval_batch_size, fewer rows or smaller images, or another --device."
             )
         except KeyboardInterrupt as stop:

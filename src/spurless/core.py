@@ -255,7 +255,7 @@ class Recipe:
     selection: Annotated[
         Literal["last", "val_accuracy", "val_loss", "val_worst_group"], "which weights of the last stage are kept"
     ] = "last"
-    eval_every: Annotated[int, "epochs between two looks at the validation split; 0: only where needed", Range(0)] = 1
+    eval_every: Annotated[float, "epochs between two looks at the validation split; 0: only where needed", Range(0)] = 1
     test_every: Annotated[
         int, "steps between two looks at the test split, to report its best as test_selected; 0: none", Range(0)
     ] = 0

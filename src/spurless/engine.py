@@ -196,6 +196,11 @@ def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
         need = "training" if need == "training" else "validation"
         if data.val is not None and data.val.a is None:
             raise UserError(f"recipe.selection = val_worst_group needs bias labels, and {data.name} has none.")
+    if recipe.eval_every != int(recipe.eval_every):
+        raise UserError(
+            f"recipe.eval_every = {recipe.eval_every:g}: the validation split is looked at where an epoch ends; give a "
+            "whole number of epochs."
+        )
     if recipe.selection != "last" and data.val is None:
         raise UserError(f"recipe.selection = {recipe.selection} needs a validation split, which {data.name} lacks.")
     if recipe.augment not in ("data", "none") and len(data.shape) != 3:
@@ -358,11 +363,8 @@ def arithmetic(recipe: Recipe, device: torch.device) -> Generator[None, None, No
 @contextmanager
 def switches(recipe: Recipe, device: torch.device) -> Generator[None, None, None]:
     """What torch holds for the whole process: how convolutions are chosen, determinism, the precision of products."""
-    was = (
-        torch.backends.cudnn.benchmark,
-        torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(),
-    )
+    was = torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
+    precision = torch.get_float32_matmul_precision()
     on_gpu = device.type == "cuda"
     try:
         torch.backends.cudnn.benchmark = on_gpu and not recipe.deterministic
@@ -374,7 +376,8 @@ def switches(recipe: Recipe, device: torch.device) -> Generator[None, None, None
     finally:
         torch.backends.cudnn.benchmark = was[0]
         torch.use_deterministic_algorithms(was[1])
-        torch.set_float32_matmul_precision(was[2])
+        if recipe.precision == "tf32":  # not always: where it was never set, setting it has everything compiled again
+            torch.set_float32_matmul_precision(precision)
 
 
 @functools.cache

@@ -30,3 +30,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
     return UserError(f"There is no {kind} '{name}'{hint} The {kind}s are: {', '.join(names)}.")
+
+
+def first_line(error: object) -> str:
+    """What an error says, in one line; the name of its kind where it says nothing.
+
+    >>> first_line(RuntimeError("no room\\nat line 3")), first_line(EOFError())
+    ('no room', 'EOFError')
+    """
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

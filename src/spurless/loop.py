@@ -294,6 +294,7 @@ class StageLoop:
         self.steps.plan(self.factor, progress, self.sizes)
         self.random: dict[str, Tensor] = {}  # where the random numbers were when the run was stopped inside an epoch
         self.last_loss: float | None = None  # of the epoch before
+        self.drawn: tuple[int, Tensor] | None = None  # an epoch and its order
 
     def __iter__(self) -> Iterator[Progress]:
         self._set_modes()
@@ -310,6 +311,8 @@ class StageLoop:
                 # Before any checkpoint: a run that goes on from the end of an epoch must not miss what belongs to it.
                 ends = self.step % len(self.sizes) == 0 or self.step == self.total
                 if ends and self.loop.device.type == "cuda":
+                    if self.step < self.total:
+                        self._order(self.step // len(self.sizes))  # while the device has still to do
                     yield Progress(self.stage.name, self.step, self.total, pending=self.steps.mark())
                 row = self._end_epoch() if ends else None
                 stop, save = self._wishes(ends)
@@ -334,15 +337,21 @@ class StageLoop:
         Its order and its random numbers are functions of seed, stage and epoch alone, so it is the same epoch again.
         """
         epoch, at = divmod(self.step, len(self.sizes))
-        generator = torch.Generator().manual_seed(derive(self.run.seed, "order", self.index, epoch))
-        order = epoch_order(len(self.loop.data.train), self.stage.weights, self.stage.rows, generator)
-        order = order[: sum(self.sizes)]
-        self.steps.start_epoch(order, self.step - at, at, derive(self.run.seed, "epoch", self.index, epoch))
+        seed = derive(self.run.seed, "epoch", self.index, epoch)
+        self.steps.start_epoch(self._order(epoch), self.step - at, at, seed)
         if "rng.cpu" in self.random:
             torch.set_rng_state(self.random.pop("rng.cpu"))
         if "rng.cuda" in self.random:
             torch.cuda.set_rng_state(self.random.pop("rng.cuda"), self.loop.device)
         return at
+
+    def _order(self, epoch: int) -> Tensor:
+        """Which rows an epoch takes, in their order: drawn once, on the host."""
+        if self.drawn is None or self.drawn[0] != epoch:
+            generator = torch.Generator().manual_seed(derive(self.run.seed, "order", self.index, epoch))
+            order = epoch_order(len(self.loop.data.train), self.stage.weights, self.stage.rows, generator)
+            self.drawn = epoch, order[: sum(self.sizes)]
+        return self.drawn[1]
 
     def _set_modes(self) -> None:
         held = {id(p) for _, opt in self.stage.updates for group in opt.param_groups for p in group["params"]}
@@ -376,7 +385,7 @@ class StageLoop:
     def _look_at_training(self) -> dict[str, Any]:
         """Training accuracy and cross entropy in evaluation mode, and whether they are what training goes on until."""
         accuracy, loss = self.recipe.until_accuracy, self.recipe.until_loss
-        every = max(1, self.recipe.eval_every)
+        every = max(1, int(self.recipe.eval_every))
         if not (accuracy or loss) or not (self.epoch % every == 0 or self.step >= self.total):
             return {}
         judged = self.loop.judge_training(self.stage.model)
@@ -394,7 +403,7 @@ class StageLoop:
         data, rule = self.loop.data, self.recipe.selection
         wanted = self.stage.select and rule != "last"
         last = self.step >= self.total
-        due = self.recipe.eval_every and (self.epoch % self.recipe.eval_every == 0 or last)
+        due = self.recipe.eval_every and (self.epoch % int(self.recipe.eval_every) == 0 or last)
         if data.val is None or not (due or wanted):
             return {}
         logits = self.run.outputs(self.stage.model, data.val)

@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 
 from spurless.core import Batch, Bundle, Loss, Recipe, Stage
 from spurless.distributed import average_gradients, dividing, world
-from spurless.errors import UserError
+from spurless.errors import UserError, first_line
 from spurless.feed import Inputs, Resident, Streamed
 from spurless.losses import focused
 from spurless.optim import layer_weights, why_eager
@@ -90,7 +90,10 @@ class Steps:
         self.a = data.train.a.to(device) if show_attributes and data.train.a is not None else None
         self.updates = [(loss, opt, _held(opt)) for loss, opt in stage.updates]
         # Compiled for full batches only: the smaller last batch of an epoch would have everything compiled again.
-        compiled = torch.compile if recipe.compile and world() == 1 else lambda function, dynamic: function
+        compiles = recipe.compile and world() == 1
+        if compiles:  # each loss for every kind of network: torch would leave it at 8, and go on eagerly
+            torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
+        compiled = torch.compile if compiles else lambda function, dynamic: function
         self.quick = {id(loss): compiled(loss, dynamic=False) for loss, _, _ in self.updates}
         self.quick_inputs = compiled(inputs.training, dynamic=False)
         self.graphs: dict[tuple[Shape, int], torch.cuda.CUDAGraph] = {}  # by shape, and by how many steps it does
@@ -229,7 +232,7 @@ class Steps:
             fresh.set_state(random)
             torch.cuda.default_generators[self.device.index].graphsafe_set_state(fresh)
             cause = error.__context__ or error  # what ended the capture, not what its end then said
-            reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+            reason = first_line(cause)
             self.say(f"Stage '{self.stage.name}' runs without a CUDA graph, which is slower: {reason}")
             return False
         self.graphs[shape, count] = graph

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spurless.errors import UserError
+from spurless.errors import UserError, first_line
 from spurless.paths import atomic, cache_dir
 from spurless.progress import track
 
@@ -188,7 +188,7 @@ def _tokenizer(name: str) -> Tokenizer:
     except UserError:
         raise
     except Exception as error:  # tokenizers raises plain Exceptions
-        raise UserError(f"The tokenizer '{name}' cannot be read: {str(error).splitlines()[0]}") from None
+        raise UserError(f"The tokenizer '{name}' cannot be read: {first_line(error)}") from None
     found.no_padding()
     found.no_truncation()
     return found
@@ -205,7 +205,7 @@ def _from_transformers(name: str) -> Tokenizer:
     try:
         return AutoTokenizer.from_pretrained(model_folder(name)).backend_tokenizer
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise UserError(
             f"The tokenizer '{name}' cannot be had ({reason}). Name minilm, a folder with a tokenizer.json, or a name "
             "on the Hugging Face hub that has a fast tokenizer."

@@ -19,6 +19,7 @@ from spurless.settings import resolve, settings_of
 
 SECTIONS = ("data", "method", "net", "recipe")
 KEYS = ".keys.json"
+HOW = ("compile",)  # of a recipe: how it is computed, as the device is, and not what
 
 # Keys of cells that were checked before, by their settings as given: a folder that is resumed brings its own, so that
 # a start with nothing left to do does not have to import torch.
@@ -74,7 +75,7 @@ class Cell:
             "data": _changed("data", _text(self.data)),
             "method": _changed("method", _text(self.method)),
             "net": None if self.net is None else _changed("net", _text(self.net)),
-            "recipe": _recipe(_text(self.recipe)),
+            "recipe": {k: v for k, v in _recipe(_text(self.recipe)).items() if k not in HOW},
             "seed": self.seed,
         }
 
@@ -137,6 +138,8 @@ def stale(pairs: Iterable[tuple[Cell, Mapping[str, Any]]]) -> None:
             now["recipe"] = _whole("recipe", _text(cell.recipe))
         for section, whole in now.items():
             for name, value in whole.items():
+                if section == "recipe" and name in HOW:
+                    continue
                 was = made.get(section, {}).get(name, value)
                 if was != value and _text(was) != _text(value):  # 40 is 40.0, and a list is a tuple
                     raise UserError(

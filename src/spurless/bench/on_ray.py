@@ -24,7 +24,7 @@ from typing import Any
 from spurless.bench.cells import Cell, digest
 from spurless.bench.claim import LOCK, ROW, finished_row, write_row
 from spurless.bench.one import bury, run_one, take
-from spurless.errors import UserError
+from spurless.errors import UserError, first_line
 from spurless.folder import RESULT
 from spurless.paths import atomic
 
@@ -139,8 +139,7 @@ def _reason(error: Exception) -> str:
     cause = getattr(error, "cause", None)
     if isinstance(cause, UserError):
         return str(cause)
-    lines = [line for line in str(cause or error).splitlines() if line.strip()]
-    return f"No worker could do it ({RETRIES + 1} tries): {lines[0] if lines else type(error).__name__}"
+    return f"No worker could do it ({RETRIES + 1} tries): {first_line(cause or error)}"
 
 
 def _ray() -> Any:
@@ -164,7 +163,7 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError) as error:
         where = f"at {address} " if address else ""
         raise UserError(
-            f"No Ray cluster was found {where}({str(error).splitlines()[0]}). Start one with `ray start --head`, or "
+            f"No Ray cluster was found {where}({first_line(error)}). Start one with `ray start --head`, or "
             "name it with --address."
         ) from None
     try:

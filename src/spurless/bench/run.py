@@ -51,6 +51,7 @@ def run_cells(
     address: str | None = None,
     gpus_per_cell: float | None = None,
     dynamics: Mapping[str, Any] | bool | None = None,
+    compile: bool = False,
 ) -> list[dict[str, Any]]:
     """Train the cells that are not done, and return the rows of all of them, in their order.
 
@@ -60,8 +61,11 @@ def run_cells(
     `after` = "module:function" is called in the worker with (result, bundle, folder); its dict is row["extra"]. With
     `dynamics` the steps of every run are watched (see fit). Both are for cells that have none of their own; what is
     trained, but not measured by `after`, is only measured. `gpus_per_cell`: a share of a GPU, on a Ray cluster.
+    `compile` sets recipe.compile everywhere; like the device, it makes no other cell.
     """
     out = Path(out)
+    if compile:
+        cells = [replace(cell, recipe=cell.recipe | {"compile": True}) for cell in cells]
     if on not in WHERE:
         raise unknown("executor", on, WHERE)
     if workers is not None and workers < 1:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from spurless.core import Bundle
-from spurless.datasets.texts import Length, Part, Tokenizer, folder_of, has_columns, read, to_bundle, with_share
+from spurless.datasets.texts import Length, Part, Tokenizer, folder_of, has_columns, places, read, to_bundle, with_share
 from spurless.errors import UserError
 from spurless.seeds import derive
 from spurless.settings import Range
@@ -42,7 +42,7 @@ def load(
         pair = frame["batch_id"].to_numpy()
         if len(pair) % 2 or (pair[::2] != pair[1::2]).any():
             raise UserError(f"{folder / file}: every two rows must be a pair, with the same batch_id; get it again.")
-        y = (frame["Sentiment"] == "Positive").to_numpy(np.int64)
+        y = places(frame, "Sentiment", ("Negative", "Positive"), folder / file)
         context = np.repeat(y[::2], 2)
         if (y[::2] == y[1::2]).any():
             raise UserError(f"{folder / file}: the two texts of a pair must have different labels; get it again.")

@@ -32,12 +32,21 @@ def load(
     - Splits: the official ones, 269,038, 45,180 and 133,782.
     - Citation: Borkan et al. 2019; Koh et al. 2021 (WILDS). Licence: CC0.
     """
+    from pandas import to_numeric
+
     folder = folder_of("civilcomments", (FILE,), root, below=("civilcomments_v1.0", "text/civilcomments_v1.0"))
     numbers = ("toxicity", attribute, *IDENTITIES)
     frame = read(folder, FILE, keep_default_na=False, na_values={c: [""] for c in numbers})
     has_columns(frame, ("comment_text", "split", *numbers), FILE)
-    if frame["toxicity"].isna().any():  # below, a gap would be a comment that is not toxic
-        raise UserError(f"{FILE}: row {int(frame['toxicity'].isna().argmax())} has no toxicity; get it again.")
+    for column in numbers:
+        number = to_numeric(frame[column], errors="coerce")
+        # A gap is an identity that nobody saw, as WILDS has it; but it would also be a comment that is not toxic.
+        lost = np.flatnonzero(number.isna() & (frame[column].notna() | (column == "toxicity")))
+        if len(lost):
+            raise UserError(
+                f"{folder / FILE}, row {lost[0] + 1} below the header: {column} is no number; get it again."
+            )
+        frame[column] = number
     odd = set(frame["split"]) - set(PUBLISHED)
     if odd:
         raise UserError(f"{FILE}: '{sorted(map(str, odd))[0]}' is no split; they are train, val and test.")

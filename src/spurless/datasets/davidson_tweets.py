@@ -7,9 +7,18 @@ import numpy as np
 
 from spurless.core import Bundle
 from spurless.datasets import tables
-from spurless.datasets.texts import IDENTITY_TERMS, Length, Part, Tokenizer, folder_of, has_columns, mentions, read
+from spurless.datasets.texts import (
+    IDENTITY_TERMS,
+    Length,
+    Part,
+    Tokenizer,
+    folder_of,
+    has_columns,
+    mentions,
+    places,
+    read,
+)
 from spurless.datasets.texts import to_bundle as to_text_bundle
-from spurless.errors import UserError
 from spurless.settings import Range
 
 CLASSES = ("hate", "offensive", "neither")
@@ -66,9 +75,7 @@ def tweets(
     frame = read(folder, "labeled_data.csv")
     has_columns(frame, ("class", "tweet"), "labeled_data.csv")
     texts = frame["tweet"].astype(str).tolist()
-    kinds = frame["class"].to_numpy(np.int64)
-    if not set(kinds.tolist()) <= {0, 1, 2}:
-        raise UserError("labeled_data.csv: the column class must hold 0 (hate), 1 (offensive) and 2 (neither).")
+    kinds = places(frame, "class", ("0", "1", "2"), folder / "labeled_data.csv")  # hate, offensive, neither
     y, classes = (kinds, CLASSES) if target == "class" else ((kinds < 2).astype(np.int64), TOXIC)
     found = mentions(texts, words or IDENTITY_TERMS)  # (n, m)
     a = np.asarray(found.any(1), np.int64)[:, None]

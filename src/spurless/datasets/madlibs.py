@@ -15,10 +15,10 @@ from spurless.datasets.texts import (
     folder_of,
     has_columns,
     mentions,
+    places,
     read,
     to_bundle,
 )
-from spurless.errors import UserError
 from spurless.settings import Range
 
 
@@ -43,13 +43,11 @@ def load(
     folder = folder_of("madlibs", ("bias_madlibs_77k.csv",), root, below=("text/madlibs_77k", "madlibs_77k"))
     frame = read(folder, "bias_madlibs_77k.csv")
     has_columns(frame, ("Text", "Label"), "bias_madlibs_77k.csv")
-    if not set(frame["Label"]) <= {"BAD", "NOT_BAD"}:
-        raise UserError("bias_madlibs_77k.csv: the column Label must hold BAD and NOT_BAD.")
     keep = np.arange(len(frame))
     if n_test:
         keep = np.sort(np.random.default_rng(seed).permutation(keep)[:n_test])
     texts = frame["Text"].iloc[keep].tolist()
-    y = (frame["Label"] == "BAD").to_numpy(np.int64)[keep]
+    y = places(frame, "Label", ("NOT_BAD", "BAD"), folder / "bias_madlibs_77k.csv")[keep]
     member = mentions(texts, IDENTITY_TERMS)
     a = np.asarray(member.any(1), np.int64)[:, None]
     test = Part(texts, y, a, names=[f"line {i + 2}" for i in keep], member=member)

@@ -8,18 +8,16 @@ from typing import Annotated, Literal
 import numpy as np
 
 from spurless.core import Bundle, Overlap
-from spurless.datasets.sources import how_to_get
 from spurless.datasets.tables import SPLITS
-from spurless.datasets.texts import Length, Part, Tokenizer, has_columns, read, to_bundle
+from spurless.datasets.texts import Length, Part, Tokenizer, folder_of, has_columns, lines, places, read, to_bundle
 from spurless.errors import UserError
-from spurless.paths import data_root
 from spurless.seeds import derive
 from spurless.settings import Range
 
 CLASSES = ("contradiction", "entailment", "neutral")
 FILES = tuple(f"multinli_1.0_{part}.jsonl" for part in ("train", "dev_matched", "dev_mismatched"))
 META = "metadata_random.csv"
-PLACES = ("text/multinli_1.0", "text/multinli", "multinli/data", "multinli_1.0", "multinli")
+BELOW = ("text/multinli_1.0", "multinli/data", "multinli_1.0")
 PUBLISHED = {"train": 206_175, "val": 82_462, "test": 123_712}
 BASES = ("none", "no, never", "nobody, nothing")
 # GC-DRO: the clean group 3 * base + label, and the domain of the imperfect partition that it is in.
@@ -49,7 +47,7 @@ def load(
     - Citation: Williams, Nangia and Bowman 2018; Sagawa et al. 2020 (negation, splits); Zhou et al. 2021 (partitions).
       Licence: OANC and others.
     """
-    folder = _folder(root)
+    folder = folder_of("multinli", FILES, root, below=BELOW)
     first, second, y = _pairs(folder)
     split, notes = _split(folder, second, y, seed)
     base = np.array([kind_of_negation(text) for text in second])
@@ -95,30 +93,19 @@ def kind_of_negation(text: str) -> int:
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def _folder(root: Path | None) -> Path:
-    base = data_root(root)
-    for folder in (base / place for place in PLACES):
-        if all((folder / file).is_file() for file in FILES):
-            return folder
-    raise UserError(f"'multinli' needs {', '.join(FILES)} in {base / PLACES[0]}. {how_to_get('multinli')}")
-
-
 def _pairs(folder: Path) -> tuple[list[str], list[str], np.ndarray]:
     """All pairs in the order of the files; the label of those that have none is -1."""
     first, second, y = [], [], []
     for name in FILES:
-        with open(folder / name, encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    row = json.loads(line)
-                    first.append(row["sentence1"])
-                    second.append(row["sentence2"])
-                    label = row["gold_label"]
-                    y.append(-1 if label == "-" else CLASSES.index(label))
-                except (ValueError, KeyError, TypeError):
-                    raise UserError(
-                        f"{folder / name}, line {number}: this is no row of MultiNLI; get it again."
-                    ) from None
+        for number, line in enumerate(lines(folder, name), start=1):
+            try:
+                row = json.loads(line)
+                first.append(row["sentence1"])
+                second.append(row["sentence2"])
+                label = row["gold_label"]
+                y.append(-1 if label == "-" else CLASSES.index(label))
+            except (ValueError, KeyError, TypeError):
+                raise UserError(f"{folder / name}, line {number}: this is no row of MultiNLI; get it again.") from None
     return first, second, np.array(y)
 
 
@@ -134,9 +121,18 @@ def _split(folder: Path, second: list[str], y: np.ndarray, seed: int) -> tuple[n
     frame = read(meta.parent, meta.name, index_col=0)
     has_columns(frame, ("gold_label", "sentence2_has_negation", "split"), META)
     rows = frame.index.to_numpy()
-    fits = len(rows) and rows.max() < len(y) and (y[rows] == frame["gold_label"].to_numpy()).all()
-    negated = [kind_of_negation(second[i]) > 0 for i in rows] if fits else []
-    if not fits or (frame["sentence2_has_negation"].to_numpy() != np.array(negated)).any():
-        raise UserError(f"{meta} does not belong to these sentences: labels or negations differ.")
-    split[rows] = np.array(SPLITS, dtype=object)[frame["split"].to_numpy()]
+    if not (rows.dtype.kind in "iu" and frame.index.is_unique and rows.min() >= 0 and rows.max() < len(y)):
+        raise UserError(
+            f"{meta}: the first column must hold numbers of pairs, 0 to {len(y) - 1:,}, each once; get it again."
+        )
+    label = places(frame, "gold_label", [str(c) for c in range(len(CLASSES))], meta)
+    part = places(frame, "split", [str(s) for s in range(len(SPLITS))], meta)
+    negated = np.array([kind_of_negation(second[i]) > 0 for i in rows])
+    off = np.flatnonzero((label != y[rows]) | (frame["sentence2_has_negation"].to_numpy() != negated))
+    if len(off):
+        raise UserError(
+            f"{meta} does not belong to these sentences: in row {off[0] + 1} below the header, label or negation are "
+            f"not those of pair {rows[off[0]]}. Get both again, or take it away for a split by data.seed."
+        )
+    split[rows] = np.array(SPLITS, dtype=object)[part]
     return split, []

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from spurless.core import Bundle, Recipe, Split
 from spurless.datasets import sources, tables
-from spurless.errors import UserError
+from spurless.errors import UserError, first_line
 from spurless.paths import data_root
 from spurless.settings import Range
 from spurless.text import tokenise, tokens_of
@@ -49,6 +49,12 @@ def to_bundle(name: str, parts: Mapping[str, Part | None], *, tokenizer: str, le
     given = {key: part for key, part in parts.items() if part is not None and len(part)}
     if "train" not in given:
         raise UserError(f"{name} has no training rows.")
+    for part in given.values():
+        for column in (part.texts, part.second or ()):
+            odd = next((i for i, text in enumerate(column) if not isinstance(text, str)), None)
+            if odd is not None:
+                row = part.names[odd] if part.names else f"row {odd}"
+                raise UserError(f"{name}: {row} holds no text but {column[odd]!r}; mend it, or take the row away.")
     texts = [text for part in given.values() for text in part.texts]
     second = [text for part in given.values() for text in part.second or ()] or None
     x = tokenise(texts, tokenizer, length, second, name)  # all at once, so that all have the same length
@@ -110,18 +116,20 @@ def folder_of(name: str, files: Sequence[str], root: Path | None, below: Sequenc
 
 
 def read(folder: Path, file: str, **how: Any) -> Any:
-    """A table of texts as a DataFrame; a file as distributed or gzipped."""
+    """A table of texts as a DataFrame; a file as distributed or gzipped. A text may read "null": only "" is a gap."""
     import pandas as pd
 
     with _readable(folder, file) as path:
-        return pd.read_csv(path, **how)
+        return pd.read_csv(path, **({"keep_default_na": False} | how))
 
 
-def lines(folder: Path, file: str) -> list[str]:
-    """The lines of a file in UTF-8, as distributed or gzipped."""
+def lines(folder: Path, file: str) -> Iterator[str]:
+    """The lines of a file in UTF-8, as distributed or gzipped; they end at line feeds only."""
     with _readable(folder, file) as path:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8").split("\n")
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8", newline="\n") as given:
+            for line in given:
+                yield line.removesuffix("\n")
 
 
 @contextmanager
@@ -131,7 +139,7 @@ def _readable(folder: Path, file: str) -> Iterator[Path]:
     try:
         yield path
     except (ValueError, OSError, EOFError, zlib.error) as error:  # ParserError and UnicodeDecodeError are ValueErrors
-        raise UserError(f"{path} cannot be read ({str(error).splitlines()[0]}); get it again.") from None
+        raise UserError(f"{path} cannot be read ({first_line(error)}); get it again.") from None
 
 
 def has_columns(frame: Any, columns: Sequence[str], file: str) -> None:
@@ -139,6 +147,28 @@ def has_columns(frame: Any, columns: Sequence[str], file: str) -> None:
     lacking = [c for c in columns if c not in frame.columns]
     if lacking:
         raise UserError(f"{file} has no column '{lacking[0]}'; it has {', '.join(map(str, frame.columns[:30]))}.")
+
+
+def places(frame: Any, column: str, known: Sequence[str], path: Path) -> np.ndarray:
+    """(n,) The place of each cell of a column among the known ones; a UserError names the first row that has another.
+
+    >>> import pandas as pd
+    >>> places(pd.DataFrame({"label": ["good", "bad"]}), "label", ("bad", "good"), Path("a.csv")).tolist()
+    [1, 0]
+    >>> places(pd.DataFrame({"class": [0, 3]}), "class", ("0", "1"), Path("a.csv"))
+    Traceback (most recent call last):
+    spurless.errors.UserError: a.csv, row 2 below the header: class is '3', not one of 0, 1; get it again.
+    """
+    cells = frame[column].astype(str).str.strip().str.removesuffix(".0")  # numbers may have been written as 1.0
+    found = cells.map({name: i for i, name in enumerate(known)}).to_numpy(float)
+    odd = np.flatnonzero(np.isnan(found))
+    if len(odd):
+        cell = f"'{cells.iloc[odd[0]]}'" if cells.iloc[odd[0]] else "empty"
+        raise UserError(
+            f"{path}, row {odd[0] + 1} below the header: {column} is {cell}, not one of {', '.join(known)}; "
+            "get it again."
+        )
+    return found.astype(np.int64)
 
 
 def with_share(rewritten: np.ndarray, rho: float, seed: int) -> np.ndarray:

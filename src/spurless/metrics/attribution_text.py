@@ -1,4 +1,4 @@
-"""Which words of a text a network looks at: Integrated Gradients of Captum on the vectors of the tokens.
+"""Which words of a text a network looks at: LayerIntegratedGradients of Captum on the layer of the tokens' vectors.
 
 They are computed on a copy of the network in evaluation mode; nothing is left behind on the network itself.
 """
@@ -54,22 +54,20 @@ def attribute_tokens(
         return found
     with torch.inference_mode(False), torch.enable_grad(), _quiet():
         module = _own_copy(net, "logits", x)
-        fed = Fed(module, layer or token_layer(module, x[:2].to(device_of(module))))
-        place, vectors = device_of(module), fed.vectors
-        explain = captum.IntegratedGradients(fed)
+        read = Blankable(module, layer or token_layer(module, x[:2].to(device_of(module))), baseline)
+        place, explain = device_of(module), captum.LayerIntegratedGradients(read, read.vectors)
         with torch.no_grad():
-            goal = _goal(target, len(x), fed(vectors(x[:1, 0].long().to(place)), x[:1].to(place)).shape[1])
+            goal = _goal(target, len(x), module(x[:1].to(place)).shape[1])
         lengths = row_lengths(x).cpu()
         for idx in lengths.argsort(stable=True).split(max(1, batch_size // steps)):
             size = bucket(int(lengths[idx].max()), x.shape[-1])
             rows = x[idx.to(x.device)][..., :size].to(place).clone()
-            e = vectors(rows[:, 0].long()).detach()  # (m, size, d)
-            start = torch.zeros_like(e) if baseline is None else vectors.weight[baseline].expand_as(e).detach()
-            real = rows[:, 1] > 0
-            start = torch.where(real[..., None], start, e)  # padding is the same in both
-            wanted = fed(e, rows).detach().argmax(1) if goal is None else goal[idx].to(place)
-            drawn = explain.attribute(e, start, target=wanted, additional_forward_args=(rows,), n_steps=steps)
-            found[idx, :size] = (drawn.detach().sum(2) * real).float().cpu()
+            blank = rows[:, 1] > 0  # (m, size): padding is the same with and without words
+            wanted = module(rows).detach().argmax(1) if goal is None else goal[idx].to(place)
+            drawn = explain.attribute(
+                torch.zeros_like(blank), blank, target=wanted, additional_forward_args=(rows,), n_steps=steps
+            )  # (m, size, d)
+            found[idx, :size] = drawn.detach().sum(2).float().cpu()
     return found
 
 
@@ -112,32 +110,46 @@ def shares(maps: Tensor) -> Tensor:
     return (weight / weight.sum(1, keepdim=True)).float()
 
 
-class Fed(nn.Module):
-    """A network that is given the vectors of the tokens (n, l, d) beside the rows, instead of looking them up."""
+class Blankable(nn.Module):
+    """A network that is told which of its tokens (n, l) are blank: their vectors are those of "no word".
 
-    def __init__(self, module: nn.Module, layer: str):
+    Captum asks its network for the layer's output at the inputs and at the baseline, and lays its own points between
+    them over that output. So the hook here must be on the layer before Captum's: no token has a vector of zeros, and
+    a network of one's own may look at the ids in other places, too, which must not change on the way.
+    """
+
+    def __init__(self, module: nn.Module, layer: str, baseline: int | None):
         super().__init__()
         known: dict[str, nn.Module] = dict(module.named_modules())
         if not isinstance(known.get(layer), nn.Embedding):
             tables = [name for name, part in known.items() if isinstance(part, nn.Embedding)]
             raise UserError(f"'{layer}' is no nn.Embedding of the network; there are: {', '.join(tables) or 'none'}.")
-        self.vectors = cast(nn.Embedding, known[layer])
-        self.module, self.slot = module, Slot()
-        above, _, name = layer.rpartition(".")
-        setattr(module.get_submodule(above), name, self.slot)
+        self.module, self.vectors = module, cast(nn.Embedding, known[layer])
+        self.blank: Tensor | None = None
+        if baseline is not None and not 0 <= baseline < self.vectors.num_embeddings:
+            raise UserError(f"baseline = {baseline} is no token; they are 0 to {self.vectors.num_embeddings - 1}.")
 
-    def forward(self, e: Tensor, rows: Tensor) -> Tensor:
-        self.slot.e = e
-        return self.module(rows)
+        def hook(_: nn.Module, given: Any, e: Tensor) -> Tensor:
+            if self.blank is None:
+                return e
+            if e.shape[:-1] != self.blank.shape:
+                raise UserError(
+                    f"'{layer}' is given ids of another shape than the rows have; name another with layer=."
+                )
+            if baseline is None:
+                none = torch.zeros_like(e)
+            else:  # as the layer gives it, which may do more than look it up; `forward` alone calls no hook
+                none = self.vectors.forward(torch.full_like(given[0], baseline))
+            return torch.where(self.blank[..., None], none, e)  # (n, l, d)
 
+        self.vectors.register_forward_hook(hook)
 
-class Slot(nn.Module):
-    """What stands in for the table of vectors."""
-
-    e: Tensor
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.e
+    def forward(self, blank: Tensor, rows: Tensor) -> Tensor:
+        self.blank = blank
+        try:
+            return self.module(rows)
+        finally:
+            self.blank = None
 
 
 def token_layer(module: nn.Module, rows: Tensor) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import importlib.util
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -145,6 +146,9 @@ class StageDynamics(StepWatch):
         rows = -(-len(sizes) // owner.every) if owner.every else 0
         self.norms = torch.zeros(rows, 2, len(self.columns), device=device)  # of gradients and of weights
         self.wanted = [bool(self.columns and rows) and at % owner.every == 0 for at in range(len(sizes))]
+        self.alike = [sys.maxsize] * len(sizes)  # from each step of an epoch on, how many are wanted or not like it
+        if any(self.wanted):
+            self.alike = [1 if wanted else owner.every - at % owner.every for at, wanted in enumerate(self.wanted)]
         self.zero = torch.zeros((), device=device)
         self.row: list[Tensor] = []  # of the step that is being made
         self.at = torch.zeros(1, dtype=torch.long, device=device)
@@ -210,13 +214,9 @@ class StageDynamics(StepWatch):
     # Between two steps
 
     def free_steps(self, at: int, step: int) -> int:
+        free = min(self.capacity - at + self.flushed, self.alike[at])
         moment = bisect.bisect_right(self.moments, step)
-        until = [self.capacity - (at - self.flushed)]
-        if moment < len(self.moments):
-            until.append(self.moments[moment] - step)
-        if any(self.wanted):
-            until.append(1 if self.wanted[at] else self.owner.every - at % self.owner.every)
-        return min(until)
+        return min(free, self.moments[moment] - step) if moment < len(self.moments) else free
 
     def after(self, steps: Steps, step: int) -> None:
         if self.x is not None:
@@ -235,15 +235,16 @@ class StageDynamics(StepWatch):
         """Everything up to the `step`-th step of the stage, from the tables."""
         if self.steps is None or self.done == self.flushed:
             return
-        here, sizes = torch.arange(self.flushed, self.done, device=self.device), self.sizes[self.flushed : self.done]
-        idx = self.steps.order[here]  # (steps, batch)
+        here = slice(self.flushed, self.done)
+        idx, sizes = self.steps.order[here], self.sizes[here]  # (steps, batch)
         self.missed = self.missed or [t._version for t in self.caught] != self.versions
         if self.missed:
-            found = Shares(*[np.full(len(here), np.nan, np.float32)] * len(Shares._fields))
+            found = Shares(*[np.full(len(sizes), np.nan, np.float32)] * len(Shares._fields))
         else:
-            logits = self._padded() if self.caught else self.logits[here % self.capacity]
-            flags = None if self.conflicting is None else self.conflicting[idx]
-            found = batch_shares(logits, self.y[idx], flags, sizes)
+            rows = torch.arange(self.flushed, self.done, device=self.device) % self.capacity
+            logits = self._padded() if self.caught else self.logits[rows]
+            flags = None if self.conflicting is None else _taken(self.conflicting, idx)
+            found = batch_shares(logits, _taken(self.y, idx), flags, sizes)
         self.caught, self.versions = [], []
         looked = [at for at in range(self.flushed, self.done) if self.looks(at)]
         norms = self.norms[[at // self.owner.every for at in looked]].cpu().numpy() if looked else None
@@ -252,8 +253,10 @@ class StageDynamics(StepWatch):
 
     def _padded(self) -> Tensor:
         """(steps, batch, classes): what was caught on a CPU."""
-        last = nn.functional.pad(self.caught[-1], (0, 0, 0, self.batch - len(self.caught[-1])))
-        return torch.stack([*self.caught[:-1], last]).float()
+        missing = self.batch - len(self.caught[-1])  # of an epoch's last batch
+        if missing:
+            self.caught[-1] = nn.functional.pad(self.caught[-1], (0, 0, 0, missing))
+        return torch.stack(self.caught).float()
 
     def _look(self, step: int) -> None:
         owner = self.owner
@@ -282,6 +285,11 @@ class StageDynamics(StepWatch):
         if error[0] is None and self.moments and len(self.record):
             self._look(len(self.record))
         self.owner.save()
+
+
+def _taken(values: Tensor, idx: Tensor) -> Tensor:
+    """values[idx], four times as fast on a CPU."""
+    return values.index_select(0, idx.flatten()).view(idx.shape)
 
 
 # Moments

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, fx, nn
 
-from spurless.errors import UserError, unknown
+from spurless.errors import UserError, first_line, unknown
 
 
 def find_head(module: nn.Module, head: str | None, example: Tensor | None) -> str:
@@ -107,7 +107,7 @@ def _traced_head(module: nn.Module) -> str | None:
             try:
                 graph = _Tracer().trace(module.train(mode))
             except Exception as error:
-                raise _CannotTrace(str(error).split("\n")[0] or type(error).__name__) from None
+                raise _CannotTrace(first_line(error)) from None
             found.add(_last_layer(graph, module))
     return found.pop() if len(found) == 1 else None
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spurless.errors import UserError
+from spurless.errors import UserError, first_line
 from spurless.nets.dropout import Dropout
 from spurless.nets.net import Net
 from spurless.nets.small import Shape
@@ -268,7 +268,7 @@ def hf_builder(place: str) -> Callable[..., Net]:
             with _without_bar():
                 model = AutoModel.from_pretrained(where) if pretrained else AutoModel.from_config(config)
         except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = first_line(error)
             raise UserError(
                 f"hf:{place} cannot be had ({reason}). Name a folder with config.json and weights, or a name on the "
                 "Hugging Face hub; offline, minilm needs no download."

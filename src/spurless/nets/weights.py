@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from spurless.errors import UserError
+from spurless.errors import UserError, first_line
 from spurless.nets.net import Net
 
 State = dict[str, Tensor]
@@ -25,7 +25,7 @@ def read_weights(file: str | Path) -> State:
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise UserError(
             f"{path} (net.weights) is neither a .safetensors file nor a plain torch state dict: {reason}"
         ) from None
@@ -46,9 +46,9 @@ def fetch_torchvision(name: str) -> State:
     try:
         return torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
     except Exception as error:
-        why = str(getattr(error, "reason", error)) or repr(error)  # of what urllib says, the part for people
+        why = getattr(error, "reason", None) or error  # of what urllib says, the part for people
         raise UserError(
-            f"The ImageNet weights of {name} cannot be had ({why.splitlines()[0]}). "
+            f"The ImageNet weights of {name} cannot be had ({first_line(why)}). "
             f"Put {Path(url).name} (from {url}) into {folder}, or anywhere and set net.weights=FILE."
         ) from None
 

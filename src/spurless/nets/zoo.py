@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import nn
 
-from spurless.errors import UserError
+from spurless.errors import UserError, first_line
 from spurless.nets.heads import take_off
 from spurless.nets.net import Net
 from spurless.nets.small import Shape, image
@@ -99,7 +99,7 @@ def timm_builder(model: str) -> Callable[..., Net]:
             if not pretrained or weights:
                 raise
             raise UserError(
-                f"The weights of timm:{model} cannot be had ({str(error).splitlines()[0] if str(error) else error!r}). "
+                f"The weights of timm:{model} cannot be had ({first_line(error)}). "
                 f"Put a file of them ({cfg.hf_hub_id or cfg.url}) anywhere and set net.weights=FILE."
             ) from None
         layer = module.get_classifier()
