@@ -1,6 +1,6 @@
 """Runs side by side on one GPU against one at a time, in the same process, with the same runs.
 
-    python benchmarks/lanes.py [--epochs 4] [--out rows.json]
+    python benchmarks/lanes.py [--epochs 6] [--compile] [--out rows.json]
 
 The runs are those of a column of PGD's table 1 (Colored MNIST, simconv1), cut short; the first round warms up.
 """
@@ -21,8 +21,8 @@ from spurless.registry import load_data
 METHODS = ("erm", "lff", "jtt", "disent", "pgd")
 
 
-def jobs(data, epochs, seeds):
-    recipe = {"name": "pgd-cmnist", "epochs": epochs}
+def jobs(data, epochs, seeds, compile):
+    recipe = {"name": "pgd-cmnist", "epochs": epochs, "channels_last": False, "compile": compile}
     for seed in range(seeds):
         for method in METHODS:
             yield Job(
@@ -31,9 +31,9 @@ def jobs(data, epochs, seeds):
             )
 
 
-def measure(data, epochs, seeds, lanes, device):
+def measure(data, epochs, seeds, lanes, device, compile):
     started = time.monotonic()
-    done = list(run_lanes(jobs(data, epochs, seeds), lanes, device))
+    done = list(run_lanes(jobs(data, epochs, seeds, compile), lanes, device))
     broken = [f"{job.key}: {found}" for job, found in done if isinstance(found, Exception)]
     assert not broken, broken
     if device == "cuda":
@@ -43,24 +43,25 @@ def measure(data, epochs, seeds, lanes, device):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=float, default=4)
+    parser.add_argument("--epochs", type=float, default=6)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 4, 8, 0])
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--data-root")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     settings = {"name": "colored_mnist", "family": "pgd", "rho": 0.005}
     data = load_data(settings, root=given.data_root)
-    measure(data, 1, 1, 1, given.device)
+    measure(data, 1, 1, 1, given.device, given.compile)
     rows = []
     for lanes in given.lanes:
-        seconds = measure(data, given.epochs, given.seeds, lanes or None, given.device)
+        seconds = measure(data, given.epochs, given.seeds, lanes or None, given.device, given.compile)
         rows.append({"lanes": lanes or "measured", "seconds": round(seconds, 2)})
         rows[-1]["speed_up"] = round(rows[0]["seconds"] / seconds, 2)
         print(rows[-1], flush=True)
     if given.out:
         name = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        found = stamp(name) | {"device": name, "torch": torch.__version__, "rows": rows}
+        found = stamp(name) | {"device": name, "torch": torch.__version__, "rows": rows, "compile": given.compile}
         given.out.write_text(json.dumps(found | {"runs": given.seeds * len(METHODS), "epochs": given.epochs}, indent=1))

@@ -108,6 +108,11 @@ def test_lengths():
 def test_schedules_by_hand():
     step = schedule(Recipe(schedule="step", step_every=2, gamma=0.5), 3, 15)
     assert step.tolist() == [1.0] * 6 + [0.5] * 6 + [0.25] * 3
+    once = Recipe(schedule="step", step_every=1, fall_after=5, gamma=0.5)
+    assert schedule(once, 2, 12).tolist() == [1.0] * 5 + [0.5] * 7  # the sixth step is the first that is smaller
+    halves = [*schedule(once, 2, 6, (0, 0.5)), *schedule(once, 2, 6, (0.5, 1))]
+    assert halves == schedule(once, 2, 12).tolist()  # of a training that is cut into stages, the first alone
+    assert schedule(replace(once, schedule="constant"), 2, 12).tolist() == [1.0] * 12
     cosine = schedule(Recipe(schedule="cosine"), 1, 4)
     assert cosine == pytest.approx([1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2])
     warm = schedule(Recipe(warmup=2), 2, 6)
@@ -376,6 +381,14 @@ def test_a_finished_folder_returns_its_result_and_other_settings_are_refused(tmp
         fit("erm", tiny(seed=1), "mlp", out=tmp_path / "run", **CPU)
     with pytest.raises(UserError, match="seed: 0 there, 1 now"):
         fit("erm", tiny(), "mlp", seed=1, out=tmp_path / "run", **CPU)
+
+
+def test_a_run_that_was_saved_before_a_setting_was_there_is_still_the_same_run(tmp_path):
+    """A setting that came later is None by default, which is not written."""
+    fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU)
+    assert "fall_after" not in (tmp_path / "run" / "settings.toml").read_text()
+    with pytest.raises(UserError, match="recipe.fall_after: None there, 9 now"):
+        fit("erm", tiny(), "mlp", replace(FAST, fall_after=9), out=tmp_path / "run", **CPU)
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from spurless import fit
+from spurless import fit, lanes
 from spurless.lanes import Job, run_lanes
 from spurless.loop import Interrupted, StageLoop
 from spurless.methods.pgd import PGD
@@ -203,3 +203,26 @@ def test_a_run_that_took_a_stage_goes_on_from_its_folder(data, tmp_path):
     again = fit("pgd", progress=False, out=tmp_path / "run", **arguments)
     assert same_weights(whole.classifier, again.classifier)
     assert [r["loss"] for r in whole.history] == [r["loss"] for r in again.history]
+
+
+@pytest.mark.parametrize(
+    ("rates", "room", "jobs", "best", "opened"),
+    [
+        ({1: 1.0, 2: 1.9, 4: 3.0, 8: 3.05}, 16, 99, 4, 8),  # the last doubling brought too little
+        ({1: 1.0, 2: 1.0}, 16, 99, 1, 2),  # no help: no third lane was opened
+        ({1: 1.0, 2: 1.9, 4: 3.0}, 4, 99, 4, 4),  # eight would not fit
+        ({1: 1.0, 2: 1.9}, 16, 3, 2, 3),  # there are no four
+    ],
+)
+def test_lanes_are_opened_as_they_are_tried(monkeypatch, rates, room, jobs, best, opened):
+    class Warm:
+        waiting, pace, done = False, 1.0, 10**6
+
+    held = lanes.Lanes(torch.device("cpu"))
+    monkeypatch.setattr(held, "has_room_for_as_many_again", lambda: 2 * len(held.lanes) <= room)
+    monkeypatch.setattr(lanes, "_rate", lambda held, count, step: rates[count])
+
+    def fill(count):
+        held.lanes += [Warm() for _ in range(min(count, jobs) - len(held.lanes))]
+
+    assert lanes.best_lanes(held, fill, step=None) == best and len(held.lanes) == opened

@@ -4,15 +4,18 @@ import io
 import json
 import math
 import random
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import typer
 from typer.testing import CliRunner
 
 from spurless import cli_sweep
+from spurless.core import Recipe
 from spurless.engine import fit
 from spurless.errors import UserError
 from spurless.metrics.compress import activations_compressed, data_prunability
@@ -20,6 +23,7 @@ from spurless.metrics.over_runs import correlation, loss_share_points
 from spurless.metrics.representation import represent
 from spurless.report import normalised, studies, write_any
 from spurless.report.sources import find, walk
+from spurless.step import schedule
 from spurless.sweep import run as sweep_run
 from spurless.sweep import run_sweep, suggest, terminal
 from spurless.sweep.axes import Axis, make_axis, setting_of
@@ -63,6 +67,7 @@ def points(*columns, axis=LR):
         ("l2", "recipe.weight_decay", {}),
         ("weight_decay", "recipe.weight_decay", {}),
         ("focal.gamma", "recipe.focal_gamma", {"recipe.loss": "focal"}),
+        ("fall_after", "recipe.fall_after", {"recipe.schedule": "step"}),
         ("asam.rho", "recipe.rho", {"recipe.sharpness": "asam"}),
         ("data.rho", "data.rho", {}),
         ("net.width", "net.width", {}),
@@ -84,6 +89,15 @@ def test_what_an_alias_switches_on_reaches_the_run_and_the_base_stays():
     found = make_axis("focal.gamma,lr=0.1", "1,5").settings(base, 5)
     assert found["recipe"] == {"lr": 0.1, "loss": "focal", "focal_gamma": 5}
     assert base["recipe"] == {"lr": 0.5}
+
+
+def test_the_studys_annealing_is_one_fall_a_thousand_steps_on():
+    """Figure 22: with 600 steps an epoch, the first smaller step is the 401st of the second one."""
+    spec = tomllib.loads((Path(__file__).parents[1] / "benchmarks/sweeps/colored_mnist_annealed.toml").read_text())
+    (sweep,) = spec["sweep"]
+    for lr in sweep["values"]:
+        factor = schedule(Recipe(**make_axis("lr", [lr]).settings(spec, lr)["recipe"]), 600, 1800)
+        assert np.unique(factor).tolist() == [0.1, 1.0] and (factor[:1000] == 1).all() and (factor[1000:] == 0.1).all()
 
 
 def test_values_go_from_gentle_to_extreme():

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from spurless import text
-from spurless.core import Bundle, Recipe
+from spurless.core import Bundle, Recipe, Split
 from spurless.datasets.adapters import from_hf
 from spurless.embedding import embed
 from spurless.engine import evaluate, fit, load_run
@@ -83,6 +83,52 @@ def test_the_border_between_two_texts_is_part_of_what_is_cached(tmp_path):
     assert not torch.equal(one, two)
     assert not torch.equal(tokenise(["good"], name, 8, ["film"]), tokenise(["good film"], name, 8))
     assert len(tokenise(["fine"], name, 8, ["dull"])) == 1 and len(tokenise(["fine", "dull"], name, 8)) == 2
+
+
+@needs_tokenizers
+def test_any_sign_can_stand_in_a_text(tmp_path):
+    name = word_tokenizer(tmp_path / "words")
+    one, two = tokenise(["good\0film", "bad"], name, 8), tokenise(["good", "film\0bad"], name, 8)
+    assert tokens_of(name).pieces(two[0]) == ["[CLS]", "good", "[SEP]"] and not torch.equal(one, two)
+    half = tokenise(["good \ud83d film"], name, 8)  # a character that was cut in two
+    assert tokens_of(name).pieces(half[0]) == ["[CLS]", "good", "[UNK]", "film", "[SEP]"]
+
+
+def test_rows_that_are_padded_in_front_are_not_cut_off():
+    data = sentences(n=40)
+    short = data.test.x[row_lengths(data.test.x) <= 12]
+    x = torch.zeros_like(short)
+    for i, n in enumerate(row_lengths(short).tolist()):
+        x[i, :, 20 - n :] = short[i, :, :n]
+    net = build(BERT, data.shape, 2).eval()
+    with torch.no_grad():
+        whole = net(x)
+    split, recipe = Split(x, torch.zeros(len(x), dtype=torch.long)), Recipe()
+    found = outputs(net, split, Inputs(data, recipe, CPU_DEVICE), recipe, CPU_DEVICE)
+    torch.testing.assert_close(found, whole, rtol=0, atol=1e-6)
+
+
+def test_a_run_that_cannot_read_so_many_tokens_says_so(tmp_path):
+    from spurless.loading import trained
+
+    data = sentences(n=32)
+    fit("erm", data, BERT, {"epochs": 1}, out=tmp_path / "run", **CPU)
+    wide = {name: replace(s, x=nn.functional.pad(s.x, (0, 580))) for name, s in data.splits.items()}
+    with pytest.raises(UserError, match=r"trained on inputs of shape \(2, 20\)"):
+        trained(tmp_path / "run", replace(data, **wide))
+
+
+@needs_tokenizers
+def test_a_description_says_how_many_texts_were_cut(tmp_path):
+    from spurless.describe import describe
+
+    name = word_tokenizer(tmp_path / "words")
+    texts = ["a b c d e f good bad film"] * 3 + ["bad film"] * 7
+    make = lambda length: Bundle.from_texts(texts, [0, 1] * 5, tokenizer=name, length=length)  # noqa: E731
+    assert describe(make(6))["input"].endswith("; 3 of 10 rows fill them, and longer texts were cut")
+    assert "cut" not in describe(make(16))["input"]
+    exact = replace(make(11), settings={"length": 64})  # the longest row is as long as the rows are: nothing was cut
+    assert "cut" not in describe(exact)["input"]
 
 
 @needs_tokenizers
@@ -387,6 +433,9 @@ def test_texts_of_hugging_face(tmp_path):
     pair = {"premise": ["good"] * 8, "hypothesis": ["bad"] * 8, "label": [0, 1] * 4}
     data = from_hf(FakeHF(pair, {}), tokenizer=name, val=0, test=0)
     assert data.tokens.text(data.train.x[0]) == "good | bad"
+    asked = {"question": ["is it good"] * 4, "sentence": ["it was dull"] * 4, "label": [0, 1] * 2}  # QNLI's
+    data = from_hf(FakeHF(asked, {}), tokenizer=name, val=0, test=0)
+    assert data.tokens.text(data.train.x[0]).endswith(" | it was dull")  # not the sentence without its question
     with pytest.raises(UserError, match="`text`"):
         from_hf(FakeHF(pair, {}), text=("premise", "hypothesiss"), tokenizer=name)
 

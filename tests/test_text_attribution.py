@@ -227,6 +227,10 @@ def test_words_are_put_together_and_special_tokens_left_out():
     assert [w.text for w in words.of(row)] == ["unbelievable", "film", "s"]  # never across a special token or a text
     bpe = Words(["<s>", "Ġgood", "Ġfil", "ms", "Ċ"] + ["Ġx"] * 50, special=[0])
     assert [w.text for w in bpe.of(torch.tensor([[0, 1, 2, 3], [1, 1, 1, 1]]))] == ["good", "films"]
+    signs = Words(["<s>", "Ġgood", ".", "Ġ(", "not", ")", "Ġdon", "'t", "Ġ", "!"] + ["Ġx"] * 50, special=[0])
+    said = signs.of(torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8, 4], [1] * 10]))
+    assert [w.text for w in said] == ["good", ".", "(", "not", ")", "don't", "not"]  # "good." is the word good
+    assert said[-1][1:] == (8, 10)
     piece = Words(["▁a", "▁fil", "m"] + ["▁x"] * 50)
     assert [w.text for w in piece.of(torch.tensor([[0, 1, 2], [1, 1, 1]]))] == ["a", "film"]
     assert "".join(as_text(["a", "film", ".", "(", "no", ")"])) == "a film. (no)"

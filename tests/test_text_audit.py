@@ -11,7 +11,7 @@ from torch import nn
 from spurless.auditing import audit
 from spurless.auditing.case import Case, make_case
 from spurless.auditing.gallery import galleries, highlight
-from spurless.auditing.model import suited, suited_recipe
+from spurless.auditing.model import suited, suited_recipe, with_held_out
 from spurless.auditing.slices import in_words
 from spurless.auditing.text_cues import (
     body,
@@ -30,7 +30,7 @@ from spurless.errors import UserError
 from spurless.nets import build
 from spurless.report.texts import spans
 from spurless.text import Tokens
-from spurless.words import words_of
+from spurless.words import Words, words_of
 from tests.text_worlds import sentences, word_tokenizer
 
 CPU = torch.device("cpu")
@@ -124,6 +124,14 @@ def test_every_cue_reads_and_swaps_rows_of_the_same_kind(tokenizer):
     torch.testing.assert_close(marked.read(marked.swap(x[own], x[other])), marked.read(x[other]))
 
 
+def test_a_piece_inside_a_word_is_no_small_word():
+    words = Words(["[PAD]", "cab", "##in", "in", "##!", "film", "##s"], special=[0])
+    x = torch.tensor([[[1, 2, 3, 5, 6, 4]], [[5, 6, 3, 1, 2, 4]]]).expand(2, 2, 6).clone()
+    x[:, 1] = 1
+    style = next(c for c in text_cues(words, x.repeat(5, 1, 1), torch.tensor([0, 1] * 5), 2) if c.name == "style")
+    assert style.read(x).sum(1).tolist() == pytest.approx([2 / 6] * 2)  # "in" and the sign
+
+
 # Words
 
 
@@ -182,6 +190,27 @@ def test_galleries_show_texts_with_weights(tokenizer):
         whole = "".join(word for word, _ in words)
         assert whole == data.tokens.text(case.held.x[row])
         assert max(abs(w) for _, w in words) == pytest.approx(1.0)
+
+
+def test_the_two_texts_of_a_pair_are_shown_apart(tokenizer):
+    pytest.importorskip("captum")
+    from spurless.datasets.adapters import from_texts
+
+    pairs = [("a good film", ". it was bad"), ("the film", "really fine")] * 10
+    data = from_texts(pairs, ["no", "yes"] * 10, tokenizer=tokenizer, length=16, val=0, test=0.2)
+    net = build({"name": "embedding_bag", "dim": 8, "vocab": data.tokens.size}, data.shape, 2).eval()
+    case = make_case(data, net, "given", "test", CPU)
+    shown = {"".join(word for word, _ in words) for words in highlight(case, range(len(case.held))).values()}
+    assert shown == {"a good film | . it was bad", "the film | really fine"}
+
+
+def test_rows_that_are_held_out_keep_their_overlapping_groups():
+    data = sentences(n=40, overlap=True)
+    found, split = with_held_out(replace(data, val=None, test=None), seed=0)
+    assert split == "val" and len(found.train) + len(found.val) == 40
+    for part in (found.train, found.val):
+        at = [int((data.train.x == row).flatten(1).all(1).nonzero()[0, 0]) for row in part.x]
+        assert torch.equal(part.member, data.train.member[at]) and torch.equal(part.a, data.train.a[at])
 
 
 def test_weights_become_spans_and_markup_stays_text(tmp_path):

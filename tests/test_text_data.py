@@ -136,6 +136,8 @@ def test_words_about_identity():
     found = mentions(["Gay, and OLDER. Not older-ish?", "elderly lgbtq", "gayer"], IDENTITY_TERMS)
     held = [{IDENTITY_TERMS[j] for j in np.flatnonzero(row)} for row in found]
     assert held == [{"gay", "older"}, {"elderly", "lgbtq"}, set()]
+    signs = mentions(["#MeToo, c++", "so #metoo", "a#metoo #metoos c"], ["#metoo", "c++", "c"])
+    assert signs.tolist() == [[True, True, False], [True, False, False], [False, False, True]]
 
 
 @needs_tokenizers

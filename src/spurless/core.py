@@ -238,6 +238,9 @@ class Recipe:
     ] = "constant"
     step_every: Annotated[float, "epochs between two falls (schedule step)", Range(0)] = 40
     gamma: Annotated[float, "factor of each fall (schedule step)", Range(0, 1)] = 0.1
+    fall_after: Annotated[
+        int | None, "steps after which it falls once and no more (schedule step); none: see step_every", Range(1)
+    ] = None
     decay_share: Annotated[float, "over which last share of the length it falls (schedule wsd)", Range(0, 1)] = 0.2
     warmup: Annotated[float, "epochs over which the learning rate rises to its start value", Range(0)] = 0
     batch_size: Annotated[int, "samples a step", Range(1)] = 128

@@ -77,7 +77,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
     association = _association(bundle, values)
     return {
         "name": bundle.name,
-        "input": _input_in_words(bundle.shape, bundle.tokens is not None),
+        "input": _text_in_words(bundle) if bundle.tokens else _input_in_words(bundle.shape),
         "shape": list(bundle.shape),
         "classes": classes,
         "attributes": values,
@@ -229,9 +229,20 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
-def _input_in_words(shape: Sequence[int], is_text: bool = False) -> str:
-    if is_text:
-        return f"text, up to {shape[-1]} tokens a row (so there is no contact sheet)"
+def _text_in_words(bundle: Bundle) -> str:
+    from torch import Tensor
+
+    from spurless.text import row_lengths
+
+    most = bundle.shape[-1]
+    said = f"text, up to {most} tokens a row (so there is no contact sheet)"
+    full = sum(int((row_lengths(s.x) == most).sum()) for s in bundle.splits.values() if isinstance(s.x, Tensor))
+    if not full or bundle.settings.get("length", most) > most:  # then not even the longest row was cut
+        return said
+    return f"{said}; {full:,} of {sum(map(len, bundle.splits.values())):,} rows fill them, and longer texts were cut"
+
+
+def _input_in_words(shape: Sequence[int]) -> str:
     if is_image(shape):
         kind = {1: "grey", 3: "colour"}.get(shape[0], f"{shape[0]}-channel")
         return f"{kind} images, {shape[2]} x {shape[1]} px"

@@ -47,7 +47,7 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
     bundle = replace(bundle, mean=tuple(facts["mean"]), std=tuple(facts["std"]))
     try:
         classifier(example_of(bundle))
-    except RuntimeError:
+    except (RuntimeError, IndexError):  # of a text with more tokens than the network has positions
         raise UserError(
             f"{model} was trained on inputs of shape {tuple(facts['shape'])} and cannot take those of {bundle.name}, "
             f"{bundle.shape}. Is it the same data set, with the same settings (--set data...)?"

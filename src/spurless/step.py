@@ -45,6 +45,8 @@ def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float
 
     >>> schedule(Recipe(schedule="step", step_every=1, gamma=0.1), 2, 4).round(3).tolist()
     [1.0, 1.0, 0.1, 0.1]
+    >>> schedule(Recipe(schedule="step", fall_after=3, gamma=0.1), 1, 5).tolist()  # Barsbey et al. 2025: after 1000
+    [1.0, 1.0, 1.0, 0.1, 0.1]
     >>> schedule(Recipe(schedule="linear", warmup=1), 2, 6).tolist()
     [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
     >>> schedule(Recipe(schedule="wsd", decay_share=0.4, warmup=1), 2, 10).tolist()
@@ -56,6 +58,8 @@ def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float
     t = np.clip((step - warm) / max(1, whole - warm), 0, 1)
     if recipe.schedule == "wsd":
         factor = np.clip((whole - step) / max(1, recipe.decay_share * whole), 0, 1)
+    elif recipe.schedule == "step" and recipe.fall_after:
+        factor = np.where(step < recipe.fall_after, 1.0, recipe.gamma)
     elif recipe.schedule == "step":
         factor = recipe.gamma ** np.floor(step / steps_per_epoch / max(recipe.step_every, 1e-9))
     else:

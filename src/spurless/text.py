@@ -70,11 +70,12 @@ def tokenise(
     cache, by tokenizer, length and texts.
     """
     found = _tokenizer(tokenizer)
-    digest = hashlib.sha256(f"2 {length} {found.to_str()}".encode())
+    digest = hashlib.sha256(f"3 {length} {found.to_str()}".encode())
     for column in (texts, second or ()):
+        digest.update(f"{len(column)} texts ".encode())
         for text in column:
-            digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
-        digest.update(b"\1")
+            given = text.encode("utf-8", "surrogatepass")
+            digest.update(f"{len(given)} ".encode() + given)  # with its length: any sign can stand in a text
     file = cache_dir() / "tokens" / f"{digest.hexdigest()[:32]}.safetensors"
     flat = _read(file)
     if flat is None:
@@ -108,8 +109,13 @@ def bucket(longest: int, most: int) -> int:
 
 
 def row_lengths(x: Tensor) -> Tensor:
-    """(n,) How many tokens each row of (n, 2, length) has."""
-    return (x[:, 1] > 0).sum(1)
+    """(n,) How many tokens each row of (n, 2, length) has; those before its last one count, padding or not.
+
+    >>> row_lengths(torch.tensor([[[7, 8, 0], [1, 1, 0]], [[0, 0, 7], [0, 0, 1]]])).tolist()  # padded at either end
+    [2, 3]
+    """
+    place = torch.arange(1, x.shape[-1] + 1, device=x.device)
+    return (place * (x[:, 1] > 0)).amax(1)
 
 
 def require(module: str, what: str) -> str:
@@ -220,7 +226,8 @@ def _encode(
     try:
         for start in track(range(0, len(texts), CHUNK), f"tokenise {name}"):
             here = slice(start, start + CHUNK)
-            some = list(texts[here]) if second is None else list(zip(texts[here], second[here], strict=True))
+            columns = [[_whole(text) for text in column[here]] for column in (texts, second) if column is not None]
+            some = columns[0] if second is None else list(zip(*columns, strict=True))
             for row in found.encode_batch(some):
                 lengths.append(len(row.ids))
                 ids.append(np.array(row.ids, np.int32))
@@ -234,6 +241,15 @@ def _encode(
         torch.from_numpy(np.concatenate(part)),
         torch.tensor(lengths, dtype=torch.int32),
     )
+
+
+def _whole(text: str) -> str:
+    r"""A text that a tokenizer can take: half of a character, as cut tweets in JSON have it, is read as "?".
+
+    >>> _whole("half \ud83d")
+    'half ?'
+    """
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _read(file: Path) -> tuple[Tensor, Tensor, Tensor] | None:

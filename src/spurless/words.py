@@ -35,8 +35,10 @@ class Words:
             self.goes_on = np.array([p.startswith("##") for p in pieces])
             self.texts = [p.removeprefix("##") for p in pieces]
         elif self.mark:  # on what begins
-            self.goes_on = np.array([not p.startswith(self.mark) for p in pieces])
             self.texts = [_plain(p) if self.mark == "Ġ" else p.replace("▁", "") for p in pieces]
+            # A sign behind a word has no mark either, and is a word of its own all the same: "good" is not "good.".
+            goes_on = (not p.startswith(self.mark) and _joins(t) for p, t in zip(pieces, self.texts, strict=True))
+            self.goes_on = np.array(list(goes_on))
         else:
             self.goes_on, self.texts = np.zeros(len(pieces), bool), list(pieces)
 
@@ -52,7 +54,7 @@ class Words:
         found: list[Word] = []
         for at in real.tolist():
             text, joins = self.texts[ids[at]], bool(self.goes_on[ids[at]])
-            if joins and found and found[-1].stop == at and part[at] == part[at - 1]:
+            if found and found[-1].stop == at and part[at] == part[at - 1] and joins and _joins(found[-1].text):
                 last = found.pop()
                 found.append(Word(last.text + text, last.start, at + 1))
             else:
@@ -103,6 +105,11 @@ def presence(words: Words, rows: Tensor, fewest: int = 5, most: int = 4000) -> t
     for i, row in enumerate(held):
         found[i, [place[word] for word in row if word in place]] = True
     return known, found
+
+
+def _joins(text: str) -> bool:
+    """Whether a piece can be part of a longer word: it is more than signs, or nothing that can be seen."""
+    return not text or any(c.isalnum() for c in text)
 
 
 def _plain(piece: str) -> str:

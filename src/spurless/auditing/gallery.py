@@ -116,9 +116,12 @@ def highlight(case: Case, rows: Sequence[int]) -> Shown:
         top = max((abs(w) for w in weights if w is not None), default=0.0) or 1.0
         cut = words[:MOST_WORDS]
         texts = as_text([w.text for w in cut])
-        found[row] = [
-            [t, None if w is None else round(w / top, 2)] for t, w in zip(texts, weights[: len(cut)], strict=True)
-        ]
+        found[row] = []
+        for k, (t, w) in enumerate(zip(texts, weights[: len(cut)], strict=True)):
+            if k and x[i, 1, cut[k].start] != x[i, 1, cut[k - 1].start]:  # the second text of a pair begins
+                found[row].append([" |", None])
+                t = f" {t.lstrip()}"
+            found[row].append([t, None if w is None else round(w / top, 2)])
         if len(words) > len(cut):
             found[row].append([" …", None])
     return found

@@ -93,7 +93,8 @@ def _kept_and_held(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
 
 def _rows(split: Split, rows: Tensor) -> Split:
     names = None if split.names is None else [split.names[i] for i in rows.tolist()]
-    return Split(split[rows], split.y[rows], None if split.a is None else split.a[rows], names)
+    a, member = (None if of is None else of[rows] for of in (split.a, split.member))
+    return Split(split[rows], split.y[rows], a, names, member)
 
 
 def given(model: Any, data: Bundle, net: NetSpec | None, split: str) -> Audited:

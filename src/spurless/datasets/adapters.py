@@ -23,7 +23,13 @@ from spurless.progress import track
 
 IMAGE = ("image", "img", "picture", "pixel_values")
 TEXT = ("text", "sentence", "review", "comment_text", "tweet", "content")
-TEXTS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
+TEXTS = (
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "passage"),
+)
 LABEL = ("label", "labels", "y", "target", "class", "fine_label")
 
 
@@ -225,8 +231,8 @@ def _text_columns(columns: Sequence[str], asked: str | Sequence[str] | None) -> 
         return tuple(_column(columns, column, (), "text") for column in found)
     if any(column in columns for column in IMAGE):
         return None
-    alone = next(((column,) for column in TEXT if column in columns), None)
-    return alone or next((pair for pair in TEXTS if set(pair) <= set(columns)), None)
+    pair = next((pair for pair in TEXTS if set(pair) <= set(columns)), None)  # before one of them alone
+    return pair or next(((column,) for column in TEXT if column in columns), None)
 
 
 def _cells(dataset: Any, text: tuple[str, ...], label: str, attributes: Sequence[str]) -> tuple:

@@ -192,7 +192,9 @@ def mentions(texts: Sequence[str], terms: Sequence[str]) -> np.ndarray:
     [[False, True, True], [False, False, False]]
     """
     place = {term.lower(): i for i, term in enumerate(terms)}
-    pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, sorted(place, key=len, reverse=True))) + r")\b")
+    # Not \b, which stands only beside letters and digits: a word may begin with # or end with +.
+    either = "|".join(map(re.escape, sorted(place, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<!\w)(?:{either})(?!\w)")
     found = np.zeros((len(texts), len(terms)), bool)
     for i, text in enumerate(texts):
         for term in pattern.findall(text.lower()):

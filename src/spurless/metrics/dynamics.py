@@ -35,6 +35,7 @@ from spurless.step import Steps
 from spurless.watch import StepWatch
 
 TABLE = 2**22  # logits held on the device between two looks at them
+OFTEN = 1000  # steps after which a CPU looks at them: operations that are rare are slow there, so not at every epoch
 BUDGET = 0.01  # of the steps of a stage, what all moments together may cost where they are not chosen by hand
 ASIDE = {
     "cpu": 6,
@@ -131,13 +132,16 @@ class StageDynamics(StepWatch):
         self.y = data.train.y.to(device)
         self.conflicting = None if truth is None else ~truth.all(1).to(device)
         self.batch, self.sizes = sizes[0], sizes
-        self.capacity = max(1, min(len(sizes), TABLE // (self.batch * len(data.classes))))
+        self.most = TABLE // (self.batch * len(data.classes))
+        self.capacity = max(1, min(len(sizes), self.most))
         self.logits = torch.zeros(self.capacity, self.batch, len(data.classes), device=device)
         self.shape, self.on_cpu = self.logits.shape[2:], self.logits.is_cpu
         self.caught: list[Tensor] = []  # on a CPU, the logits of each step since the last look at them
         self.versions: list[int] = []  # of each: another one later means that the loss changed them in place
+        self.idx: list[Tensor] = []  # of the epochs that are over since then, the rows of each step
         self.x: Tensor | None = None  # of the step that is being made, until its logits are caught
         self.missed = self.armed = False
+        self.step = 0  # of the stage
         self.done = self.flushed = 0  # steps of this epoch: made, and looked at
         self.steps: Steps | None = None
         held = {id(p) for _, opt in stage.updates for group in opt.param_groups for p in group["params"]}
@@ -149,8 +153,10 @@ class StageDynamics(StepWatch):
         self.alike = [sys.maxsize] * len(sizes)  # from each step of an epoch on, how many are wanted or not like it
         if any(self.wanted):
             self.alike = [1 if wanted else owner.every - at % owner.every for at, wanted in enumerate(self.wanted)]
-        self.zero = torch.zeros((), device=device)
-        self.row: list[Tensor] = []  # of the step that is being made
+        self.nothing = [torch.zeros((), device=device)] * (2 * len(self.columns))
+        self.row: list[Tensor] = []  # norms of the step that is being made
+        self.rows: list[list[Tensor]] = []  # on a CPU, of those since the last look
+        self.looked: list[int] = []  # the steps that had them
         self.at = torch.zeros(1, dtype=torch.long, device=device)
         self.attributed = owner.attributed if _can_attribute(data) else 0
         chosen = owner.moments
@@ -201,15 +207,15 @@ class StageDynamics(StepWatch):
         with torch.no_grad():
             chosen = [self.columns[place] for place in known]
             slopes, sizes = [c.cut(slope_of[id(c.parameter)]) for c in chosen], [c.cut(c.parameter) for c in chosen]
-            self.row = self.row or [self.zero] * (2 * len(self.columns))
+            self.row = self.row or list(self.nothing)
             for place, norm in zip(
                 [*known, *(len(self.columns) + place for place in known)],
                 torch._foreach_norm([*slopes, *sizes]),
                 strict=True,
             ):
                 self.row[place] = norm.float()
-            # With what the optimisers before this one hold: each comes with its own update.
-            self.norms.index_copy_(0, self.at // self.owner.every, torch.stack(self.row).view(1, 2, -1))
+            if not self.on_cpu:  # with what the optimisers before this one hold: each comes with its own update
+                self.norms.index_copy_(0, self.at // self.owner.every, torch.stack(self.row).view(1, 2, -1))
 
     # Between two steps
 
@@ -221,42 +227,56 @@ class StageDynamics(StepWatch):
     def after(self, steps: Steps, step: int) -> None:
         if self.x is not None:
             self.missed, self.x = True, None
-        self.steps, self.done = steps, steps.next
+        self.steps, self.done, self.step = steps, steps.next, step
+        if self.wanted[self.done - 1]:
+            self.looked.append(step)
+            self.rows += [self.row or self.nothing] if self.on_cpu else []
         ended = self.done == len(self.sizes)
-        if ended or self.done - self.flushed == self.capacity:
-            self._flush(step)
+        if ended and self.on_cpu and len(self.caught) < OFTEN and len(self.caught) + self.done <= self.most:
+            self.idx.append(steps.order[self.flushed : self.done].clone())  # the table is filled anew for an epoch
+        elif ended or self.done - self.flushed == self.capacity:
+            self._flush()
         if ended:
             self.done = self.flushed = 0
         if step in self.moments:
             self._look(step)
 
     @torch.no_grad()
-    def _flush(self, step: int) -> None:
-        """Everything up to the `step`-th step of the stage, from the tables."""
-        if self.steps is None or self.done == self.flushed:
+    def _flush(self) -> None:
+        """Everything up to the last step, from the tables."""
+        before = len(self.record)
+        if self.steps is None or self.step == before:
             return
         here = slice(self.flushed, self.done)
-        idx, sizes = self.steps.order[here], self.sizes[here]  # (steps, batch)
+        idx = torch.cat([*self.idx, self.steps.order[here]])  # (steps, batch)
+        sizes = [self.sizes[at % len(self.sizes)] for at in range(before, self.step)]
         self.missed = self.missed or [t._version for t in self.caught] != self.versions
         if self.missed:
             found = Shares(*[np.full(len(sizes), np.nan, np.float32)] * len(Shares._fields))
         else:
-            rows = torch.arange(self.flushed, self.done, device=self.device) % self.capacity
-            logits = self._padded() if self.caught else self.logits[rows]
             flags = None if self.conflicting is None else _taken(self.conflicting, idx)
-            found = batch_shares(logits, _taken(self.y, idx), flags, sizes)
-        self.caught, self.versions = [], []
-        looked = [at for at in range(self.flushed, self.done) if self.looks(at)]
-        norms = self.norms[[at // self.owner.every for at in looked]].cpu().numpy() if looked else None
-        self.record.add(found, np.array(looked, np.int64) + step - self.done + 1, norms, self.names)
+            found = batch_shares(self._logits(here), _taken(self.y, idx), flags, sizes)
+        self.record.add(found, np.array(self.looked, np.int64), self._norms(), self.names)
+        self.idx, self.caught, self.versions, self.rows, self.looked = [], [], [], [], []
         self.flushed = self.done
 
-    def _padded(self) -> Tensor:
-        """(steps, batch, classes): what was caught on a CPU."""
-        missing = self.batch - len(self.caught[-1])  # of an epoch's last batch
-        if missing:
-            self.caught[-1] = nn.functional.pad(self.caught[-1], (0, 0, 0, missing))
-        return torch.stack(self.caught).float()
+    def _logits(self, here: slice) -> Tensor:
+        """(steps, batch, classes): what was caught, or laid into the table in these steps of the epoch."""
+        if not self.on_cpu:
+            return self.logits[torch.arange(here.start, here.stop, device=self.device) % self.capacity]
+        caught = self.caught
+        if self.sizes[-1] < self.batch:
+            caught = [nn.functional.pad(z, (0, 0, 0, self.batch - len(z))) for z in caught]
+        return torch.stack(caught).float()
+
+    def _norms(self) -> np.ndarray | None:
+        """(looks, 2, columns)"""
+        if not self.looked:
+            return None
+        if not self.on_cpu:
+            at = [(step - 1) % len(self.sizes) // self.owner.every for step in self.looked]
+            return self.norms[at].cpu().numpy()
+        return torch.stack([norm for row in self.rows for norm in row]).view(len(self.rows), 2, -1).numpy()
 
     def _look(self, step: int) -> None:
         owner = self.owner
@@ -270,10 +290,11 @@ class StageDynamics(StepWatch):
     def resume(self, step: int) -> None:
         self.record = (self.earlier or self.record).upto(step)
         self.owner.records[-1] = self.record
-        self.done = self.flushed = step % len(self.sizes)
+        self.step, self.done = step, step % len(self.sizes)
+        self.flushed = self.done
 
     def save(self) -> None:
-        self._flush(len(self.record) + self.done - self.flushed)
+        self._flush()
         self.owner.save()
 
     def __exit__(self, *error: object) -> None:
@@ -281,7 +302,7 @@ class StageDynamics(StepWatch):
             hook.remove()
         if error[0] is not None and error[0] is not Diverged:
             return  # stopped: what belongs to the saved place was saved with it
-        self._flush(len(self.record) + self.done - self.flushed)
+        self._flush()
         if error[0] is None and self.moments and len(self.record):
             self._look(len(self.record))
         self.owner.save()

@@ -15,6 +15,7 @@ SECTIONS = ("method", "data", "net", "recipe")
 ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
     "l1": ("recipe.l1", {}),
     "l2": ("recipe.weight_decay", {}),
+    "fall_after": ("recipe.fall_after", {"recipe.schedule": "step"}),
     "focal.gamma": ("recipe.focal_gamma", {"recipe.loss": "focal"}),
     "sam.rho": ("recipe.rho", {"recipe.sharpness": "sam"}),
     "asam.rho": ("recipe.rho", {"recipe.sharpness": "asam"}),
