@@ -1,6 +1,6 @@
 """What metrics cost: seconds and memory on 10,000 and on 100,000 rows; and what it costs to watch a training.
 
-    python benchmarks/metrics.py --out results/metrics            # each metric, in a process of its own
+    python benchmarks/metrics.py --out results/metrics            # each metric, in a process of its own (UMAP if there)
     python benchmarks/metrics.py --out results/metrics --watch    # training with and without dynamics, in turn
     python benchmarks/metrics.py --watch --device cuda
 
@@ -12,6 +12,7 @@ inputs were there.
 import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
 
 import argparse
+import importlib.util
 import json
 import platform
 import statistics
@@ -30,6 +31,7 @@ from spurless.engine import Session, arithmetic
 from spurless.nets import build
 
 ROWS = (10_000, 100_000)
+LONG = 10  # seconds: what takes longer is called once only
 CLASSES, WIDE = 10, 64
 
 
@@ -59,15 +61,26 @@ def vectors_and_net(n):
     return data, build({"name": "mlp", "widths": [64, 64]}, data.shape, 2)
 
 
+def images_and_net(n):
+    data = images(n)
+    return data, build("simconv1", data.shape, CLASSES)
+
+
+def weights(n):
+    """A network of about n weights."""
+    return (nn.Sequential(nn.Linear(100, n // 110), nn.ReLU(), nn.Linear(n // 110, CLASSES)),)
+
+
 def maps(n):
     return torch.randn(n, 28, 28), torch.rand(28, 28) < 0.3
 
 
 def metrics():
-    """name -> (what is prepared, what is measured, what of size)."""
+    """name -> (what is prepared, what is measured, what of; for how many rows, where not for all of ROWS)."""
     from spurless import theory
     from spurless.grads import fisher_trace_inverse_head
     from spurless.metrics import attribution, compress, landscape, records, representation, robustness
+    from spurless.metrics.feature_use import feature_use
 
     head = nn.Linear(WIDE, CLASSES)
     small = f"{WIDE} features, {CLASSES} classes"
@@ -80,10 +93,15 @@ def metrics():
         rows = n // 100, 100
         return torch.randn(*rows, CLASSES, generator=g), torch.zeros(rows).long(), torch.rand(rows, generator=g) < 0.1
 
-    return {
+    def unit_shares(d, n):
+        mask = attribution.spurious_mask(d, "test", None)
+        return attribution.unit_shares(n, attribution.prepare(d), mask, range(2), steps=8)
+
+    found = {
         "sparsity": (features, lambda z, y, a: compress.sparsity(z), small),
         "compressibility": (features, lambda z, y, a: compress.compressibility(z), small),
         "pq_index": (features, lambda z, y, a: compress.pq_index(z), small),
+        "weights_compressed": (weights, compress.weights_compressed, "n weights, linear 100-n/110-10; no rows"),
         "prunability": (vectors_and_net, lambda d, n: compress.data_prunability(n, d), "mlp 25-64-64-2, 10 shares"),
         "activation_prunability": (
             vectors_and_net,
@@ -105,6 +123,17 @@ def metrics():
             lambda d, n: attribution.attribute_rows(n, d, how="deeplift"),
             "mlp 25-64-64-2",
         ),
+        "gradcam": (
+            images_and_net,
+            lambda d, n: attribution.attribute_rows(n, d, how="gradcam"),
+            "simconv1, images of 3 x 28 x 28",
+        ),
+        "unit_shares": (vectors_and_net, unit_shares, "mlp 25-64-64-2, 2 units, 8 points"),
+        "feature_use": (
+            vectors_and_net,
+            lambda d, n: feature_use(n, d, rows=None),
+            "mlp 25-64-64-2, all rows; attribution of 256 of them, 50 points",
+        ),
         "attribution_share": (maps, lambda m, mask: attribution.share(m, mask), "maps of 28 x 28"),
         "attribution_entropy": (maps, lambda m, mask: attribution.entropy(m), "maps of 28 x 28"),
         "batch_shares": (
@@ -124,19 +153,34 @@ def metrics():
         ),
         "loss_ratio": (logits, lambda z, y, ok: theory.loss_ratio(z, y, ok, [1, 2, 4]), "2 classes, 3 scales"),
     }
+    for how in ("tsne", "umap") if importlib.util.find_spec("umap") else ("tsne",):
+        found[f"project_{how}"] = (
+            features,
+            lambda z, y, a, how=how: representation.project(z, how),
+            f"{WIDE} features, 2,000 rows drawn",
+        )
+        found[f"project_{how}_all_rows"] = (
+            features,
+            lambda z, y, a, how=how: representation.project(z, how, most=len(z)),
+            f"{WIDE} features, all rows",
+            ROWS[:1] if how == "tsne" else ROWS,
+        )
+    return found
 
 
 def measure(name, n):
-    """Memory of the first call; time of the quickest of as many as fit into two seconds, at least three."""
-    prepare, run, size = metrics()[name]
+    """Memory of the first call; time of the quickest of as many as fit into two seconds, at least three more."""
+    prepare, run, size, *_ = metrics()[name]
     run(*prepare(200))  # what is imported and set up on first use
     given = prepare(n)
     Path("/proc/self/clear_refs").write_text("5")  # the largest resident set is counted anew from here on
     before = resident("VmRSS")
+    started = time.process_time()
     run(*given)
+    first = time.process_time() - started
     peak = resident("VmHWM")
-    times = []
-    while len(times) < 3 or (sum(times) < 2 and len(times) < 200):
+    times = [first] if first > LONG else []
+    while not times or (first <= LONG and (len(times) < 3 or (sum(times) < 2 and len(times) < 200))):
         started = time.process_time()
         run(*given)
         times.append(time.process_time() - started)
@@ -151,21 +195,20 @@ def resident(which):
 
 
 def each_metric(out, only):
-    rows = []
-    for name in metrics():
+    for name, (*_, rows_of) in {k: v if len(v) == 4 else (*v, ROWS) for k, v in metrics().items()}.items():
         if only and name not in only:
             continue
-        for n in ROWS:
+        rows = []
+        for n in rows_of:
             done = subprocess.run([sys.executable, __file__, "--one", name, str(n)], capture_output=True, text=True)
             if done.returncode:
                 sys.exit(done.stderr)
             rows.append(json.loads(done.stdout.splitlines()[-1]) | machine())
             print(json.dumps(rows[-1]), flush=True)
-        few, many = rows[-2:]
-        ratio = many["seconds"] / few["seconds"]
-        print(f"{name}: {few['seconds']:.4f} s and {many['seconds']:.4f} s, {ratio:.1f} times", flush=True)
+        ratio = rows[-1]["seconds"] / rows[0]["seconds"]
+        print(f"{name}: {' and '.join(format(r['seconds'], '.4f') for r in rows)} s, {ratio:.1f} times", flush=True)
         if out:
-            write(out / f"{name}.json", {str(n): row for n, row in zip(ROWS, (few, many), strict=True)})
+            write(out / f"{name}.json", {str(row["n"]): row for row in rows})
 
 
 # Watching

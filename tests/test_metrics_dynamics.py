@@ -49,9 +49,10 @@ def conflicting_of(data):
 # What is seen is what a plain loop notes down.
 
 
-@pytest.mark.parametrize("table", [dy.TABLE, 150])
-def test_series_and_norms_are_those_by_hand(table, monkeypatch):
+@pytest.mark.parametrize(("table", "often"), [(dy.TABLE, dy.OFTEN), (dy.TABLE, 8), (dy.TABLE, 0), (150, dy.OFTEN)])
+def test_series_and_norms_are_those_by_hand(table, often, monkeypatch):
     monkeypatch.setattr(dy, "TABLE", table)  # 150: two batches of 32 rows and 2 classes at a time
+    monkeypatch.setattr(dy, "OFTEN", often)  # 8: two epochs of 7 batches at a time; 0: each
     data, net = tiny(n=200), build("mlp", (7,), 2)  # 200 = 6 x 32 + 8: a smaller last batch
     watch = dy.Dynamics(every=3, moments=())
     fit("erm", data, net, SGD, dynamics=watch, **CPU)
@@ -435,6 +436,50 @@ def test_logits_that_are_not_those_of_the_batch_are_not_guessed(how, monkeypatch
     record = watch.records[0]
     assert np.isnan(record.series["logit_norm"]).all() and len(record) == 21
     assert (record.gradient_norms["head"] > 0).all()
+
+
+class Changes(Peek):
+    """A method that calls the whole network at first, and its parts from its tenth step on."""
+
+    whole = 9
+
+    def stages(self, run):
+        net, seen = run.net(), []
+
+        def loss(b):
+            seen.append(1)
+            return ce(net(b.x) if len(seen) <= self.whole else net.head(net.features(b.x)), b.y)
+
+        yield Stage("changes", loss, run.optimizer(net), model=net, select=True)
+        return net
+
+
+def test_a_loss_that_begins_to_call_the_parts_of_its_network_loses_one_step(monkeypatch):
+    watched = []
+    for whole in (9, 0, 99):
+        monkeypatch.setattr(Changes, "whole", whole)
+        watched.append(dy.Dynamics(moments=(), every=4))
+        fit(Changes(), tiny(), recipe=SGD, dynamics=watched[-1], **CPU)
+    changed, parts, whole = (w.records[0].series["loss_share"] for w in watched)
+    np.testing.assert_array_equal(parts, whole)
+    assert np.isnan(changed).nonzero()[0].tolist() == [9] and len(changed) == 21
+    np.testing.assert_array_equal(np.delete(changed, 9), np.delete(whole, 9))
+
+
+@pytest.mark.parametrize(("whole", "hooks"), [(99, 1), (0, 3)])
+def test_one_hook_is_left_where_the_whole_network_is_called(whole, hooks, monkeypatch):
+    monkeypatch.setattr(Changes, "whole", whole)
+    found = []
+
+    class Counts(dy.Dynamics):
+        def stage(self, index, stage, *rest):
+            watch = super().stage(index, stage, *rest)
+            after = watch.after
+            watch.after = lambda steps, step: (after(steps, step), found.append(len(watch.hooks)))
+            return watch
+
+    fit(Changes(), tiny(), recipe=SGD, dynamics=Counts(moments=()), **CPU)
+    assert found == [hooks] * 21
 
 
 def test_the_file_says_what_was_seen(tmp_path):

@@ -555,3 +555,19 @@ def test_groups_without_the_class():
     assert (with_class.number, alone.number) == (4, 2)
     assert torch.equal(alone.train, data.train.a[:, 0]) and torch.equal(alone.val, data.val.a[:, 0])
     assert not torch.equal(with_class.train, alone.train)
+
+
+def test_overlapping_groups_stay_with_the_rows_they_are_asked_for():
+    from spurless.metrics.compress import data_accuracy
+    from spurless.scoring import fingerprint, score
+
+    data = sentences(n=40, overlap=True)
+    logits = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    rows = torch.arange(0, 200, 2)
+    whole = data_accuracy(data, score="worst_group")(logits)
+    assert whole == score(data, data.test, logits)["worst_group"]
+    some = data_accuracy(data, rows=rows, score="worst_group")(logits[rows])
+    held = replace(data.test, x=data.test.x[rows], y=data.test.y[rows], a=None, member=data.test.member[rows])
+    assert some == score(data, held, logits[rows])["worst_group"]  # of the overlapping groups, not of the attribute
+    other = replace(data, test=replace(data.test, member=~data.test.member))
+    assert fingerprint(other) != fingerprint(data)

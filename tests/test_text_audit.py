@@ -30,7 +30,7 @@ from spurless.errors import UserError
 from spurless.nets import build
 from spurless.report.texts import spans
 from spurless.text import Tokens
-from spurless.words import Words, words_of
+from spurless.words import words_of
 from tests.text_worlds import sentences, word_tokenizer
 
 CPU = torch.device("cpu")
@@ -122,14 +122,6 @@ def test_every_cue_reads_and_swaps_rows_of_the_same_kind(tokenizer):
     assert "'imdb'" in marked.words and "'rotten'" in marked.words
     own, other = (data.train.y == 0).nonzero()[:9, 0], (data.train.y == 1).nonzero()[:9, 0]
     torch.testing.assert_close(marked.read(marked.swap(x[own], x[other])), marked.read(x[other]))
-
-
-def test_a_piece_inside_a_word_is_no_small_word():
-    words = Words(["[PAD]", "cab", "##in", "in", "##!", "film", "##s"], special=[0])
-    x = torch.tensor([[[1, 2, 3, 5, 6, 4]], [[5, 6, 3, 1, 2, 4]]]).expand(2, 2, 6).clone()
-    x[:, 1] = 1
-    style = next(c for c in text_cues(words, x.repeat(5, 1, 1), torch.tensor([0, 1] * 5), 2) if c.name == "style")
-    assert style.read(x).sum(1).tolist() == pytest.approx([2 / 6] * 2)  # "in" and the sign
 
 
 # Words

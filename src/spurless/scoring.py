@@ -140,8 +140,9 @@ def fingerprint(data: Bundle) -> str:
     for name, split in data.splits.items():
         digest.update(f"{name} {tuple(split.x.shape)}".encode())
         digest.update(split.y.numpy().tobytes())
-        if split.a is not None:
-            digest.update(split.a.contiguous().numpy().tobytes())
+        for given in (split.a, split.member):
+            if given is not None:
+                digest.update(given.contiguous().numpy().tobytes())
         sample = torch.linspace(0, len(split) - 1, min(len(split), 64)).long()
         digest.update(split[sample].contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]

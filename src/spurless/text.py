@@ -114,8 +114,8 @@ def row_lengths(x: Tensor) -> Tensor:
     >>> row_lengths(torch.tensor([[[7, 8, 0], [1, 1, 0]], [[0, 0, 7], [0, 0, 1]]])).tolist()  # padded at either end
     [2, 3]
     """
-    place = torch.arange(1, x.shape[-1] + 1, device=x.device)
-    return (place * (x[:, 1] > 0)).amax(1)
+    place = torch.arange(1, x.shape[-1] + 1, dtype=torch.int32, device=x.device)
+    return (place * (x[:, 1] > 0)).amax(1).long()
 
 
 def require(module: str, what: str) -> str:

@@ -75,12 +75,7 @@ def text_cues(words: Words, rows: Tensor, y: Tensor, classes: int) -> tuple[Cue,
     They must be other rows than those that the cues are judged by.
     """
     special = words.special
-    style = np.array(
-        [
-            _is_style(text) and not (goes_on and text.isalpha()) and not is_special  # "in" is small, and "##in" is none
-            for text, goes_on, is_special in zip(words.texts, words.goes_on, special, strict=True)
-        ]
-    )
+    style = np.array([_is_style(t) and not s for t, s in zip(words.texts, special, strict=True)])
     bodies = [body(row, special) for row in rows.numpy()]
     markers = marker_ids(bodies, y, classes, len(special), MARKERS)
     named = ", ".join(f"'{words.texts[i]}'" for i in markers) or "any single word"

@@ -215,7 +215,8 @@ def data_accuracy(
     if score not in METRICS:
         raise unknown("score", score, METRICS)
     idx, whole = rows_of(data, split, rows), data.splits[split]
-    held = whole if rows is None else Split(whole[idx], whole.y[idx], None if whole.a is None else whole.a[idx])
+    a, member = (None if of is None else of[idx] for of in (whole.a, whole.member))
+    held = whole if rows is None else Split(whole[idx], whole.y[idx], a, member=member)
     name = "average" if score == "unbiased" and held.a is None else score
     recipe = Recipe(channels_last=False)
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from spurless.core import Bundle, Recipe, Stage
 from spurless.distributed import world
@@ -141,6 +142,8 @@ class StageDynamics(StepWatch):
         self.idx: list[Tensor] = []  # of the epochs that are over since then, the rows of each step
         self.x: Tensor | None = None  # of the step that is being made, until its logits are caught
         self.missed = self.armed = False
+        self.as_whole = self.one_hook = False  # whether the loss called the whole network; whether only that is watched
+        self.may_narrow = self.on_cpu  # elsewhere hooks are not asked by a replayed step
         self.step = 0  # of the stage
         self.done = self.flushed = 0  # steps of this epoch: made, and looked at
         self.steps: Steps | None = None
@@ -178,8 +181,28 @@ class StageDynamics(StepWatch):
             if self.armed:
                 self._catch(out)
 
-        self.hooks = [first.register_forward_pre_hook(sees), last.register_forward_hook(says)]
+        def begins(_: nn.Module, given: tuple[Any, ...]) -> None:
+            self.as_whole = self.as_whole or (self.x is not None and bool(given) and given[0] is self.x)
+
+        def ends(_: nn.Module, given: tuple[Any, ...], out: Any) -> None:
+            if self.x is not None and given and given[0] is self.x:
+                self._catch(out)
+
+        def hooks(one: bool) -> list[RemovableHandle]:
+            if one and net is not None:
+                return [net.register_forward_hook(ends)]
+            found = [first.register_forward_pre_hook(sees), last.register_forward_hook(says)]
+            return found if net is None else [*found, net.register_forward_pre_hook(begins)]
+
+        self.make_hooks, self.hooks = hooks, hooks(False)
         return self
+
+    def _hook(self, one: bool) -> None:
+        """A loss may call the network, or its encoder and its head. For the first one hook is enough, and hooks are
+        what costs most in small steps on a CPU."""
+        for hook in self.hooks:
+            hook.remove()
+        self.one_hook, self.may_narrow, self.hooks = one, False, self.make_hooks(one)
 
     def looks(self, at: int) -> bool:
         return self.wanted[at]
@@ -225,9 +248,11 @@ class StageDynamics(StepWatch):
         return min(free, self.moments[moment] - step) if moment < len(self.moments) else free
 
     def after(self, steps: Steps, step: int) -> None:
-        if self.x is not None:
-            self.missed, self.x = True, None
         self.steps, self.done, self.step = steps, steps.next, step
+        if self.x is not None:
+            self._miss()
+        elif self.as_whole and self.may_narrow:
+            self._hook(one=True)
         if self.wanted[self.done - 1]:
             self.looked.append(step)
             self.rows += [self.row or self.nothing] if self.on_cpu else []
@@ -241,6 +266,16 @@ class StageDynamics(StepWatch):
         if step in self.moments:
             self._look(step)
 
+    def _miss(self) -> None:
+        """The step's logits were not seen. A loss that calls encoder and head from now on loses this step alone."""
+        if self.one_hook:
+            self.caught.append(torch.full((self.sizes[self.done - 1], *self.shape), torch.nan))
+            self.versions.append(0)
+            self._hook(one=False)
+        else:
+            self.missed = True
+        self.x = None
+
     @torch.no_grad()
     def _flush(self) -> None:
         """Everything up to the last step, from the tables."""
@@ -249,7 +284,7 @@ class StageDynamics(StepWatch):
             return
         here = slice(self.flushed, self.done)
         idx = torch.cat([*self.idx, self.steps.order[here]])  # (steps, batch)
-        sizes = [self.sizes[at % len(self.sizes)] for at in range(before, self.step)]
+        sizes = [self.sizes[0] for at in range(before, self.step)]
         self.missed = self.missed or [t._version for t in self.caught] != self.versions
         if self.missed:
             found = Shares(*[np.full(len(sizes), np.nan, np.float32)] * len(Shares._fields))
