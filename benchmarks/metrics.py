@@ -153,18 +153,16 @@ def metrics():
         ),
         "loss_ratio": (logits, lambda z, y, ok: theory.loss_ratio(z, y, ok, [1, 2, 4]), "2 classes, 3 scales"),
     }
-    for how in ("tsne", "umap") if importlib.util.find_spec("umap") else ("tsne",):
-        found[f"project_{how}"] = (
-            features,
-            lambda z, y, a, how=how: representation.project(z, how),
-            f"{WIDE} features, 2,000 rows drawn",
-        )
-        found[f"project_{how}_all_rows"] = (
-            features,
-            lambda z, y, a, how=how: representation.project(z, how, most=len(z)),
-            f"{WIDE} features, all rows",
-            ROWS[:1] if how == "tsne" else ROWS,
-        )
+    drawn, whole = f"{WIDE} features, 2,000 rows drawn", f"{WIDE} features, all rows"
+    found["project_tsne"] = (features, lambda z, y, a: representation.project(z), drawn)
+    found["project_tsne_all_rows"] = (
+        features,
+        lambda z, y, a: representation.project(z, most=len(z)),
+        whole,
+        ROWS[:1],  # of 100,000 it takes too long
+    )
+    if importlib.util.find_spec("umap"):
+        found["project_umap"] = (features, lambda z, y, a: representation.project(z, "umap"), drawn)
     return found
 
 

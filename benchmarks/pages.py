@@ -7,7 +7,7 @@ from dataclasses import replace
 from benchmarks.audit import ALARMS, VERDICTS, rates
 from benchmarks.readme import ROOT, fill, rows
 
-PAGES = ("groups", "audit", "reproduction", "text")
+PAGES = ("groups", "audit", "reproduction", "text", "metrics")
 
 
 def spread(values):
@@ -160,6 +160,28 @@ def text_table():
     return "\n".join([*lines, "", words])
 
 
+def metrics_table():
+    sizes = ("10000", "100000")
+    found = [row for row in rows("metrics") if sizes[0] in row]
+    if not found:
+        return ""
+    lines = ["| metric | of | seconds, n = 10,000 | MiB | seconds, n = 100,000 | MiB |"]
+    lines += ["| :-- | :-- | --: | --: | --: | --: |"]
+    for row in found:
+        cells = []
+        for own in (row.get(n) for n in sizes):
+            cells += [f"{own['seconds']:.2g}" if own["seconds"] < 10 else f"{own['seconds']:.0f}"] if own else ["–"]
+            cells += [f"{own['peak_mb']:.0f} ({own['peak_mb_above_inputs']:.0f})"] if own else ["–"]
+        lines.append(f"| `{row[sizes[0]]['metric']}` | {row[sizes[0]]['of']} | {' | '.join(cells)} |")
+    dates = sorted({own["date"] for row in found for own in row.values()})
+    words = (
+        "One thread of a CPU, random inputs. Seconds: the quickest of at least three calls, or of one, where that took "
+        "more than 10 s. MiB: the largest resident set of the process, and in brackets how much of it came after the "
+        f"inputs were there. Measured {dates[0]}{' to ' + dates[-1] if len(dates) > 1 else ''}."
+    )
+    return "\n".join([*lines, "", words])
+
+
 def reproductions():
     """For each paper's table of which cells were measured, those lines of it."""
     from spurless.bench.reproduce import papers
@@ -188,6 +210,7 @@ def tables():
         "audit": audit_table(),
         "audit_text": audit_table("audit_text"),
         "text": text_table(),
+        "metrics": metrics_table(),
     }
 
 

@@ -284,7 +284,7 @@ class StageDynamics(StepWatch):
             return
         here = slice(self.flushed, self.done)
         idx = torch.cat([*self.idx, self.steps.order[here]])  # (steps, batch)
-        sizes = [self.sizes[0] for at in range(before, self.step)]
+        sizes = [self.sizes[at % len(self.sizes)] for at in range(before, self.step)]
         self.missed = self.missed or [t._version for t in self.caught] != self.versions
         if self.missed:
             found = Shares(*[np.full(len(sizes), np.nan, np.float32)] * len(Shares._fields))
