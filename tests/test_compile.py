@@ -1,4 +1,4 @@
-"""A loss is compiled once for all runs that differ in their seed: lanes and benchmarks would compile for minutes else."""
+"""A loss is compiled once for all runs that differ in their seed: else lanes and benchmarks compile for minutes."""
 
 import functools
 
