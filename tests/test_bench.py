@@ -36,7 +36,9 @@ from spurless.bench.run import Event, in_lanes
 from spurless.bench.spec import make_spec
 from spurless.errors import UserError
 from spurless.lanes import Job
+from spurless.loop import Interrupted
 from spurless.registry import load_data, make_method
+from tests.test_engine import StopAt
 
 TOY = {"name": "toy", "n": 100}
 QUICK = {"epochs": 1, "batch_size": 50}
@@ -398,6 +400,17 @@ def test_compiling_is_how_a_cell_is_computed_not_another_cell(tmp_path, monkeypa
     monkeypatch.setattr(cells_module, "remember", lambda out: None)
     monkeypatch.setattr(run_module, "remember", lambda out: None)
     assert [r["wall_seconds"] for r in run([cell(), named], tmp_path)] == [row["wall_seconds"], other["wall_seconds"]]
+
+
+def test_a_cell_that_was_begun_goes_on_as_it_was_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.compile", lambda function, dynamic: function)
+    one = Cell(TOY, {"name": "erm"}, None, {"epochs": 4, "batch_size": 10})
+    whole = run([one], tmp_path / "whole")[0]
+    with pytest.raises(Interrupted):
+        engine.fit("erm", TOY, None, one.recipe, 0, device="cpu", out=tmp_path / one.folder, progress=StopAt(12))
+    row = run([one], tmp_path, compile=True)[0]
+    assert (row["status"], row["resumed"], row["settings"]["recipe"]["compile"]) == ("done", True, False)
+    assert row["scores"] == whole["scores"]
 
 
 def test_lanes_do_the_same_cells(tmp_path):

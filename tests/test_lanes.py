@@ -205,6 +205,24 @@ def test_a_run_that_took_a_stage_goes_on_from_its_folder(data, tmp_path):
     assert [r["loss"] for r in whole.history] == [r["loss"] for r in again.history]
 
 
+@pytest.mark.parametrize("method", ["erm", "pgd"])  # shuffled, and drawn by odds
+def test_an_order_that_is_drawn_early_is_that_of_its_epoch(data, monkeypatch, method):
+    """As on a GPU, where the next epoch's is drawn before the one that ends is looked at."""
+    recipe = RECIPE | {"epochs": 3}
+    plain = fit(method, data, "simconv1", recipe, device="cpu", progress=False)
+    end, early = StageLoop._end_epoch, []
+
+    def draws_first(self):
+        if self.step < self.total:
+            early.append(self._order(self.step // len(self.sizes)))
+        return end(self)
+
+    monkeypatch.setattr(StageLoop, "_end_epoch", draws_first)
+    again = fit(method, data, "simconv1", recipe, device="cpu", progress=False)
+    assert len(early) >= 2 and not torch.equal(early[0], early[1])
+    assert same_weights(plain.classifier, again.classifier)
+
+
 @pytest.mark.parametrize(
     ("rates", "room", "jobs", "best", "opened"),
     [

@@ -15,10 +15,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spurless.bench.cells import Cell
+from spurless.bench.cells import HOW, Cell
 from spurless.bench.claim import ROW, Claim, claim, finished_row, write_row
 from spurless.errors import UserError
-from spurless.folder import SETTINGS, finite
+from spurless.folder import SETTINGS, finite, read_toml
 
 if TYPE_CHECKING:
     from spurless.core import Bundle
@@ -86,11 +86,15 @@ class Attempt:
     def arguments(self) -> dict[str, Any]:
         """Those of `fit`, but for the device and what is shown."""
         cell = self.cell
+        recipe = dict(cell.recipe)
+        if self.resumed:  # it goes on as it was begun
+            begun = read_toml(self.folder / SETTINGS).get("recipe", {})
+            recipe |= {k: begun[k] for k in HOW if k in begun}
         return {
             "method": cell.method,
             "data": data_of(cell, self.root),
             "net": cell.net,
-            "recipe": cell.recipe or None,
+            "recipe": recipe or None,
             "seed": cell.seed,
             "out": self.folder,
             "stages": self.out / "stages",
@@ -165,12 +169,12 @@ def named(where: str) -> Callable[..., dict[str, Any]]:
         raise UserError(f"after = {where!r} names no function: give 'module:function'.") from None
 
 
-@functools.cache
 def stamp(device: str = "cpu") -> dict[str, Any]:
     """Of every measured row: on what, when, and with which state of the source. `device` as in Result.versions."""
     return {"machine": machine(device), "date": time.strftime("%Y-%m-%d"), "commit": commit()}
 
 
+@functools.cache
 def machine(device: str) -> str:
     """What it ran on, in words, without a host's name: the GPU where one did the work, and the processor."""
     name = platform.machine()
