@@ -143,6 +143,26 @@ def test_graphs_of_several_steps_end_with_the_bits_of_single_ones(chunks, monkey
     assert same_weights(several.classifier, single.classifier) and several.test_selected == single.test_selected
 
 
+def test_what_is_prepared_ahead_by_a_graph_is_what_is_prepared_without_one(monkeypatch):
+    from spurless.step import WARMUP, Steps
+
+    monkeypatch.setattr("spurless.step.AHEAD", 3)
+    recipe = replace(PLAIN, augment="pgd_digits", epochs=3, batch_size=8)
+    data, seen, kept = pictures(n=150), [], Steps._prepare
+
+    def prepare(self, stretch):
+        kept(self, stretch)
+        seen.append((self.preparing is not None, self.x.clone()))
+
+    monkeypatch.setattr(Steps, "_prepare", prepare)
+    fit("erm", data, "simconv1", recipe, **GPU)
+    by_graph, seen[:] = seen[:], []
+    fit("erm", data, "simconv1", replace(recipe, cuda_graph=False), **GPU)
+    assert [replayed for replayed, _ in by_graph] == [i >= WARMUP for i in range(21)]  # 19 steps: 7 stretches an epoch
+    assert not any(replayed for replayed, _ in seen)
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(by_graph, seen, strict=True))
+
+
 def test_divergence_is_seen_inside_the_graph():
     result = fit("erm", pictures(), "conv3", replace(PLAIN, lr=1e20, deterministic=False), **GPU)
     assert result.status == "diverged" and "not finite" in result.error

@@ -124,13 +124,15 @@ class Steps:
             return torch.zeros(shape, dtype=dtype, device=self.device)
 
         self.ahead, self.prepared = self._ahead(size), -1
+        self.preparing: torch.cuda.CUDAGraph | None = None
+        self.stretches = 0  # prepared so far
         whole = -(-steps // self.ahead) * self.ahead  # rounded up, so that every stretch prepared ahead is full
         self.order = room(whole, size, dtype=torch.long)
         self.progress, self.losses = room(steps), room(steps)
         self.draws = room(whole, self.inputs.draw(2, self.shape).shape[0], size) if self.inputs.augments else None
         self.x = room(self.ahead, size, *self.inputs.stored(self.shape)) if self.ahead > 1 else None
         # Of shape (1,), not (): indexing by a tensor without dimensions would fetch its value from the device.
-        self.at = room(1, dtype=torch.long)
+        self.at, self.stretch = room(1, dtype=torch.long), room(1, dtype=torch.long)
         self.groups: list[tuple[dict, float, Tensor]] = []  # each with its start value and its table on the device
         for _, opt, _ in self.updates:
             for group in opt.param_groups:
@@ -203,12 +205,21 @@ class Steps:
 
     def _prepare(self, stretch: int) -> None:
         """The inputs of the next `ahead` steps, all at once."""
+        self.stretch.fill_(stretch)
+        self.prepared, self.stretches = stretch, self.stretches + 1
+        if self.preparing is None and self.may_capture and self.stretches > WARMUP:
+            self.preparing = self._record(self._make_ahead)
+        if self.preparing is None:
+            self._make_ahead()
+        else:
+            self.preparing.replay()
+
+    def _make_ahead(self) -> None:
         assert self.x is not None and self.draws is not None
-        here = slice(stretch * self.ahead, (stretch + 1) * self.ahead)
-        draws = self.draws[here].transpose(0, 1).flatten(1)  # (k, ahead * size)
-        x = self.quick_inputs(self.rows.rows(self.order[here].flatten()), draws)
+        order = self.order.view(-1, self.ahead * self.order.shape[1])[self.stretch][0]
+        draws = self.draws.view(-1, self.ahead, *self.draws.shape[1:])[self.stretch][0]
+        x = self.quick_inputs(self.rows.rows(order), draws.transpose(0, 1).flatten(1))  # (k, ahead * size)
         self.x.copy_(self.inputs.as_stored(x).view(self.x.shape))
-        self.prepared = stretch
 
     def _inputs(self, idx: Tensor) -> Tensor:
         """The inputs of this step: taken from what was prepared, or made now."""
@@ -219,17 +230,27 @@ class Steps:
         return make(self.rows.rows(idx), draws)
 
     def _capture(self, shape: Shape, count: int) -> bool:
-        graph, random = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state(self.device)
+        def steps() -> None:
+            for _ in range(count):
+                self._step(*shape)
+
         for _, opt, _ in self.updates:
             opt.zero_grad(set_to_none=True)
+        graph = self._record(steps)
+        if graph is not None:
+            self.graphs[shape, count] = graph
+        return graph is not None
+
+    def _record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+        """The work as a graph, or None where it cannot be one; then nothing of this stage is."""
+        graph, random = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state(self.device)
         pool = next(iter(self.graphs.values())).pool() if self.graphs else None
         try:
             with recording(graph, pool):
-                for _ in range(count):
-                    self._step(*shape)
+                work()
         except Exception as error:
             torch.cuda.synchronize()
-            self.may_capture = False
+            self.may_capture, self.preparing = False, None
             self.graphs.clear()
             # The failed capture left the device's generator believing that it is being captured: give it a new state.
             fresh = torch.Generator(self.device)
@@ -238,9 +259,8 @@ class Steps:
             cause = error.__context__ or error  # what ended the capture, not what its end then said
             reason = first_line(cause)
             self.say(f"Stage '{self.stage.name}' runs without a CUDA graph, which is slower: {reason}")
-            return False
-        self.graphs[shape, count] = graph
-        return True
+            return None
+        return graph
 
     def _step(self, size: int, cut: int, look: bool) -> None:
         idx = self.order[self.at][0, :size]
