@@ -417,16 +417,18 @@ def test_lanes_do_the_same_cells(tmp_path):
     cells = [cell(), cell(seed=1), cell(precision="bf16"), Cell(TOY, {"name": "group_dro"}, None, QUICK)]
     missing = Cell({"name": "celeba"}, {"name": "erm"}, None, QUICK)
     held = claim(tmp_path / "lanes" / cells[1].folder)
-    events = in_lanes([*cells, missing], tmp_path / "lanes", "cpu", tmp_path)
     rows, told = {}, []
-    for event in events:
-        told.append(event.kind)
-        if event.kind == "busy" and held:
+
+    def tell(event):
+        told.append((event.kind, event.cell.key, len(rows)))
+        if event.kind == "busy":
             held.release()
-            held = None
-        if event.kind == "row":
-            rows[event.cell.key] = event.row
-    assert told.count("busy") >= 1 and rows[missing.key]["status"] == "failed"
+
+    for event in in_lanes([*cells, missing], tmp_path / "lanes", "cpu", tmp_path, tell):
+        assert event.kind == "row"
+        rows[event.cell.key] = event.row
+    assert told[:2] == [("start", cells[0].key, 0), ("busy", cells[1].key, 1)]  # told at once, not when something ends
+    assert rows[missing.key]["status"] == "failed"
     for one, row in zip(cells, run(cells, tmp_path / "alone"), strict=True):
         assert rows[one.key]["scores"] == row["scores"], one
         assert finished_row(tmp_path / "lanes" / one.folder) == rows[one.key]
@@ -441,16 +443,39 @@ def test_lanes_do_not_wait_for_what_someone_else_is_doing(tmp_path, monkeypatch)
     held = [claim(tmp_path / one.folder) for one in (first, second)]
     naps = []
     monkeypatch.setattr(time, "sleep", naps.append)
-    told = []
-    for event in in_lanes([first, second, free_one], tmp_path, "cpu", None):
+    told, done = [], []
+
+    def tell(event):
         told.append((event.kind, event.cell))
-        if event.kind == "row" and held:
+        assert len(told) < 50, "the free cell is never begun"
+
+    for event in in_lanes([first, second, free_one], tmp_path, "cpu", None, tell):
+        done.append(event.cell)
+        if held:
             assert event.cell is free_one
             while held:
                 held.pop().release()
-        assert len(told) < 50, "the free cell is never begun"
-    assert {one.key for kind, one in told if kind == "row"} == {one.key for one in (first, second, free_one)}
+    assert {one.key for one in done} == {one.key for one in (first, second, free_one)}
     assert len([nap for nap in naps if nap == run_module.PATIENCE]) == len([1 for kind, _ in told if kind == "busy"])
+
+
+def test_a_gpu_has_lanes_unless_processes_are_asked_for(tmp_path, monkeypatch):
+    used = []
+
+    def pool(cells, workers, threads, settings):
+        used.append((workers, settings["device"]))
+        return iter([("row", one, {"status": "done"}) for one in cells])
+
+    def lanes(cells, out, device, *_):
+        used.append(("lanes", device))
+        return iter([Event("row", one, {"status": "done"}) for one in cells])
+
+    monkeypatch.setattr(engine, "pick_device", lambda device: torch.device("cuda", 0))
+    monkeypatch.setattr("spurless.bench.pool.Pool", pool)
+    monkeypatch.setattr(run_module, "in_lanes", lanes)
+    for workers in (None, 1, 3):
+        run_module.run_cells([cell(), cell(seed=1)], tmp_path / str(workers), workers=workers)
+    assert used == [("lanes", "cuda:0"), ("lanes", "cuda:0"), (2, "cuda:0")]
 
 
 def test_the_row_of_a_lost_process_never_takes_the_place_of_a_finished_one(tmp_path, monkeypatch):
@@ -756,7 +781,7 @@ def test_time_left_is_the_work_left_at_the_speed_so_far(monkeypatch):
     assert clock.seconds_left() == pytest.approx(10.0)
     clock.start(cells[2])
     now[0] = 14.0
-    assert clock.seconds_left() == pytest.approx((6 + 10) / (20 / 14))
+    assert clock.seconds_left() == pytest.approx((6 + 10) / ((20 + 4) / 14))  # the one on its way counts, too
     known = {"status": "done", "wall_seconds": 8.0, "labels": {"row": "a"}, "key": "k"}
     assert Clock(cells, [known], 2).seconds_left() == pytest.approx(4 * 8 / 2)
 
@@ -785,7 +810,8 @@ def test_time_left_costs_a_median_for_each_place_and_is_that_of_each_cell(monkey
         each = [middles.get(c.labels["row"], sum(middles.values()) / len(middles)) for c in left]
         spent = [now[0] - began.get(c.key, now[0]) for c in left]
         monkeypatch.setattr(statistics, "median", lambda times: asked.append(0) or median(times))
-        expected = sum(max(0.0, whole - gone) for whole, gone in zip(each, spent, strict=True)) / (work / now[0])
+        speed = (work + sum(spent)) / now[0]
+        expected = sum(max(0.0, whole - gone) for whole, gone in zip(each, spent, strict=True)) / speed
         assert clock.seconds_left() == pytest.approx(expected)
         assert len(asked) == len(middles)
         asked.clear()

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 Out = Annotated[Path | None, typer.Option(help="The folder of cells and rows; several processes may share it.")]
 Only = Annotated[list[str] | None, typer.Option(help="A block or row by its label; may be repeated.")]
 Seeds = Annotated[int | None, typer.Option(help="So many seeds, instead of those in the specification.", min=1)]
-Workers = Annotated[int | None, typer.Option(help="Cells at a time on a CPU. Default: one for each core.", min=1)]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes, one cell each. Default: one for each core; on a GPU one process with lanes.", min=1),
+]
 On = Annotated[str, typer.Option(help="here, ray or slurm.")]
 Address = Annotated[str | None, typer.Option(help="The Ray cluster's address. Default: the one that is found.")]
 GpusPerCell = Annotated[

@@ -17,7 +17,10 @@ Data = Annotated[str, typer.Argument(help="A data set: see `spurless list datase
 Net = Annotated[str | None, typer.Option(help="A network: see `spurless list nets`. Default: the data set's own.")]
 MethodName = Annotated[str, typer.Option(help="A method: see `spurless list methods`.")]
 RecipeName = Annotated[str | None, typer.Option(help="A named recipe. Default: the data set's own.")]
-Workers = Annotated[int | None, typer.Option(help="Runs at a time on a CPU. Default: one for each core.", min=1)]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes, one run each. Default: one for each core; on a GPU one process with lanes.", min=1),
+]
 
 
 def add(app: typer.Typer) -> None:

@@ -53,7 +53,8 @@ class Clock:
         self._learn(_place(cell.labels), row)
 
     def seconds_left(self) -> float | None:
-        """None before anything is known. How many cells go side by side is taken from what happened so far."""
+        """None before anything is known. How many cells go side by side is taken from what happened so far: from the
+        time that was spent on those that ended and on those that are on their way."""
         if not self.known:
             return None
         # A median for each place and not for each cell: this is asked for at the end of every cell.
@@ -64,7 +65,8 @@ class Clock:
         for key, began in self.began.items():
             if key in self.left:
                 work += max(0.0, middles.get(_place(self.left[key].labels), usual) - (now - began))
-        speed = self.work / (now - self.started) if self.work else self.at_once
+        spent = self.work + sum(now - began for began in self.began.values())
+        speed = spent / (now - self.started) if self.work else self.at_once
         return work / max(speed, 0.1)
 
 

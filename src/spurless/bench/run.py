@@ -57,7 +57,8 @@ def run_cells(
 
     Each cell is a run folder below `out`, named by its key. What is done (or diverged) is not done again, what was
     killed goes on, what failed is tried again. Several processes may work on one folder: each cell is done by one.
-    On a CPU there are `workers` processes (default: as many as cores), on a GPU there is one with several lanes.
+    On a CPU there are `workers` processes (default: as many as cores), on a GPU there is one with several lanes unless
+    `workers` says otherwise.
     `after` = "module:function" is called in the worker with (result, bundle, folder); its dict is row["extra"]. With
     `dynamics` the steps of every run are watched (see fit). Both are for cells that have none of their own; what is
     trained, but not measured by `after`, is only measured. `gpus_per_cell`: a share of a GPU, on a Ray cluster.
@@ -90,7 +91,7 @@ def run_cells(
     if left:
         how: dict[str, Any] = {"device": device, "workers": workers, "root": root}
         if on == "here":
-            events = _here(left, there, out, **how)
+            events = _here(left, there, out, tell=watch, **how)
         else:
             of_ray = {"address": address, "gpus_per_cell": gpus_per_cell} if on == "ray" else {}
             events = _elsewhere(left, there, out, on, how | of_ray)
@@ -178,25 +179,28 @@ def _here(
     device: str | None,
     workers: int | None,
     root: str | Path | None,
+    tell: Callable[[Event], None],
 ) -> Iterator[Event]:
     from spurless.engine import pick_device
 
     place = pick_device(device)
-    if place.type == "cuda":
+    if place.type == "cuda" and workers in (None, 1):
         yield Event("plan", plan=(left, there, 0))
-        yield from in_lanes(left, out, str(place), root)
+        yield from in_lanes(left, out, str(place), root, tell)
         return
     asked = workers or cores()
     threads = max(1, cores() // asked)  # of torch, for each process: decided by what was asked, not by what is left
     count = min(asked, len(left))
     yield Event("plan", plan=(left, there, count))
     if count == 1:
-        yield from _in_this_process(left, out, threads, root)
+        yield from _in_this_process(left, out, str(place), threads, root)
     else:
-        yield from _in_processes(left, out, count, threads, root)
+        yield from _in_processes(left, out, str(place), count, threads, root)
 
 
-def _in_this_process(cells: Sequence[Cell], out: Path, threads: int, root: str | Path | None) -> Iterator[Event]:
+def _in_this_process(
+    cells: Sequence[Cell], out: Path, device: str, threads: int, root: str | Path | None
+) -> Iterator[Event]:
     import torch
 
     before = torch.get_num_threads()
@@ -209,7 +213,7 @@ def _in_this_process(cells: Sequence[Cell], out: Path, threads: int, root: str |
                 busy = 0
             cell = todo.popleft()
             yield Event("start", cell)
-            row = run_one(cell, out, "cpu", root, wait=False)
+            row = run_one(cell, out, device, root, wait=False)
             busy = busy + 1 if row is None else 0
             if row is None:
                 todo.append(cell)
@@ -219,19 +223,28 @@ def _in_this_process(cells: Sequence[Cell], out: Path, threads: int, root: str |
 
 
 def _in_processes(
-    cells: Sequence[Cell], out: Path, workers: int, threads: int, root: str | Path | None
+    cells: Sequence[Cell], out: Path, device: str, workers: int, threads: int, root: str | Path | None
 ) -> Iterator[Event]:
     from spurless.bench.pool import Pool
 
-    settings = {"out": str(out), "device": "cpu", "root": str(root) if root else None}
+    settings = {"out": str(out), "device": device, "root": str(root) if root else None}
     for kind, cell, what in Pool(cells, workers, threads, settings):
         if kind == "broken":
             raise what
         yield Event(kind, cell, what)
 
 
-def in_lanes(cells: Sequence[Cell], out: Path, device: str, root: str | Path | None) -> Iterator[Event]:
-    """Several cells at once on one GPU. A cell is claimed when a lane is free for it, not before."""
+def in_lanes(
+    cells: Sequence[Cell],
+    out: Path,
+    device: str,
+    root: str | Path | None,
+    tell: Callable[[Event], None] = lambda event: None,
+) -> Iterator[Event]:
+    """Several cells at once on one GPU. A cell is claimed when a lane is free for it, not before.
+
+    Rows are yielded; that a cell starts is told at once, since nothing can be yielded while the lanes work.
+    """
     from spurless.lanes import Job, run_lanes
 
     todo = list(cells)
@@ -250,13 +263,13 @@ def in_lanes(cells: Sequence[Cell], out: Path, device: str, root: str | Path | N
                 taken = claim(out / cell.folder)
                 if taken is None:
                     busy.append(cell)
-                    told.append(Event("busy", cell))
+                    tell(Event("busy", cell))
                     continue
                 if row := finished_row(out / cell.folder, cell.after):
                     taken.release()
                     told.append(Event("row", cell, row))
                     continue
-                told.append(Event("start", cell))
+                tell(Event("start", cell))
                 attempt = Attempt(cell, out, root)
                 try:
                     job = Job(cell.key, attempt.arguments())
