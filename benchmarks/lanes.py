@@ -1,20 +1,25 @@
 """Runs side by side on one GPU against one at a time, in the same process, with the same runs.
 
-    python benchmarks/lanes.py [--epochs 6] [--compile] [--out rows.json]
+    python benchmarks/lanes.py [--epochs 6] [--compile] [--workers 4 8] [--out rows.json]
 
-The runs are those of a column of PGD's table 1 (Colored MNIST, simconv1), cut short; the first round warms up.
+The runs are those of a column of PGD's table 1 (Colored MNIST, simconv1), cut short; the first round warms up. With
+--workers the same runs are done by `spurless bench --workers` too, and the time that its processes take to start is
+theirs; start NVIDIA's MPS first (nvidia-cuda-mps-control -d), or the GPU serves one process after the other.
 """
 
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
 import json
+import tempfile
 import time
 from pathlib import Path
 
 import torch
 
+from spurless.bench.cells import Cell
 from spurless.bench.one import stamp
+from spurless.bench.run import run_cells
 from spurless.lanes import Job, run_lanes
 from spurless.registry import load_data
 
@@ -22,7 +27,7 @@ METHODS = ("erm", "lff", "jtt", "disent", "pgd")
 
 
 def jobs(data, epochs, seeds, compile):
-    recipe = {"name": "pgd-cmnist", "epochs": epochs, "channels_last": False, "compile": compile}
+    recipe = {"name": "pgd-cmnist", "epochs": epochs, "compile": compile}
     for seed in range(seeds):
         for method in METHODS:
             yield Job(
@@ -41,11 +46,24 @@ def measure(data, epochs, seeds, lanes, device, compile):
     return time.monotonic() - started
 
 
+def measure_processes(settings, epochs, seeds, workers, device, compile, root):
+    recipe = {"name": "pgd-cmnist", "epochs": epochs}
+    cells = [Cell(settings, {"name": m}, {"name": "simconv1"}, recipe, s) for s in range(seeds) for m in METHODS]
+    with tempfile.TemporaryDirectory() as out:
+        started = time.monotonic()
+        rows = run_cells(cells, out, device=device, workers=workers, root=root, compile=compile)
+        seconds = time.monotonic() - started
+    broken = [row["error"] for row in rows if row["status"] != "done"]
+    assert not broken, broken
+    return seconds
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=float, default=6)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 4, 8, 0])
+    parser.add_argument("--workers", type=int, nargs="*", default=[])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--data-root")
@@ -59,6 +77,13 @@ if __name__ == "__main__":
         seconds = measure(data, given.epochs, given.seeds, lanes or None, given.device, given.compile)
         rows.append({"lanes": lanes or "measured", "seconds": round(seconds, 2)})
         rows[-1]["speed_up"] = round(rows[0]["seconds"] / seconds, 2)
+        print(rows[-1], flush=True)
+    for workers in given.workers:
+        seconds = measure_processes(
+            settings, given.epochs, given.seeds, workers, given.device, given.compile, given.data_root
+        )
+        speed_up = round(rows[0]["seconds"] / seconds, 2)
+        rows.append({"processes": workers, "seconds": round(seconds, 2), "speed_up": speed_up})
         print(rows[-1], flush=True)
     if given.out:
         name = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"

@@ -60,7 +60,7 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     data = load_data({"name": "colored_mnist", "family": "pgd", "rho": 0.005})
-    recipe = {"name": "pgd-cmnist", "channels_last": False, "compile": given.compile}
+    recipe = {"name": "pgd-cmnist", "compile": given.compile}
     measure(data, recipe | {"iterations": 20}, 0, given.device)
     rows = []
     for seed in range(given.seeds):

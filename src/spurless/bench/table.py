@@ -145,7 +145,9 @@ def beside(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     >>> beside([{"test_selected": {"unbiased": 93.25}, "sparsity": 68.0}, {"sparsity": 66.0}])
     {'test-selected': '93.25', 'zeros, %': '67.0'}
     """
-    mined = [found for row in rows for found in (row.get("mining") or {}).values() if "recall" in found]
+    mined = [found for row in rows for found in (row.get("mining") or {}).values()]
+    # Where no row is known to conflict, there is nothing to be right about.
+    mined = [found for found in mined if "recall" in found and found.get("n_conflicting") != 0]
     known = {
         "test-selected": ([(row.get("test_selected") or {}).get("unbiased") for row in rows], ".2f"),
         "zeros, %": ([row.get("sparsity") or None for row in rows], ".1f"),
