@@ -34,6 +34,7 @@ METHODS = {
     "bias_adv (erm, S = 1)": {"base": "erm", "steps": 1},
     "bias_adv (erm, S = 5)": {"base": "erm", "steps": 5},
     "bias_adv (lff, S = 5)": {"base": "lff", "steps": 5},
+    "bias_adv (jtt, S = 5)": {"base": "jtt", "steps": 5, "lambda_up": 1},
 }
 
 

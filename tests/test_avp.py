@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from spurless.core import Recipe
-from spurless.engine import fit
+from spurless.engine import evaluate, fit
 from spurless.errors import UserError
 from spurless.methods.avp import AVP
 from spurless.methods.random_prune import RandomPrune
@@ -53,6 +53,11 @@ def test_so_many_are_removed_an_epoch_and_stay_removed_while_training_goes_on(ki
     assert sparsity(result.classifier) == pytest.approx(100 * 28 / of)
 
 
+def test_pruning_begins_after_a_fifth_of_the_training():
+    history = fit(AVP(), tiny(n=64), "linear", Recipe("adam", 0.01, batch_size=32, epochs=10), **CPU).history
+    assert [row["stage"] for row in history] == ["dense"] * 2 + ["prune"] * 8
+
+
 def test_with_one_seed_both_remove_as_many_whatever_the_chance():
     shares = {
         kind: [sparsity(fit(kind(share=0.1), tiny(), "mlp", RECIPE, seed=s, **CPU).classifier) for s in range(3)]
@@ -89,6 +94,23 @@ def test_frozen_pruning_changes_nothing_but_what_it_removes():
     assert sparsity(pruned) > 0
 
 
+@pytest.mark.parametrize("kappa", ["absolute", "signed", "variance"])
+@pytest.mark.parametrize("candidates", ["weight", "unit"])
+def test_what_goes_is_lowest_in_the_score_that_was_asked_for(kappa, candidates):
+    data = tiny()
+    net = fit("erm", data, "mlp", Recipe("adam", 0.01, batch_size=32, epochs=2), **CPU).classifier
+    with watching(net) as moments:
+        net(data.train.x)
+    masks = Alive(net).masks
+    scores = variability(net, moments, kappa, units=candidates == "unit")
+    remove_lowest(masks, scores, 9, "column" if candidates == "unit" else "weight")
+    method = AVP(candidates, 9, chance=1.0, from_epoch=2, prune_epochs=1, frozen=True, kappa=kappa)
+    pruned = fit(method, data, "mlp", RECIPE, **CPU)
+    for name, mask in masks.items():
+        assert torch.equal(pruned.classifier.get_parameter(name) != 0, mask), name
+    assert pruned.scores == evaluate(pruned.classifier, data, device="cpu")  # of the pruned network, not the dense one
+
+
 def test_convolutions_are_pruned_too():
     result = fit(AVP(share=0.3, chance=1.0), pictures(), "simconv1", **CPU)
     assert sparsity(result.classifier) == pytest.approx(30, abs=0.1)
@@ -107,3 +129,11 @@ def test_on_the_toy_the_shortcut_is_the_input_that_varies_most():
         net(data.train.x)
     assert int(variability(net, moments, "variance", units=True)["head.weight"][0].argmax()) == 2
     assert int(variability(net, moments, "variance")["head.weight"].flatten().argmax()) % 7 == 2
+
+
+def test_the_tables_of_the_page_are_those_of_the_measured_rows():
+    from benchmarks import avp_toy
+
+    page, found = avp_toy.PAGE.read_text(encoding="utf-8"), avp_toy.rows("avp_toy")
+    assert len(found) == len(avp_toy.SEEDS) * len(avp_toy.KINDS) * len(avp_toy.WAYS)
+    assert avp_toy.table(found) in page and avp_toy.cells_table() in page

@@ -10,7 +10,8 @@ from torch import nn
 from spurless.core import Batch, Bundle, Recipe, Split
 from spurless.engine import fit, network_maker
 from spurless.feed import epoch_order
-from spurless.loop import EngineRun
+from spurless.loop import EngineRun, Interrupted
+from spurless.methods import bias_adv
 from spurless.methods.bias_adv import BiasAdv
 from spurless.methods.jtt import JTT
 from spurless.methods.lff import LfF
@@ -18,7 +19,7 @@ from spurless.nets import build
 from spurless.seeds import derive
 from tests.reference import LossTables, gce_paper
 from tests.test_attacks import slow_attack
-from tests.test_engine import CPU, same_weights
+from tests.test_engine import CPU, StopAt, same_weights
 from tests.worlds import pictures, tiny
 
 ONCE = BiasAdv(lam=0.25, eps=0.3, steps=1, beta=1.5, norm="l2")
@@ -145,15 +146,16 @@ def sequential(method, data, recipe, seed):
 @pytest.mark.parametrize(
     "method",
     [
-        BiasAdv("erm", lam=1.0, eps=0.5, steps=2, beta=2.0, norm="l2"),
+        BiasAdv("erm", lam=1.0, eps=0.5, steps=2, beta=2.0, norm="l2", q=0.4),
         BiasAdv("jtt", lam=1.0, eps=0.5, steps=2, beta=1.0, norm="l2", identify_epochs=2, lambda_up=3),
-        BiasAdv("lff", lam=0.5, eps=0.5, steps=2, beta=1.0, norm="l2"),
+        BiasAdv("lff", lam=0.5, eps=0.5, steps=2, beta=1.0, norm="l2", alpha=0.4),
         BiasAdv("lff", lam=0.5, eps=0.1, steps=2, beta=0.5, norm="linf", memory=False),
     ],
     ids=["erm", "jtt", "lff", "lff without memory"],
 )
 def test_a_run_equals_attack_then_g_then_f(method):
-    data, recipe = tiny(n=48), Recipe("sgd", 0.1, momentum=0, batch_size=16, epochs=2)
+    # Long enough for each setting to show: with two epochs at 0.1 a wrong alpha moved no weight by more than 2e-5.
+    data, recipe = tiny(n=48), Recipe("sgd", 0.3, momentum=0, batch_size=16, epochs=4)
     result = fit(method, data, "mlp", recipe, seed=5, **CPU)
     slow = sequential(method, data, recipe, seed=5)
     for mine, theirs in zip(slow.parameters(), result.classifier.parameters(), strict=True):
@@ -171,6 +173,61 @@ def test_without_weight_it_is_its_base_to_the_bit(base, method):
     )
     assert same_weights(without.classifier, plain.classifier)
     assert not same_weights(attacked.classifier, plain.classifier)
+
+
+def test_every_setting_of_the_attack_reaches_it(monkeypatch):
+    calls = []
+
+    def attack(x, y, **given):
+        calls.append(given)
+        return x
+
+    monkeypatch.setattr(bias_adv, "bias_adversarial", attack)
+    given = {"lam": 0.3, "eps": 0.7, "steps": 4, "norm": "linf", "step_size": 0.05, "random_start": True}
+    data = tiny(n=20)
+    stage, biased, _ = last_stage(BiasAdv("erm", **given), data, "mlp")
+    stage.loss(Batch(data.train.x, data.train.y, None, torch.arange(20), torch.tensor(0.0)))
+    (call,) = calls
+    assert {name: call[name] for name in given} == given
+    assert call["biased"] is biased and call["debiased"] is stage.model
+
+
+@pytest.mark.parametrize(("settings", "copies"), [({"lambda_up": 3}, 3), ({"lambda_up": 3, "rho": 0.25}, 4)])
+def test_the_error_set_of_jtt_is_repeated(settings, copies):
+    data = tiny(n=48)
+    stage, biased, _ = last_stage(BiasAdv("jtt", identify_epochs=7, **settings), data, "linear")
+    wrong = biased(data.train.x).argmax(1) != data.train.y
+    assert 0 < int(wrong.sum()) < 48
+    assert torch.equal(torch.bincount(stage.rows), torch.where(wrong, copies, 1))
+    first = next(BiasAdv("jtt", identify_epochs=7).stages(engine_run(data, "linear")))
+    assert (first.name, first.epochs) == ("mine", 7)
+
+
+# The contract's tests know the default base alone
+
+
+@pytest.mark.parametrize("base", ["erm", "jtt"])
+def test_a_run_on_another_base_goes_on_after_stops(base, tmp_path):
+    method, data = BiasAdv(base, steps=1, lambda_up=2), pictures(n=32)
+    recipe = replace(data.recipe, schedule="cosine")
+    whole = fit(method, data, "simconv1", recipe, **CPU)
+    stops = 0
+    while stops < 20:
+        try:
+            torn = fit(method, data, "simconv1", recipe, out=tmp_path, device="cpu", progress=StopAt(2))
+            break
+        except Interrupted:
+            stops += 1
+    assert 0 < stops < 20 and torn.scores == whole.scores
+    assert same_weights(torn.classifier, whole.classifier)
+
+
+@pytest.mark.parametrize("base", ["erm", "jtt"])
+def test_another_base_needs_no_bias_label(base):
+    data = tiny(n=64)
+    bare = {key: split.blinded() for key, split in data.splits.items()}
+    result = fit(BiasAdv(base), replace(data, **bare, attributes=(), values=(), aligned=()), **CPU)
+    assert result.status == "done" and result.labels_used == "none"
 
 
 # What is trained, and what each network sees
@@ -239,6 +296,13 @@ def test_the_adversarial_images_are_valid_pictures_near_the_batch():
     assert float(pixels.amin()) >= -1e-6 and float(pixels.amax()) <= 1 + 1e-6
     far = (adv - clean).flatten(1).norm(dim=1)
     assert float(far.max()) <= 4 + 1e-4 and float(far.min()) > 0.5
+    seen.clear()
+    stage, *_ = last_stage(replace(method, clamp=False), data, "simconv1")
+    stage.model.register_forward_pre_hook(lambda module, args: seen.append((module.training, args[0])))
+    stage.model.train()
+    stage.loss(batch)
+    _, free = (x for training, x in seen if training)
+    assert float((free * std + mean).amin()) < -1e-3
 
 
 @pytest.mark.slow

@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 from spurless.bench.spec import read_spec
-from spurless.core import Recipe, Stage
+from spurless.core import Batch, Recipe, Stage
 from spurless.engine import Session, fit
 from spurless.errors import UserError
 from spurless.loop import Interrupted
 from spurless.methods.dcwp import DCWP, alignment, oversampling, pair_sets
+from spurless.mining import MINERS
 from spurless.nets import build
 from spurless.pruning import sparsity
 from spurless.registry import make_method, make_recipe
@@ -208,6 +209,44 @@ def test_the_ablation_switches_take_stages_and_losses_away(monkeypatch):
     assert [s.name for s in stages] == ["mine", "pretrain", "finetune"] and sparsity(result.classifier) == 0
     plain, _ = stages_of(monkeypatch, DCWP(**QUICK, prune=False, lambda_up=1, finetune_align=0), tiny())
     assert plain[-1].weights is None
+
+
+def test_the_alignment_loss_can_be_left_out_of_either_stage(monkeypatch):
+    """Parts c and d of table 2."""
+    seen = []
+
+    def note(features, y, conflicting, *settings):
+        seen.append(settings)
+        return alignment(features, y, conflicting, *settings)
+
+    monkeypatch.setattr("spurless.methods.dcwp.alignment", note)
+    steps = QUICK | {"mask_iterations": 7, "finetune_iterations": 5, "contrast": 0.5}
+    for off, calls in ({}, 12), ({"lambda_align": 0}, 5), ({"finetune_align": 0}, 7):
+        seen.clear()
+        fit(DCWP(**steps, **off), tiny(n=64), **CPU)
+        assert seen == [(0.5, "paper", False)] * calls
+    seen.clear()
+    fit(DCWP(**steps, form="code"), tiny(n=64), **CPU)
+    assert seen == [(0.5, "code", True)] * 12
+
+
+def test_equation_17_is_the_sum():
+    features, logits = torch.randn(6, 4), torch.randn(6, 2)
+    batch = Batch(features, Y, None, torch.arange(6), torch.zeros(()))
+    wanted = nn.functional.cross_entropy(logits, Y) + 0.3 * alignment(features, Y, BC, 0.5)
+    torch.testing.assert_close(DCWP(contrast=0.5)._debiased(batch, features, logits, BC, 0.3), wanted)
+
+
+def test_the_miner_is_given_what_was_asked_for(monkeypatch):
+    seen, real = [], MINERS["gce"]
+
+    def note(run, **settings):
+        seen.append(settings)
+        return real(run, **settings)
+
+    monkeypatch.setitem(MINERS, "gce", note)
+    fit(DCWP(**QUICK, q=0.4, form="code"), tiny(n=64), **CPU)
+    assert {k: seen[0][k] for k in ("q", "form", "iterations")} == {"q": 0.4, "form": "code", "iterations": 8}
 
 
 def test_every_miner_can_be_plugged_in(monkeypatch):

@@ -79,10 +79,10 @@ def test_the_bias_losses_reach_the_bias_branch_only_and_the_label_losses_the_lab
 def test_the_loss_equals_a_slow_loop_over_three_steps_with_repeated_rows():
     """W from the unswapped logits and hand-kept tables; swapped labels for the bias head only."""
     data = tiny()
-    method = DisEnt(lambda_dis=3.0, lambda_swap=0.5, lambda_swap_b=2.0)
+    method = DisEnt(q=0.4, alpha=0.6, lambda_dis=3.0, lambda_swap=0.5, lambda_swap_b=2.0)
     stage, _, label_encoder, bias_encoder, label_head, bias_head = start(method, data)
     y = data.train.y
-    table_b, table_l = (LossTables(y.tolist(), 0.7) for _ in range(2))
+    table_b, table_l = (LossTables(y.tolist(), 0.6) for _ in range(2))
     swapped_labels = 0
     for step, idx in enumerate([[0, 1, 2, 3, 4, 5], [2, 3, 6, 7, 0, 9], [9, 2, 11, 0, 1, 8]]):
         torch.manual_seed(step)
@@ -125,7 +125,7 @@ def entropy(logits, y):
 
 
 def gce_of(rows, which, label):
-    return float(gce_paper(torch.stack([r[which] for r in rows]), torch.stack([r[label] for r in rows]), 0.7))
+    return float(gce_paper(torch.stack([r[which] for r in rows]), torch.stack([r[label] for r in rows]), 0.4))
 
 
 def mean(values):

@@ -13,7 +13,7 @@ from torch import nn
 from spurless import export as exporting
 from spurless import standalone
 from spurless.errors import UserError
-from spurless.export import export, in_a_row, macs, plain
+from spurless.export import export, in_a_row, lines, macs, plain
 from spurless.folder import save_tensors
 from spurless.nets import build
 from spurless.pruning import keep_highest, squares, zero
@@ -70,6 +70,8 @@ def test_plain_and_torch_files(masked, tmp_path):
     assert abs((tmp_path / "out" / "model.safetensors").stat().st_size - sizes["after"]) < 1000  # but for names
     assert set(report["latency_ms"]) == {"1", "64"} and report["latency_ms"]["64"]["after"] > 0
     assert any("do not make the network faster" in note for note in report["notes"])
+    assert report["weights_that_are_zero_percent"]["before"] == pytest.approx(70, abs=0.1)
+    assert ["zeros,", "%", "70.0"] in [line.split()[:3] for line in lines(report)]
     assert json.loads((tmp_path / "out" / "report.json").read_text())["difference"] < 1e-4
     assert json.loads((tmp_path / "out" / "architecture.json").read_text())["input"]["mean"] == [0.5]
 
@@ -86,6 +88,16 @@ def test_onnx(tmp_path):
         assert (torch.from_numpy(found) - net(x)).abs().max() < 1e-4
 
 
+@needs_onnx
+def test_large_logits_may_differ_by_rounding(tmp_path):
+    """Networks that were trained say hundreds on noise, where float32 itself is coarser than 1e-4."""
+    net = build("conv3", (3, 28, 28), 10).eval()
+    with torch.no_grad():
+        net.head.weight.mul_(1e6)
+    checks = exporting.write(net, tmp_path, ["onnx"], torch.randn(2, 3, 28, 28), {"net": {"name": "conv3"}})
+    assert checks["onnx"] > 1e-4
+
+
 def test_onnx_is_skipped_by_name(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     told = exporting.write_onnx(nn.Linear(2, 2), None, tmp_path, [])
@@ -97,6 +109,16 @@ def test_the_loader_imports_nothing_of_spurless():
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.split(".")[0] for name in names} <= {"json", "pathlib", "torch", "safetensors", "torchvision"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "mean", "told"),
+    [((3, 4, 4), [0.5] * 3, "0 to 1, then (x - mean) / std"), ((3, 4, 4), [], "0 to 1"), ((5,), [], "as it is")],
+)
+def test_it_is_said_what_the_network_wants_to_see(shape, mean, told, tmp_path):
+    facts = {"net": {"name": "linear"}, "shape": shape, "mean": mean, "std": mean}
+    exporting.write_plain(build("linear", shape, 3), tmp_path, [torch.randn(2, *shape)], facts)
+    assert json.loads((tmp_path / "architecture.json").read_text())["input"]["scaled"] == told
 
 
 def test_torchvision_names_and_changed_layers():
@@ -131,6 +153,24 @@ def test_a_file_that_says_something_else_is_never_passed_over(monkeypatch, tmp_p
     monkeypatch.setattr(standalone, "load", wrong)
     with pytest.raises(NotTheSame, match="plain"):
         exporting.write(net, tmp_path, ["plain"], torch.randn(2, 3), {"net": {"name": "linear"}})
+
+
+def test_times_are_of_one_thread_and_the_threads_come_back():
+    seen = []
+
+    class Spy(nn.Module):
+        def forward(self, x):
+            seen.append((torch.get_num_threads(), len(x)))
+            return x
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found = exporting.latency({"a": Spy()}, (3,), repeats=2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [(1, 1)] * 3 + [(1, 64)] * 3 and set(found) == {"1", "64"}
 
 
 def test_macs_by_hand():

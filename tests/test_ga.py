@@ -10,6 +10,7 @@ from spurless.engine import fit
 from spurless.feed import epoch_order
 from spurless.loop import Interrupted
 from spurless.methods.ga import GA, aligned_weights, sampling_odds
+from spurless.mining import MINERS
 from tests.test_engine import StopAt, same_weights
 from tests.test_mining import finish, open_run
 from tests.worlds import tiny
@@ -107,6 +108,18 @@ def test_the_last_stage_uses_what_was_mined():
     easy = pull[:3].sum() / (1.6 * pull[3:].sum())
     want = (rows[:3].sum() + easy * rows[3:].sum()) / (3 + 9 * easy)
     assert loss.item() == pytest.approx(want.item(), rel=1e-5)
+
+
+def test_the_settings_of_mining_reach_the_miner(monkeypatch):
+    given, real = {}, MINERS["ecs"]
+
+    def miner(run, *settings):
+        given.update(zip(("eta", "tau", "epochs", "unlearn"), settings, strict=True))
+        return real(run, *settings)
+
+    monkeypatch.setitem(MINERS, "ecs", miner)
+    walk(tiny(n=40), 3.0, eta=0.1, tau=0.6, unlearn=0.5)
+    assert given == {"eta": 0.1, "tau": 0.6, "epochs": 1, "unlearn": 0.5}
 
 
 def test_nothing_mined_is_plain_training():

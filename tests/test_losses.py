@@ -7,8 +7,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spurless.core import Batch
 from spurless.losses import LossMemory, ce, ce_rows, gce
+from spurless.methods.bias_adv import BiasAdv
+from spurless.methods.lff import LfF
+from spurless.methods.pgd import PGD
+from spurless.mining import mine_gce, mine_gradient, mine_loss
 from tests.reference import LossTables, gce_paper
+from tests.test_mining import open_run
+from tests.worlds import tiny
 
 FORMS = ["paper", "code"]
 
@@ -70,6 +77,33 @@ def test_extreme_logits_give_no_nan(form, q, size):
     if size > 1e3:  # a sample that is hopelessly wrong teaches nothing: p^q = 0
         assert torch.equal(logits.grad[:2], torch.zeros(2, 2))
     assert float(logits.grad[3].abs().max()) > 0  # an undecided one does
+
+
+USERS = {
+    "lff": lambda run, **s: LfF(**s).stages(run),
+    "pgd": lambda run, **s: PGD(**s).stages(run),
+    "bias_adv on erm": lambda run, **s: BiasAdv("erm", **s).stages(run),
+    "bias_adv on lff": lambda run, **s: BiasAdv("lff", **s).stages(run),
+    "mine_gce": mine_gce,
+    "mine_gradient": mine_gradient,
+    "mine_loss": mine_loss,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("user", USERS)
+def test_q_and_form_reach_the_biased_network_of_all_who_have_one(user, form):
+    """Its gradient is that of GCE and of nothing else; in the code's form q times as large. (DisEnt: test_disent)"""
+    data = tiny(n=20)
+    run = open_run(data, "mlp")
+    stage = next(USERS[user](run, q=0.4, form=form))
+    x, y, idx = data.train.x, data.train.y, torch.arange(20)
+    biased = list(run.modules[0].parameters())
+    found = torch.autograd.grad(stage.loss(Batch(x, y, None, idx, torch.tensor(0.0))), biased)
+    wanted = torch.autograd.grad(gce_paper(run.modules[0](x), y, 0.4), biased)
+    for mine, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs * (0.4 if form == "code" else 1), rtol=1e-4, atol=1e-7)
+    assert max(float(g.abs().max()) for g in wanted) > 1e-3
 
 
 def test_rows_are_kept_apart():

@@ -50,3 +50,11 @@ def test_batchnorm_starts_again_too():
     data, recipe = pictures(), Recipe("sgd", 1e-12, batch_size=16, epochs=1, eval_every=0)
     net = fit(MRM(**SHARP), data, "simconv1", recipe, **CPU).classifier
     assert int(net.encoder[1].num_batches_tracked) == 4  # those of the retraining alone
+
+
+def test_the_forms_differ_where_they_should():
+    data, nets = tiny(), {}
+    for name, settings in {"paper": {}, "gate": {"gate_form": "code"}, "penalty": {"penalty_form": "code"}}.items():
+        method = MRM(mask_iterations=30, start=0.1, lambda_l1=1e-4, **settings)
+        nets[name] = fit(method, data, {"name": "mlp", "widths": [16]}, **CPU).classifier.head.weight
+    assert not torch.equal(nets["paper"], nets["gate"]) and not torch.equal(nets["paper"], nets["penalty"])

@@ -246,6 +246,7 @@ def test_odds_by_hand():
         "l2_squared": PGD(norm="l2_squared"),
         "bias": PGD(head_bias=True),
         "full": PGD(scope="full"),
+        "full, l1": PGD(scope="full", norm="l1"),
         "loss": PGD(score="loss"),
         "code": PGD(form="code"),
         "l0.7": PGD(norm="l0.7"),
@@ -271,6 +272,7 @@ def test_odds_by_hand():
         "l2": share([float(g.norm()) for g in odds["weights"]]),
         "squared": share([float(g.norm()) ** 2 for g in odds["weights"]]),
         "bias": share([float(g.norm()) for g in both]),
+        "full, l1": share([slow_norm(g, "l1") for g in both]),
         "loss": share(odds["loss by hand"].tolist()),
         "l0.7": share([slow_norm(g, "l0.7") for g in odds["weights"]]),
     }

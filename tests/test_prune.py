@@ -15,12 +15,15 @@ from spurless.cli import app
 from spurless.core import Method, Stage
 from spurless.engine import load_classifier
 from spurless.errors import UserError
+from spurless.gates import Gates
 from spurless.losses import ce
+from spurless.methods.dcwp import DCWP
 from spurless.nets import Net
 from spurless.prune import PruneTrained, channel_masks, prune
-from spurless.pruning import squares, zero
+from spurless.pruning import squares, variability, watching, zero
 from spurless.registry import make_method
 from spurless.shrink import Channels
+from tests.test_dcwp import stages_of
 from tests.worlds import tiny
 
 NET = {"name": "mlp", "widths": [12, 8]}
@@ -87,6 +90,43 @@ def test_channels(run, data, tmp_path, how):
     assert row["macs"] == d * 6 + 6 * 4 + 4 * classes
 
 
+@needs_package
+def test_what_stays_is_highest_in_what_was_asked_for(run, data, tmp_path, monkeypatch):
+    net = load_classifier(run / "model.safetensors", device="cpu")
+    with watching(net) as moments:
+        net(data.train.x)
+    gates = []
+
+    class Noted(Gates):
+        def __init__(self, *args):
+            super().__init__(*args)
+            gates.append(self)
+
+    monkeypatch.setattr("spurless.prune.Gates", Noted)
+    for how in ("avp", "dcwp"):
+        settings = QUICK if how == "dcwp" else None
+        prune(run, [0.5], how, out=tmp_path / how, data=data, device="cpu", settings=settings)
+        pruned = load_classifier(tmp_path / how / "keep-0.50" / "model.safetensors", device="cpu")
+        scores = variability(net, moments) if how == "avp" else dict(zip(gates[0].names, gates[0].logits, strict=True))
+        kept = {name: pruned.get_parameter(name) != 0 for name in scores}
+        lowest = min(float(s[kept[name]].detach().min()) for name, s in scores.items())
+        assert lowest >= max(float(s[~kept[name]].detach().max()) for name, s in scores.items() if (~kept[name]).any())
+    prune(run, [0.5], "avp", True, out=tmp_path / "units", data=data, device="cpu")
+    pruned = load_classifier(tmp_path / "units" / "keep-0.50" / "model.safetensors", device="cpu")
+    units = variability(net, moments, units=True)["encoder.3.weight"][0]  # where the first layer's channels are read
+    kept = pruned.encoder[1].weight.any(1)
+    assert int(kept.sum()) == 6 and float(units[kept].min()) >= float(units[~kept].max())
+
+
+def test_dcwp_fine_tunes_on_batches_with_more_mined_rows(data, monkeypatch):
+    trained = {name: t.clone() for name, t in fit("erm", data, NET, device="cpu").classifier.state_dict().items()}
+    dcwp = DCWP(mask_iterations=3, mining_iterations=3, lambda_up=33)
+    method = PruneTrained("dcwp", 0.5, finetune=0.5, trained=trained, dcwp=dcwp)
+    stages, _ = stages_of(monkeypatch, method, data, NET)
+    assert [s.name for s in stages] == ["mine", "mask", "finetune"]
+    assert [None if s.weights is None else float(s.weights.max()) for s in stages] == [None, 33, 33]
+
+
 def test_the_smallest_channels_go_by_hand():
     net = Net(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), nn.Linear(3, 2))
     with torch.no_grad():
@@ -123,13 +163,15 @@ def test_folders(run, data, tmp_path):
 
 def test_mistakes(run, data, tmp_path):
     for changed, told in [
-        ({"how": "magnitud"}, "magnitude"),
+        ({"how": "magnitud"}, "no pruning rule 'magnitud'; did you mean 'magnitude'"),
         ({"keep": [1.5]}, "--keep"),
         ({"objective": "mine"}, "own"),
         ({"settings": {"method": {"q": 1}}}, "dcwp"),
     ]:
         with pytest.raises(UserError, match=told):
             prune(run, **({"keep": [0.5], "out": tmp_path / "out", "data": data} | changed))
+    with pytest.raises(UserError, match="folder of a finished run"):
+        prune(run / "model.safetensors", [0.5])
 
 
 @needs_package

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from spurless.core import Recipe
+from spurless.core import Recipe, Stage
 from spurless.engine import fit
 from spurless.errors import UserError
 from spurless.losses import ce
@@ -111,6 +111,22 @@ def test_layers_are_chosen_by_name():
         prunable(net, ["nose"])
 
 
+@pytest.mark.parametrize("method", ["dcwp", "mrm", "magnitude_prune", "avp", "random_prune"])
+def test_a_wrong_layer_is_told_before_the_network_is_trained(method, monkeypatch):
+    named = []
+    init = Stage.__init__
+
+    def note(self, name, *args, **kwargs):
+        named.append(name)
+        init(self, name, *args, **kwargs)
+
+    monkeypatch.setattr(Stage, "__init__", note)
+    mining = {"mining_iterations": 1} if method == "dcwp" else {}
+    with pytest.raises(UserError, match="No layer is called nose"):
+        fit({"name": method, "layers": ["nose"]} | mining, tiny(n=64), "mlp", **CPU)
+    assert set(named) <= {"mine"}
+
+
 # Training
 
 missing = importlib.util.find_spec("pytorch_optimizer") is None
@@ -164,6 +180,23 @@ def test_pruning_is_by_what_training_left_and_fine_tuning_changes_the_rest():
     assert all(torch.equal(a, b) for a, b in zip(dense.parameters(), cut.parameters(), strict=True))
     assert torch.equal(cut.head.weight == 0, tuned.head.weight == 0)
     assert not torch.equal(cut.head.weight, tuned.head.weight)
+
+
+def test_the_settings_of_magnitude_pruning_reach_the_masks():
+    data, recipe = tiny(n=64), Recipe("adam", 0.01, batch_size=16, epochs=1)
+    asked = {"name": "magnitude_prune", "finetune": 0, "keep": 0.5}
+    each = fit(asked | {"scope": "layer"}, data, "mlp", recipe, **CPU).classifier
+    assert all(abs(int((each.get_parameter(n) != 0).sum()) - size / 2) <= 1 for n, size in sizes(each).items())
+    whole = fit(asked, data, "mlp", recipe, **CPU).classifier
+    assert not all(abs(int((whole.get_parameter(n) != 0).sum()) - size / 2) <= 1 for n, size in sizes(whole).items())
+    some = fit(asked | {"layers": ("head",)}, data, "mlp", recipe, **CPU).classifier
+    assert sparsity(some, ["head"]) == 50 and sparsity(some, ["encoder.*"]) == 0
+    columns = fit(asked | {"structure": "column"}, data, "mlp", recipe, **CPU).classifier
+    assert all(set(w.eq(0).float().mean(0).tolist()) <= {0.0, 1.0} for w in map(columns.get_parameter, sizes(columns)))
+
+
+def sizes(net):
+    return {name: net.get_parameter(name).numel() for name in prunable(net)}
 
 
 def test_rows_of_the_head_are_never_cut():

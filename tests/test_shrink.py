@@ -10,7 +10,7 @@ from torch import nn
 
 from spurless.errors import UserError
 from spurless.nets import Net, build
-from spurless.shrink import channel_groups, shrink
+from spurless.shrink import NotTheSame, channel_groups, shrink
 
 needs_package = pytest.mark.skipif(
     importlib.util.find_spec("torch_pruning") is None, reason="needs torch-pruning (extra: export)"
@@ -75,10 +75,13 @@ def test_drawn_masks(name, columns):
     net, shape = net_of(name)
     shake(net)
     draw_masks(net, 0.6, columns)
+    x = torch.randn(5, *shape)  # not what it is checked with inside
+    with torch.no_grad():  # loud enough that a wrong channel would be heard: VGG11 whispers, without BatchNorm
+        net.head.weight.mul_(5 / net(x).abs().max())
     before = copy.deepcopy(net.state_dict())
     shrunk = shrink(net, torch.randn(2, *shape))
-    x = torch.randn(5, *shape)  # not what it was checked with inside
     with torch.no_grad():
+        assert net(x).abs().max() > 1
         assert (shrunk.net(x) - net(x)).abs().max() < 1e-4
     assert shrunk.channels > 0
     count = [sum(p.numel() for p in n.parameters()) for n in (net, shrunk.net)]
@@ -158,6 +161,14 @@ def test_a_cut_that_would_change_the_logits_is_undone():
 
 
 @needs_package
+def test_a_network_that_says_something_else_at_the_end_is_never_handed_out(monkeypatch):
+    net, shape = net_of("own")
+    monkeypatch.setattr("spurless.shrink.allowed", lambda *_: 0.0)
+    with pytest.raises(NotTheSame, match="logits of the cut network differ"):
+        shrink(net, torch.randn(2, *shape))
+
+
+@needs_package
 def test_one_channel_stays_and_modes_are_kept():
     net = Net(nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.ReLU()), nn.Linear(5, 2)).train()
     net.encoder[1].weight.requires_grad_(False)
@@ -205,3 +216,10 @@ def test_a_channel_that_is_read_by_one_weight_stays():
     shrunk = shrink(net, torch.randn(2, 3))
     assert shrunk.removed == {"encoder.0": 1} and shrunk.kept == []
     assert torch.equal(shrunk.net.encoder[0].weight, net.encoder[0].weight[1:])
+
+
+def test_the_table_of_the_page_is_that_of_the_measured_rows():
+    from benchmarks import shrunk
+
+    found = shrunk.rows("shrunk")
+    assert len(found) == len(shrunk.SEEDS) and shrunk.table(found) in shrunk.PAGE.read_text(encoding="utf-8")

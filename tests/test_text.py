@@ -234,6 +234,9 @@ def test_a_pretrained_encoder_is_fine_tuned_unless_told_otherwise():
     for net in ("embedding_bag", BERT, nn.Linear(2, 2), lambda: None):
         assert text.suited(data, net) is data
     assert text.suited(load_data({"name": "toy", "n": 50}), "minilm").recipe != RECIPES["minilm"]
+    own = RECIPES["minilm"]
+    assert (own.optimizer, own.decay_exceptions, own.schedule) == ("adamw", True, "linear")
+    assert own.weight_decay > 0 and own.warmup > 0 and own.clip_norm
 
 
 # Cutting batches changes nothing

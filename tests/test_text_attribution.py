@@ -268,3 +268,20 @@ def test_the_planted_words_have_the_largest_share(monkeypatch):
     assert [len(row) for row in words] == (data.test.x[:2, 1] > 0).sum(1).tolist()
     with pytest.raises(UserError, match="holds no texts"):
         attribute_text(net, tiny())
+
+
+def test_maps_of_pictures_are_refused_for_texts():
+    from spurless.metrics.attribution import attribute_rows
+
+    data = sentences(n=8)
+    with pytest.raises(UserError, match="holds texts; attribute_text"):
+        attribute_rows(build(BAG, data.shape, 2), data)
+
+
+def test_a_token_with_the_id_of_padding_is_a_word_where_it_belongs_to_a_text():
+    net = build({"name": "embedding_bag", "dim": 1, "vocab": 4}, (2, 3), 2)  # RoBERTa's first token has the id 0
+    with torch.no_grad():
+        net.encoder.embedding.weight.copy_(torch.tensor([[2.0], [4.0], [0.0], [0.0]]))
+        net.head.weight.copy_(torch.tensor([[0.0], [1.0]]))
+    found = attribute_tokens(net, torch.tensor([[[0, 1, 0], [1, 1, 0]]]), target=1)
+    torch.testing.assert_close(found, torch.tensor([[1.0, 2.0, 0.0]]))

@@ -184,6 +184,25 @@ def test_galleries_show_texts_with_weights(tokenizer):
         assert max(abs(w) for _, w in words) == pytest.approx(1.0)
 
 
+def test_weights_are_for_what_the_model_answers_not_for_the_label(tokenizer):
+    pytest.importorskip("captum")
+    data = review_bundle(tokenizer, n=200)
+    net = build({"name": "embedding_bag", "dim": 1, "vocab": data.tokens.size}, data.shape, 2).eval()
+    ids = {word: i for row in data.test.x for word, i in zip(data.tokens.pieces(row), row[0].tolist(), strict=False)}
+    with torch.no_grad():  # a model that knows two words, and takes one for each class
+        net.encoder.embedding.weight.zero_()
+        net.encoder.embedding.weight[[ids["imdb"], ids["rotten"]]] = torch.tensor([[1.0], [-1.0]])
+        net.head.weight.copy_(torch.tensor([[-1.0], [1.0]]))
+        net.head.bias.zero_()
+    case = make_case(data, net, "given", "test", CPU)
+    rows = torch.cat([mask.nonzero()[:5, 0] for mask in (case.right, ~case.right)]).tolist()
+    assert len(rows) > 5 and {int(case.predicted[row]) for row in rows} == {0, 1}
+    for row, words in highlight(case, rows).items():
+        weight = {word.strip(): w for word, w in words}
+        told = ("rotten", "imdb")[case.predicted[row]]
+        assert weight[told] == 1.0 and all(w == 0 for word, w in weight.items() if word != told)
+
+
 def test_the_two_texts_of_a_pair_are_shown_apart(tokenizer):
     pytest.importorskip("captum")
     from spurless.datasets.adapters import from_texts

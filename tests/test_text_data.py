@@ -145,13 +145,17 @@ def test_words_about_identity():
 def test_tweets_and_templates(words):
     tweets = load_data({"name": "davidson_tweets", "tokenizer": words})
     count = sum(torch.bincount(s.y, minlength=3) for s in tweets.splits.values())
-    assert count.tolist() == [1430, 19190, 4163]
+    assert dict(zip(tweets.classes, count.tolist(), strict=True)) == {"hate": 1430, "offensive": 19190, "neither": 4163}
     cue = load_data({"name": "davidson_tweets", "words": ["trash"], "tokenizer": words})
     assert cue.attributes == ("cue",) and sum(map(sum, (groups(cue, s)[1::2] for s in cue.splits))) < 1200
     data = load_data({"name": "madlibs", "tokenizer": words})
     assert torch.bincount(data.test.y).tolist() == [38282, 38282] and len(data.train) + len(data.val) == 24783
     assert data.test.member.sum(0).tolist() == [1514] * 50 and int(data.test.member.sum(1).max()) == 1
     assert int(data.train.member.sum(1).max()) > 1  # in tweets they overlap
+    told = {n: data.classes[c] for n, c in zip(data.test.names, data.test.y, strict=True)}
+    assert (told["line 2"], told["line 3"]) == ("toxic", "not toxic")  # murder american; respect trans
+    toxic = sum(int((data.splits[s].y == data.classes.index("toxic")).sum()) for s in ("train", "val"))
+    assert toxic == 1430 + 19190
     assert torch.equal(data.test.member.any(1).long(), data.test.a[:, 0])
 
 
@@ -387,6 +391,8 @@ def test_fdcl18(tmp_path, words):
     data = load_data({"name": "fdcl18", "tokenizer": words}, root=tmp_path)
     assert data.train.y.tolist() == [0, 2, 3] and data.train.a[:, 0].tolist() == [1, 3, 0]
     assert data.tokens.text(data.train.x[0]) == "a bad film" and len(data.test) == 2
+    assert data.classes == ("abusive", "spam", "normal", "hateful")  # 0 to 3, as GC-DRO numbers them
+    assert data.values == (("other", "AAE", "hispanic", "white"),)
     assert not data.groups_ignore_class
     (folder / "test.tsv").rename(plain := folder / "plain.tsv")
     (folder / "test.tsv.gz").write_bytes(gzip.compress(plain.read_bytes()))

@@ -38,7 +38,7 @@ from spurless.nets import Dropout, Net
 from spurless.nets.heads import evaluating
 from spurless.paths import atomic
 from spurless.pruning import sparsity
-from spurless.shrink import TOLERANCE, NotTheSame, Shrunk, probes, shrink
+from spurless.shrink import NotTheSame, Shrunk, allowed, probes, shrink
 
 Format = Literal["plain", "torch", "onnx"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -113,13 +113,17 @@ def classifier_of(model: str | Path, net: NetSpec | None = None) -> tuple[Net, d
 
 
 def folder_name(model: str | Path) -> str:
-    """A short name for what a path leads to: the run's, not that of the file in it.
+    """A short name for what a path leads to: the run's, not that of the file in it; of a pruned one with its size.
 
     >>> folder_name("runs/erm-toy/model.safetensors"), folder_name("runs/erm-toy/")
     ('erm-toy', 'erm-toy')
+    >>> folder_name("runs/prune-erm-toy-magnitude-5dad99a1/keep-0.30/model.safetensors")
+    'prune-erm-toy-magnitude-5dad99a1-keep-0.30'
     """
     path = Path(model)
     path = path.parent if path.name == MODEL else path
+    if path.name.startswith("keep-"):  # many prunings have one of this name
+        return f"{path.resolve().parent.name}-{path.name}"
     return (path.resolve() if path.name in ("", ".", "..") else path).name.removesuffix(".safetensors")
 
 
@@ -140,16 +144,19 @@ def write(
             checks["torch"] = write_torch(net, program, folder, inputs)
         if "onnx" in formats:
             checks["onnx"] = write_onnx(net, program, folder, inputs)
+    with torch.no_grad():
+        limit = allowed(torch.cat([net(x) for x in inputs]))
     for name, found in checks.items():
-        if isinstance(found, float) and not found < TOLERANCE:
-            raise NotTheSame(f"The file for {name} gives logits that differ by {found:.3g}, more than {TOLERANCE:g}.")
+        if isinstance(found, float) and not found < limit:
+            raise NotTheSame(f"The file for {name} gives logits that differ by {found:.3g}, more than {limit:.3g}.")
     return checks
 
 
 def write_plain(net: nn.Module, folder: Path, inputs: list[Tensor], facts: Mapping[str, Any]) -> dict[str, Any]:
     module, architecture = plain(net, str(facts["net"].get("name")))
     known = {k: facts.get(k) for k in ("shape", "classes", "mean", "std")}
-    architecture["input"] = known | {"scaled": "0 to 1, then (x - mean) / std" if facts.get("mean") else "as it is"}
+    scaled = "0 to 1" if len(facts.get("shape") or ()) == 3 else "as it is"  # a picture's bytes are divided by 255
+    architecture["input"] = known | {"scaled": scaled + (", then (x - mean) / std" if facts.get("mean") else "")}
     state = module.state_dict()
     save_tensors(folder / MODEL, state, {})
     with atomic(folder / ARCHITECTURE) as part:
@@ -357,6 +364,8 @@ def lines(report: Mapping[str, Any]) -> list[str]:
         was, now = values["before"], values["after"]
         ratio = f"{was / now:.2f}x" if now else ""
         told.append(f"{name:14}{form.format(was):>16}{form.format(now):>16}{ratio:>8}")
+    zeros = report["weights_that_are_zero_percent"]
+    told.append(f"{'zeros, %':14}{zeros['before']:>16.1f}{zeros['after']:>16.1f}")
     if report["bytes"].get("compressed"):
         told.append(f"{'compressed':14}{'':>16}{report['bytes']['compressed']:>16,}")
     told.append(f"Largest difference of a logit, cut against masked: {report['difference']:.2g}")

@@ -240,7 +240,7 @@ def prune(
     needed where the run was made with objects of your own.
     """
     if how not in HOWS:
-        raise unknown("way to prune", how, HOWS)
+        raise unknown("pruning rule", how, HOWS)
     if objective not in get_args(Objective):
         raise unknown("objective", objective, get_args(Objective))
     keep = check_shares(keep)
@@ -250,6 +250,8 @@ def prune(
     if structured:
         torch_pruning()
     dcwp = DCWP(**resolve(DCWP, dict(given.get("method", {})), "method"))
+    if path.is_file():
+        raise UserError(f"{run} is a file. Name the folder of a finished run: its settings say what it was trained on.")
     before = load_run(path, net, "cpu")
     classifier, facts = classifier_of(path, net)
     bundle = data if data is not None else the_data(before.settings["data"], root)

@@ -43,6 +43,7 @@ class BiasAdv(Method):
     norm: Annotated[Ball, "norm of the attack's ball"] = "l2"
     step_size: Annotated[float | None, "length of an attack step; none: 2.5 eps / steps", Range(0)] = None
     random_start: Annotated[bool, "begin the attack at a random point of the ball"] = False
+    clamp: Annotated[bool, "keep the attacked pixels between black and white"] = True
     q: Annotated[float, "how strongly the biased network prefers easy samples (GCE; erm, lff)", Range(0, 1)] = 0.7
     form: Annotated[Form, "GCE as in the paper or as in the released code of LfF (erm, lff)"] = "paper"
     memory: Annotated[bool, "weigh by running losses relative to the class, or by the batch's own (lff)"] = True
@@ -80,7 +81,7 @@ class BiasAdv(Method):
         One sum for both networks is the supplement's sequence (attack, update g, update f): neither f's loss nor the
         attack, which comes first, depends on g's new weights.
         """
-        low, high = pixel_range(run.data, run.device)
+        low, high = pixel_range(run.data, run.device) if self.clamp else (None, None)
         # The attack switches modes and takes a gradient, which torch.compile would trace anew at every step.
         attack = partial(
             torch.compiler.disable(bias_adversarial) if run.recipe.compile else bias_adversarial,

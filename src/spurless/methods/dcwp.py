@@ -28,7 +28,7 @@ from spurless.losses import Form, ce
 from spurless.mining import MINERS, Falls, Mined, MinerDecay, MinerLr, MinerOptimizer
 from spurless.nets import Net
 from spurless.progress import complain
-from spurless.pruning import EVERY, Layers, Masks, hold
+from spurless.pruning import EVERY, Layers, Masks, hold, prunable
 from spurless.settings import Range
 
 
@@ -84,6 +84,7 @@ class DCWP(Method):
         if not bool(conflicting.any()):
             complain("Mining found no conflicting row: nothing is drawn more often, and nothing is aligned.")
         net = run.net()
+        prunable(net, self.layers)  # a wrong name is told now, not after the training
         start = copy.deepcopy(net.state_dict())
         yield Stage("pretrain", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, shared=PLAIN)
         masks: Masks = {}

@@ -43,7 +43,7 @@ class JTT(Method):
         """Train the first network; return it, and the rows of the up-sampled training set."""
         mined = yield from mine_erm(run, *early(run, self.identify_epochs), self.errors_by)
         assert mined.net is not None
-        _say_if_odd(mined.rows)
+        _say_if_odd(mined.rows, self.times)
         return mined.net, upsampled(mined.rows, self.times)
 
     @property
@@ -67,12 +67,12 @@ def upsampled(wrong: Tensor, times: int) -> Tensor:
     return torch.arange(len(wrong)).repeat_interleave(torch.where(wrong, times, 1))
 
 
-def _say_if_odd(wrong: Tensor) -> None:
+def _say_if_odd(wrong: Tensor, times: int) -> None:
     share = float(wrong.float().mean())
     if share == 0:
         complain("The first network gets no row wrong, so that none is up-sampled; try fewer identify_epochs.")
-    elif share > 0.5:
+    elif share > 0.5 and times > 1:
         complain(
-            f"The first network gets {share:.0%} of the rows wrong, so that most are up-sampled and the second stage "
-            "takes as much longer; try more identify_epochs."
+            f"The first network gets {share:.0%} of the rows wrong, so that most are up-sampled and an epoch of the "
+            f"second stage takes {1 + share * (times - 1):.1f} times as long; try more identify_epochs."
         )

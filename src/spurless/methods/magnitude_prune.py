@@ -8,7 +8,7 @@ from spurless.core import PLAIN, Method, Run, Stage
 from spurless.losses import ce
 from spurless.methods.pgd import length
 from spurless.nets import Net
-from spurless.pruning import EVERY, Layers, Masks, Scope, Structure, hold, keep_highest, squares, zero
+from spurless.pruning import EVERY, Layers, Masks, Scope, Structure, hold, keep_highest, prunable, squares, zero
 from spurless.settings import Range
 
 
@@ -26,6 +26,7 @@ class MagnitudePrune(Method):
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         net = run.net()
+        prunable(net, self.layers)  # a wrong name is told now, not after the training
         alone = self.finetune == 0
         yield Stage("dense", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=alone, shared=PLAIN)
         masks = self.masks(net)

@@ -21,7 +21,7 @@ from spurless.gates import (
 )
 from spurless.losses import Form, ce
 from spurless.nets import Net
-from spurless.pruning import EVERY, Layers, hold
+from spurless.pruning import EVERY, Layers, hold, prunable
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class MRM(Method):
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         net = run.net()
+        prunable(net, self.layers)  # a wrong name is told now, not after the training
         start = copy.deepcopy(net.state_dict())
         yield Stage("dense", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, shared=PLAIN)
         form = self.gate_form or self.form

@@ -139,6 +139,8 @@ def attribute_rows(
     >>> attribute_rows(nn.Linear(7, 2), toy, "test", [0, 5], how="ig").shape
     torch.Size([2, 7])
     """
+    if data.tokens is not None:
+        raise UserError(f"{data.name} holds texts; attribute_text of spurless.metrics.attribution_text is for them.")
     idx = rows_of(data, split, rows)
     settings.setdefault("target", data.splits[split].y[idx])
     return attribute(net, prepare(data, split, idx), how=how, **settings)

@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
 from typing import Any
 
+from spurless.bench.table import figures
 from spurless.errors import UserError
 from spurless.sweep.axes import Axis
 
@@ -129,16 +129,12 @@ def mean_of(runs: Sequence[Mapping[str, Any]], measure: str) -> dict[str, Any] |
     values = [run[measure] for run in runs if run.get(measure) is not None]
     if not values:
         return None
-    mean, n = fmean(values), len(values)
-    found: dict[str, Any] = {"mean": mean, "n": n}
-    if n > 1:
-        from scipy.special import stdtrit  # Student's t; scipy.stats takes a second to import
-
-        spread = stdev(values)
-        half = float(stdtrit(n - 1, 0.975)) * spread / math.sqrt(n)
+    known = figures(values)
+    found: dict[str, Any] = {"mean": known.mean, "n": known.n}
+    if known.low is not None and known.high is not None:
         top = 100.0 if measure in PERCENT else math.inf
-        found |= {"sd": spread, "least": min(values), "most": max(values)}
-        found |= {"low": max(0.0, mean - half), "high": min(top, mean + half)}
+        found |= {"sd": known.std, "least": min(values), "most": max(values)}
+        found |= {"low": max(0.0, known.low), "high": min(top, known.high)}
     return found
 
 
