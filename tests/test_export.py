@@ -155,6 +155,21 @@ def test_a_file_that_says_something_else_is_never_passed_over(monkeypatch, tmp_p
         exporting.write(net, tmp_path, ["plain"], torch.randn(2, 3), {"net": {"name": "linear"}})
 
 
+def test_an_export_that_failed_leaves_nothing_in_the_way_of_the_next(monkeypatch, tmp_path):
+    file = weights_file(tmp_path, build("linear", (3,), 3), {"name": "linear"}, (3,))
+    right = standalone.load
+    monkeypatch.setattr(standalone, "load", lambda folder, compressed=False: build("linear", (3,), 3))
+    with pytest.raises(NotTheSame):
+        export(file, tmp_path / "out", ["plain"], repeats=2)
+    assert list((tmp_path / "out").iterdir()) == []
+    monkeypatch.setattr(standalone, "load", right)
+    assert export(file, tmp_path / "out", ["plain"], repeats=2)["checks"]
+    (tmp_path / "notes.txt").write_text("the user's")
+    with pytest.raises(UserError, match="holds no export"):
+        export(file, tmp_path, ["plain"], repeats=2)
+    assert file.exists()
+
+
 def test_times_are_of_one_thread_and_the_threads_come_back():
     seen = []
 

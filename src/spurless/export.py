@@ -77,9 +77,12 @@ def export(
     before = classifier.cpu().eval()
     small = shrink(before, example) if cut and sparsity(before) else Shrunk(copy.deepcopy(before), {}, [], 0.0)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (MODEL, ARCHITECTURE, LOADER, SPARSE, PT2, ONNX, REPORT):  # of an export before
-        (folder / name).unlink(missing_ok=True)
-    checks = write(small.net, folder, formats, example, facts)
+    _clear(folder)
+    try:
+        checks = write(small.net, folder, formats, example, facts)
+    except BaseException:
+        _clear(folder)  # or the folder would be refused the next time
+        raise
     report = {
         "model": str(model),
         "net": facts["net"].get("name"),
@@ -99,6 +102,12 @@ def export(
     with atomic(folder / REPORT) as part:
         part.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
     return report | {"folder": str(folder)}
+
+
+def _clear(folder: Path) -> None:
+    """Remove the files of an export."""
+    for name in (MODEL, ARCHITECTURE, LOADER, SPARSE, PT2, ONNX, REPORT):
+        (folder / name).unlink(missing_ok=True)
 
 
 def classifier_of(model: str | Path, net: NetSpec | None = None) -> tuple[Net, dict[str, Any]]:
