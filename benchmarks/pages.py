@@ -1,5 +1,6 @@
 """Write the result tables of the pages in docs/ from the rows in results/. Run after measuring."""
 
+import json
 import statistics
 from collections import defaultdict
 from dataclasses import replace
@@ -7,7 +8,18 @@ from dataclasses import replace
 from benchmarks.audit import ALARMS, VERDICTS, rates
 from benchmarks.readme import ROOT, fill, rows
 
-PAGES = ("groups", "audit", "reproduction", "text", "metrics")
+PAGES = ("groups", "audit", "reproduction", "text", "metrics", "sweep")
+MEASURED = {  # in sweeps: the heading, and digits
+    "unbiased": ("unbiased", 1),
+    "conflicting": ("conflicting", 1),
+    "prunability": ("prunability", 3),
+    "pruned_accuracy": ("pruned", 1),
+    "activation_compressibility": ("act. compressibility", 3),
+    "csi": ("CSI", 3),
+    "class_separation": ("class separation", 3),
+    "val_accuracy": ("validation", 1),
+    "train_accuracy": ("training", 1),
+}
 
 
 def spread(values):
@@ -182,6 +194,97 @@ def metrics_table():
     return "\n".join([*lines, "", words])
 
 
+def sweep_tables():
+    """For each file of benchmarks/sweeps what was measured by it; nothing where it was not run."""
+    found = {}
+    for path in sorted((ROOT / "benchmarks" / "sweeps").glob("*.toml")):
+        kept = ROOT / "results" / f"sweep_{path.stem}" / "sweep.json"
+        found[f"sweep_{path.stem}"] = sweep_table(json.loads(kept.read_text())) if kept.exists() else ""
+    return found
+
+
+def sweep_table(found):
+    """The points of a sweep, or the ranges of several; then what its watched runs and attributions say."""
+    from benchmarks.sweep import core_use_in_words
+    from spurless.sweep.run import watched_in_words
+
+    lines = compared_sweeps(found) if "series" in found else swept(found)
+    many = len(found["seeds"])
+    words = [f"{f'Means of {many} seeds' if many > 1 else 'One seed'}. Measured {found['date']} on {found['machine']}."]
+    words += [watched_in_words(found["watched"])] if "watched" in found else []
+    words += [core_use_in_words(found["core_use"])] if "core_use" in found else []
+    return "\n".join([*lines, "", " ".join(words)])
+
+
+def swept(found):
+    points, chosen = found["points"], (found["choice"] or {}).get("value")
+    known = [m for m in MEASURED if any(m in p for p in points)]
+    if "val_accuracy" in known:  # which decides then
+        known.remove("train_accuracy")
+    lines = [f"| {found['over']} | {' | '.join(MEASURED[m][0] for m in known)} |", "| --: |" + " --: |" * len(known)]
+    for p in points:
+        cells = [mean_cell(p.get(m), m) for m in known]
+        if p["diverged"]:
+            cells[0] = f"{sum(run['status'] == 'diverged' for run in p['runs'])} of {len(p['runs'])} diverged"
+        elif p["fell"]:
+            cells[0] = f"{p['fell']} fell"
+        gone = p["diverged"] or p["fell"]
+        mark = " (chosen)" if p["value"] == chosen else "" if p["in_range"] or gone else " (beyond the range)"
+        lines.append(f"| {p['value']:g}{mark} | {' | '.join(cells)} |")
+    study = {row["measure"]: row for row in found["paper"]}
+    if study:
+        cells = [span(study[m]["paper_min"], study[m]["paper_max"], m) if m in study else "" for m in known]
+        lines.append(f"| study | {' | '.join(cells)} |")
+    return lines
+
+
+def compared_sweeps(found):
+    """A line for each sweep: the least and the greatest mean in range, with the study's below it."""
+    study = {(row["sweep"], row["measure"]): row for row in found["paper"]}
+    known = [m for m in MEASURED if any(m in part["ranges"] for part in found["series"])]
+    known = [m for m in known if any((part["name"], m) in study for part in found["series"])]
+    lines = [f"| setting | in range | {' | '.join(MEASURED[m][0] for m in known)} |", "| :-- | --: |"]
+    lines[1] += " --: |" * len(known)
+    for part in found["series"]:
+        inside = [f"{p['value']:g}" for p in part["points"] if p["in_range"]]
+        values = " to ".join(dict.fromkeys([inside[0], inside[-1]])) if inside else "–"
+        ours = [part["ranges"].get(m) for m in known]
+        order = [p["value"] for p in part["points"]]
+        cells = [ours_in_order(r, order, m) if r else "–" for r, m in zip(ours, known, strict=True)]
+        lines.append(f"| `{part['name']}` | {values} | {' | '.join(cells)} |")
+        rows_of = [study.get((part["name"], m)) for m in known]
+        cells = [span(r["paper_min"], r["paper_max"], m) if r else "" for r, m in zip(rows_of, known, strict=True)]
+        lines.append(f"| study | | {' | '.join(cells)} |")
+    return lines
+
+
+def mean_cell(mean, measure):
+    if not mean:
+        return ""
+    text = f"{mean['mean']:.{MEASURED[measure][1]}f}"
+    return f"{text} ± {mean['sd']:.1f}" if measure == "unbiased" and "sd" in mean else text
+
+
+def ours_in_order(found, order, measure):
+    """From least to greatest, and the other way round where the greatest is at the gentler value.
+
+    >>> ours_in_order({"min": 0.5, "max": 0.75, "at_min": 1, "at_max": 0.1}, [0.1, 1], "csi")
+    '0.750 down to 0.500'
+    """
+    low, high = (f"{found[end]:.{MEASURED[measure][1]}f}" for end in ("min", "max"))
+    falls = order.index(found["at_min"]) > order.index(found["at_max"]) and low != high
+    return f"{high} down to {low}" if falls else f"{low} to {high}"
+
+
+def span(low, high, measure):
+    """
+    >>> span(0.56, 0.7824, "prunability")
+    '0.560 to 0.782'
+    """
+    digits = MEASURED[measure][1]
+    return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
 def reproductions():
     """For each paper's table of which cells were measured, those lines of it."""
     from spurless.bench.reproduce import papers
@@ -202,16 +305,20 @@ def reproductions():
 
 
 def tables():
-    return reproductions() | {
-        "waterbirds": waterbirds_table(),
-        "inference": inference_table() if rows("waterbirds") else "",
-        "tables": tables_table(),
-        "cmnist_groups": cmnist_groups_table(),
-        "audit": audit_table(),
-        "audit_text": audit_table("audit_text"),
-        "text": text_table(),
-        "metrics": metrics_table(),
-    }
+    return (
+        reproductions()
+        | sweep_tables()
+        | {
+            "waterbirds": waterbirds_table(),
+            "inference": inference_table() if rows("waterbirds") else "",
+            "tables": tables_table(),
+            "cmnist_groups": cmnist_groups_table(),
+            "audit": audit_table(),
+            "audit_text": audit_table("audit_text"),
+            "text": text_table(),
+            "metrics": metrics_table(),
+        }
+    )
 
 
 if __name__ == "__main__":

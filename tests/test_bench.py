@@ -23,11 +23,11 @@ import spurless.bench.cells as cells_module
 import spurless.bench.run as run_module
 import spurless.engine as engine
 from spurless import cli_bench
-from spurless.bench import Cell, read_spec, run_cells, run_one
+from spurless.bench import Cell, read_spec, run_cells, run_one, worker
 from spurless.bench import table as tables
 from spurless.bench.board import Board, Clock
 from spurless.bench.claim import claim, finished_row, read_row, write_row
-from spurless.bench.estimate import Short, guesses
+from spurless.bench.estimate import Guess, Short, guesses
 from spurless.bench.one import Attempt, bury, data_of
 from spurless.bench.pool import Pool
 from spurless.bench.reproduce import papers, plan, plan_text, write_page
@@ -215,6 +215,16 @@ def test_mistakes_in_a_specification_are_named(old, new, message):
     assert old in SPEC
     with pytest.raises(UserError, match=re.escape(message)):
         make_spec(tomllib.loads(SPEC.replace(old, new)), "small.toml")
+
+
+def test_only_some_blocks_have_only_their_notes():
+    blocks = [
+        {"label": name, "note": f"of {name}", "data": TOY, "methods": [m]}
+        for name, m in (("A", "erm"), ("A, B", "lff"))
+    ]
+    spec = make_spec({"block": blocks})
+    assert spec.notes == ("A: of A", "A, B: of A, B")
+    assert spec.only(["A"]).notes == ("A: of A",) and spec.only(["lff"]).notes == ("A, B: of A, B",)
 
 
 def test_rows_replace_other_things_and_merge_into_the_same_ones():
@@ -632,6 +642,75 @@ def test_a_worker_that_cannot_start_is_an_error_and_not_a_row(tmp_path, monkeypa
     assert not list(tmp_path.glob("cells/*/row.json"))
 
 
+def test_a_row_says_how_many_processes_shared_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "cores", lambda: 2)
+    rows = run_cells([cell(), cell(seed=1)], tmp_path, device="cpu", workers=2, watch=Quiet())
+    assert [row["processes"] for row in [*rows, *run([cell(seed=2)], tmp_path)]] == [2, 2, 1]
+
+
+def test_a_run_that_shared_its_gpu_says_nothing_of_one_alone(tmp_path, monkeypatch):
+    rows = [row | {"processes": 4} for row in run([cell()], tmp_path)]
+    assert guesses([cell()], rows, "cpu", None)[cell().kind()].how == "measured"  # as it will be run again
+    monkeypatch.setattr("spurless.bench.estimate.pick_device", lambda device: torch.device("cuda", 0))
+    monkeypatch.setattr("spurless.bench.estimate.versions", lambda place: {"device": "cpu"})
+    monkeypatch.setattr("spurless.bench.estimate.timed", lambda *_: Guess(1.0, "timed"))
+    assert guesses([cell()], rows, "cuda", None)[cell().kind()].how == "timed"
+
+
+FAILS = """
+import json, sys
+sys.stdin.readline()
+print(json.dumps({"ready": True}), flush=True)
+sys.stdin.readline()
+print(json.dumps({"row": {"status": "failed"}, "last": True}), flush=True)
+"""
+
+
+def test_a_process_that_lost_its_gpu_is_given_no_other_cell(tmp_path, monkeypatch):
+    import spurless.bench.pool as pool_module
+
+    monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", FAILS])
+    settings = {"out": str(tmp_path), "device": "cuda", "root": None}
+    pool = Pool([cell(seed=0), cell(seed=1)], workers=1, threads=1, settings=settings)
+    rows = [row for kind, _, row in pool if kind == "row"]
+    assert rows == [{"status": "failed"}] * 2 and len(pool.workers) == 2  # the second cell was not blamed for the first
+
+
+def test_a_gpu_is_lost_when_cuda_answers_with_an_error(monkeypatch):
+    def broken():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    assert not worker._lost_its_gpu()  # it was never used
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert not worker._lost_its_gpu()
+    monkeypatch.setattr(torch.cuda, "synchronize", broken)
+    assert worker._lost_its_gpu()
+
+
+def test_a_worker_that_is_killed_before_its_first_cell_is_started_again(tmp_path, monkeypatch):
+    import spurless.bench.pool as pool_module
+
+    once = f"""
+import os, pathlib, signal, sys
+mark = pathlib.Path({str(tmp_path / "mark")!r})
+if not mark.exists():
+    mark.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+os.execv(sys.executable, {pool_module.COMMAND!r})
+"""
+    monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", once])
+    settings = {"out": str(tmp_path / "out"), "device": "cpu", "root": None}
+    pool = Pool([cell()], workers=1, threads=1, settings=settings)
+    assert [row["status"] for kind, _, row in pool if kind == "row"] == ["done"] and len(pool.workers) == 2
+    always = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", always])
+    pool = Pool([cell(seed=1)], workers=1, threads=1, settings=settings)
+    ((kind, _, why),) = pool
+    assert kind == "broken" and "before its first one, was killed by signal 9" in str(why)
+    assert len(pool.workers) == pool_module.STARTS
+
+
 def test_a_process_does_the_same_numbers_ends_with_its_parent_and_saves_its_place(tmp_path):
     quick = replace(cell(seed=4), after="tests.test_bench:remember_classes")
     long = Cell(TOY, {"name": "erm"}, None, {"epochs": 4000, "batch_size": 10})
@@ -767,11 +846,12 @@ def test_rows_that_were_labelled_anew_are_printed_under_their_new_label(tmp_path
 
 
 def test_time_left_is_the_work_left_at_the_speed_so_far(monkeypatch):
-    now = [0.0]
+    now = [-30.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     cells = [Cell(TOY, {"name": "erm"}, None, QUICK, seed, {"row": "a"}) for seed in range(4)]
     clock = Clock(cells, [], 2)
     assert clock.seconds_left() is None
+    now[0] = 0.0  # until then processes were being started
     clock.start(cells[0])
     clock.start(cells[1])
     now[0] = 10.0
@@ -782,6 +862,8 @@ def test_time_left_is_the_work_left_at_the_speed_so_far(monkeypatch):
     clock.start(cells[2])
     now[0] = 14.0
     assert clock.seconds_left() == pytest.approx((6 + 10) / ((20 + 4) / 14))  # the one on its way counts, too
+    clock.start(cells[2])  # someone else is at it: it is asked for again, and does not begin anew
+    assert clock.seconds_left() == pytest.approx((6 + 10) / ((20 + 4) / 14))
     known = {"status": "done", "wall_seconds": 8.0, "labels": {"row": "a"}, "key": "k"}
     assert Clock(cells, [known], 2).seconds_left() == pytest.approx(4 * 8 / 2)
 
@@ -795,11 +877,10 @@ def test_time_left_costs_a_median_for_each_place_and_is_that_of_each_cell(monkey
     for one in cells[:20]:
         if one.seed % 5:  # on a cluster nobody says when a cell starts
             clock.start(one)
-            began[one.key] = now[0]
+            began.setdefault(one.key, now[0])
         running = next(c for c in left if c is not one)
         clock.start(running)
-        began.setdefault(running.key, now[0])
-        began[running.key] = now[0]
+        began.setdefault(running.key, now[0])  # told again, it goes on
         now[0] += numbers.uniform(1, 3)
         took = numbers.uniform(1, 3)
         clock.end(one, {"status": "done", "wall_seconds": took})
@@ -881,6 +962,9 @@ def test_the_plan_says_what_is_to_do_and_trains_nothing(tmp_path, spec_file):
     assert text.count("Toy, EnD: cannot be run (it needs what is not here)") == 1  # once for the grid
     assert "12 cells, 2 done; about" in text
     assert len(list(tmp_path.glob("cells/*/row.json"))) == 2
+    on_gpu = found | {"one_at_a_time": True}
+    assert "one at a time; lanes make it faster" in plan_text(on_gpu)
+    assert "one at a time; 8 processes make it faster" in plan_text(on_gpu | {"faster": "8 processes"})
 
 
 # The command line

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import spurless.bench.run as run_module
 import spurless.engine as engine
 from spurless import cli_bench
-from spurless.bench import estimate
+from spurless.bench import Cell, estimate
 from spurless.bench import table as tables
 from spurless.bench.claim import finished_row, read_row, write_row
 from spurless.bench.estimate import Enough, Stopwatch
@@ -64,6 +64,25 @@ def test_a_specification_names_what_is_measured_after_the_training(tmp_path):
     own = make_spec(table(after="tests.test_bench_measures:other"))
     assert {c.after for c in own.cells()} == {"tests.test_bench_measures:other"}  # a block's goes before the table's
     assert [c.key for c in own.cells()] == [c.key for c in spec.cells()]  # it decides nothing
+
+
+def test_the_network_of_a_first_stage_is_scored_as_it_was_left(tmp_path):
+    """PGD, table 7, lower half. With q = 0 the first stage is plain training; the third run finds it on the shelf."""
+    methods = [{"name": "erm"}, {"name": "pgd", "q": 0.0}, {"name": "pgd", "q": 0.0, "use": "reweight"}]
+    methods += [{"name": "pgd"}]
+    first = "spurless.bench.after:first_stage"
+    recipe = {"epochs": 4, "batch_size": 20, "lr": 0.05}
+    cells = [Cell({"name": "toy", "n": 200}, m, None, recipe, after=first) for m in methods]
+    plain, same, shared, other = run(cells, tmp_path)
+    for row in (plain, same, shared):
+        found = row["extra"]["first_stage"]
+        assert found == pytest.approx({k: plain["scores"][k] for k in found}) and "average" in found
+    assert same["scores"]["average"] != plain["scores"]["average"]  # it went on
+    assert other["extra"] != plain["extra"]
+    (tmp_path / same["folder"] / "stage-000.safetensors").unlink()
+    write_row(tmp_path / same["folder"], same | {"after": None, "extra": {}})
+    (row,) = run([cells[1]], tmp_path)
+    assert row["status"] == "failed" and "no checkpoint of its first stage" in row["error"]
 
 
 def test_what_was_trained_is_only_measured(tmp_path, monkeypatch):

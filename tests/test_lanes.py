@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from spurless import fit, lanes
+from spurless import engine, fit, lanes
 from spurless.lanes import Job, run_lanes
 from spurless.loop import Interrupted, StageLoop
 from spurless.methods.pgd import PGD
@@ -149,6 +149,16 @@ def test_what_differs_is_trained_again(data, tmp_path, monkeypatch, change):
     if "data" in change:
         change = {"data": pictures(n=71)}
     fit(**first | change, device="cpu", progress=False, stages=tmp_path)
+    assert names == ["biased", "debiased"]
+
+
+def test_other_weights_at_the_start_are_another_stage(data, tmp_path, monkeypatch):
+    """By the same name a network may start elsewhere: a file of weights, or a default, has changed."""
+    first = {"method": "pgd", "data": data, "net": "simconv1", "recipe": RECIPE}
+    fit(**first, device="cpu", progress=False, stages=tmp_path)
+    names, usual = trained(monkeypatch), engine.derive
+    monkeypatch.setattr(engine, "derive", lambda seed, *what: usual(seed + (what[0] == "net"), *what))
+    fit(**first, device="cpu", progress=False, stages=tmp_path)
     assert names == ["biased", "debiased"]
 
 

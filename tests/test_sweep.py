@@ -275,10 +275,13 @@ def test_sweeps_are_compared_by_the_best_that_each_validates_at():
 
 def test_measures_are_those_of_the_metrics_one_by_one():
     data = tiny(n=150)
-    result = fit("erm", data, NET, QUICK, seed=1)
+    kept = data.is_aligned(data.test)[:, 0] | (torch.arange(len(data.test)) % 8 == 0)  # so that groups differ in size
+    data = replace(data, test=replace(data.test, x=data.test.x[kept], y=data.test.y[kept], a=data.test.a[kept]))
+    result = fit("erm", data, NET, QUICK | {"epochs": 20}, seed=1)
     found = measures(result, data)
     net = result.classifier
     slow = data_prunability(net, data)
+    assert slow.prunability != pytest.approx(data_prunability(net, data, score="average").prunability, abs=0.01)
     assert found["prunability"] == pytest.approx(slow.prunability)
     assert found["prunability_curve"] == pytest.approx(slow.accuracy)
     assert found["pruned_accuracy"] == pytest.approx(sum(slow.accuracy) / 10)
@@ -386,6 +389,20 @@ def test_sweeps_over_several_settings_share_what_is_the_same(tmp_path, trained):
     assert page.count("All measures against") >= 3 and "From least to greatest" in page
 
 
+def test_a_setting_that_is_not_in_use_is_not_chosen_and_that_is_said(tmp_path):
+    found = sweep(tmp_path / "s", "momentum", (0.0, 0.9), recipe=QUICK | {"optimizer": "adam"})
+    assert found["points"][0]["unbiased"] == found["points"][1]["unbiased"]
+    assert found["choice"] is None and found["text"].startswith("momentum made no difference")
+    assert "Choose" not in found["text"] and (tmp_path / "s" / "sweep.png").exists()
+    used = sweep(tmp_path / "t", "momentum", (0.0, 0.9))
+    assert used["choice"] and "made no difference" not in used["text"]
+
+
+def test_networks_that_are_dead_at_every_value_do_not_say_that_a_setting_is_not_in_use():
+    assert choose(points([row(csi=0.0)], [row(csi=0.0)])) is not None
+    assert choose(points([row(csi=0.25)], [row(csi=0.25)])) is None
+
+
 def test_a_watched_sweep_says_how_accuracy_goes_with_the_conflicting_loss(tmp_path):
     values = (0.01, 0.1, 0.5)
     found = sweep(tmp_path / "s", values=(*values, 1e20), dynamics={"every": 0})
@@ -395,6 +412,7 @@ def test_a_watched_sweep_says_how_accuracy_goes_with_the_conflicting_loss(tmp_pa
     together = json.loads((tmp_path / "s" / "sweep.json").read_text())["watched"]
     assert together["n"] == by_hand.n == 6 and together["pearson"] == pytest.approx(by_hand.pearson)
     assert len({point["largest_share"] for point in together["points"]}) > 1
+    assert together["smooth"]["n"] == 0  # no run has 100 batches
     assert (
         f"over the {by_hand.n} runs in range" in found["text"] and f"correlation {by_hand.pearson:.2f}" in found["text"]
     )
@@ -402,6 +420,19 @@ def test_a_watched_sweep_says_how_accuracy_goes_with_the_conflicting_loss(tmp_pa
     assert f"correlation {by_hand.pearson:.2f}" in page and "largest share" in page
     plain = sweep(tmp_path / "plain", values=values[:1], seeds=1)
     assert "watched" not in plain and "correlation" not in plain["text"]
+
+
+def test_the_share_of_a_hundred_batches_is_kept_beside_that_of_one(tmp_path):
+    settings = {"seeds": 1, "recipe": QUICK | {"epochs": 40}, "dynamics": {"moments": []}}
+    (point,) = sweep(tmp_path / "s", values=(0.1,), **settings)["points"]
+    (by_hand,) = loss_share_points((tmp_path / "s" / "cells").iterdir())
+    for name in ("largest_share", "largest_share_smooth"):
+        assert point[name]["mean"] == by_hand[name]
+    assert point["largest_share_smooth"]["mean"] < point["largest_share"]["mean"]
+    shares = ("a", 50.0, 0.2, 0.3), ("b", 70.0, 0.9, 0.2)
+    names = "key", "unbiased", "largest_share", "largest_share_smooth"
+    together = sweep_run.watched([dict(zip(names, values, strict=True)) for values in shares])
+    assert (together["pearson"], together["smooth"]["pearson"]) == (1.0, -1.0)
 
 
 def test_a_run_in_two_sweeps_counts_once_and_few_runs_are_said_to_be_few():
@@ -544,6 +575,11 @@ def test_a_suggested_rate_that_fell_on_the_test_split_buys_nothing_and_that_is_s
     assert (
         "it buys: accuracy on conflicting rows 31.0 to 39.4 %, prunability 0.50 to 0.50 (1 seed each)" in good["text"]
     )
+    falls = words(
+        lambda rate: row(status="diverged" if rate > 1 else "done", prunability=1 - rate / 2, pruned_accuracy=50 * rate)
+    )
+    assert "prunability 0.95 to 0.53, accuracy when pruned 5.0 to 47.0 % (1 seed each)" in falls["text"]
+    assert falls["buys"]["pruned_accuracy"]["gain"] == pytest.approx(42)
 
 
 def test_rates_are_rounded_to_two_digits():
@@ -651,6 +687,91 @@ def test_the_tables_on_the_screen():
     assert shown[3] == ["l2", "0.01–0.1", "60.0–70.5", "40.0–50.5", "0.50–0.50", "0.12–0.25"]
 
 
+# The studies
+
+
+SPEC = """
+title = "Toy"
+source = "Nobody"
+seeds = 2
+data = {name = "toy", n = 100}
+net = {name = "mlp", widths = [8]}
+recipe = {optimizer = "sgd", momentum = 0.0, batch_size = 40, epochs = 2}
+choices = ["All of it."]
+"""
+OVER_LR = """
+[[sweep]]
+over = "lr"
+values = [0.02, 0.2, 1e20]
+paper = {unbiased = [50.0, 60.0]}
+"""
+
+
+def study(folder, text, monkeypatch, *words):
+    """What benchmarks/sweep.py keeps of a sweep."""
+    from benchmarks import sweep as script
+
+    (folder / "toy.toml").write_text(text)
+    given = [str(folder / "toy.toml"), "--out", str(folder / "runs"), "--results", str(folder / "kept"), *words]
+    monkeypatch.setattr("sys.argv", ["sweep.py", *given, "--device", "cpu", "--workers", "1"])
+    script.main()
+    return json.loads((folder / "kept" / "sweep.json").read_text())
+
+
+def test_a_study_keeps_rows_plots_and_what_figures_12_and_26_ask(tmp_path, monkeypatch, capsys):
+    from benchmarks.pages import sweep_table
+
+    asked = "dynamics = {moments = []}\ncore_use = {rows = 40, attributed = 4, steps = 4}\n"
+    found = study(tmp_path, SPEC + asked + OVER_LR, monkeypatch)
+    assert sorted(p.name for p in (tmp_path / "kept").iterdir()) == [
+        "core_use.png", "rows.jsonl", "sweep.json", "sweep.png", "watched.png"
+    ]  # fmt: skip
+    rows = [json.loads(line) for line in (tmp_path / "kept" / "rows.jsonl").read_text().splitlines()]
+    assert [(r["settings"]["recipe"]["lr"], r["seed"], r["status"]) for r in rows] == [
+        (0.02, 0, "done"), (0.02, 1, "done"), (0.2, 0, "done"), (0.2, 1, "done"), (1e20, 0, "diverged"),
+        (1e20, 1, "diverged"),
+    ]  # fmt: skip
+    assert found["watched"]["n"] == 4 and found["core_use"]["order"]["values"] == [0.02, 0.2]
+    assert [p["lr"] for p in found["core_use"]["points"]] == [0.02, 0.02, 0.2, 0.2]
+    (row,) = found["paper"]
+    assert (row["paper_min"], row["ours_min"]) == (50.0, round(found["ranges"]["unbiased"]["min"], 4))
+    said = capsys.readouterr().out
+    assert "Unbiased accuracy and the largest share" in said
+    assert "CSI and the share of attribution on the core feature put the values in" in said
+    table = sweep_table(found)
+    mean = found["points"][0]["unbiased"]
+    assert f"| 0.02 | {mean['mean']:.1f} ± {mean['sd']:.1f} |" in table.replace(" (chosen)", "")
+    assert "| 1e+20 | 2 of 2 diverged |" in table and "| study | 50.0 to 60.0 |" in table
+    assert "over the 4 runs in range" in table and "put the values in" in table
+
+
+def test_a_study_of_several_settings_compares_them_and_single_ones_can_be_asked_for(tmp_path, monkeypatch):
+    from benchmarks.pages import sweep_table
+
+    more = '\n[[sweep]]\nover = "l2,lr=0.2"\nvalues = [0.0, 0.1]\npaper = {csi = [0.1, 0.2]}\n'
+    alone = study(tmp_path, SPEC + OVER_LR + more, monkeypatch, "--only", "l2,lr=0.2", "--seeds", "1")
+    assert alone["over"] == "l2" and not (tmp_path / "kept" / "watched.png").exists()
+    found = study(tmp_path, SPEC + OVER_LR + more, monkeypatch, "--seeds", "1")
+    assert [(r["sweep"], r["measure"]) for r in found["paper"]] == [("lr", "unbiased"), ("l2 (lr=0.2)", "csi")]
+    ours = found["series"][1]["ranges"]["csi"]
+    table = sweep_table(found)
+    assert "| `lr` | 0.02 to 0.2 |" in table
+    assert ours["at_min"] == 0.1 and f"| {ours['max']:.3f} down to {ours['min']:.3f} |" in table  # L2 lowers it
+    assert table.count("| study |") == 2 and "| 0.100 to 0.200 |" in table
+    with pytest.raises(SystemExit):
+        study(tmp_path, SPEC + OVER_LR, monkeypatch, "--only", "rate")
+    tried = study(tmp_path, SPEC + OVER_LR, monkeypatch, "--net", "linear", "--set", "recipe.epochs=1", "--seeds", "1")
+    assert tried["title"] == "Toy; a trial with net.name=linear, recipe.epochs=1"
+    assert tried["settings"]["net"]["name"] == "linear" and tried["settings"]["recipe"]["epochs"] == 1
+
+
+def test_a_study_that_needs_captum_says_so_before_it_trains(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        study(tmp_path, SPEC + "core_use = {rows = 40}\n" + OVER_LR, monkeypatch)
+    assert "spurless[attribution]" in capsys.readouterr().err and not (tmp_path / "runs").exists()
+
+
 # The command line
 
 
@@ -714,6 +835,7 @@ def test_suggest_lr_prints_one_object(tmp_path):
         (["--over", "nothing", "--values", "1,2"], "no setting 'nothing'"),
         (["--over", "lr", "--values", "1,-2"], "recipe.lr = -2 is not allowed"),
         (["--over", "lr", "--values", "1,2", "--set", "net.width=3"], "needs --net"),
+        (["--over", "net.width", "--values", "8,16"], "--over net.width needs --net"),
         (["--over", "lr", "--values", "1,2", "--method", "emr"], "no method 'emr'"),
         (["--over", "lr", "--over", "lr", "--values", "1,2", "--values", "3,4"], "named twice"),
     ],

@@ -42,7 +42,9 @@ class Clock:
     def start(self, cell: Cell) -> None:
         if cell.key in self.left and cell.key not in self.began:
             self.waiting[_place(self.left[cell.key].labels)] -= 1
-        self.began[cell.key] = time.monotonic()
+        if not self.began and not self.work:
+            self.started = time.monotonic()  # what processes take to start is no cell's time
+        self.began.setdefault(cell.key, time.monotonic())  # what someone else is doing is asked for again and again
 
     def end(self, cell: Cell, row: dict[str, Any]) -> None:
         known = self.left.pop(cell.key, None)
@@ -147,7 +149,8 @@ class Board:
         from rich.text import Text
 
         ended = self.before + sum(self.counts.values())
-        parts = [f"done {self.before + self.counts['done']} of {self.total}", f"running {len(self.running)}"]
+        parts = [f"done {self.before + self.counts['done']} of {self.total}"]
+        parts += [f"running {len(self.running)}"] if self.running else []  # a cluster does not say which
         parts += [f"{k} {n}" for k, n in self.counts.items() if n and k != "done"]
         parts += [f"elsewhere {len(self.waiting)}"] if self.waiting else []
         table = Table.grid(padding=(0, 2))

@@ -198,6 +198,8 @@ def guesses(
     found: dict[str, Guess] = {}
     like: dict[str, Guess] = {}
     by_key = {row["key"]: row for row in rows if row["status"] == "done" and row.get("machine") == here}
+    if place.type == "cuda":  # one at a time is what is asked for
+        by_key = {key: row for key, row in by_key.items() if _alone(row)}
     by_kind: dict[str, list[Cell]] = {}
     for cell in cells:
         by_kind.setdefault(cell.kind(), []).append(cell)
@@ -219,6 +221,15 @@ def guesses(
         except UserError as error:
             found[kind] = Guess(None, str(error))
     return found
+
+
+def _alone(row: Mapping[str, Any]) -> bool:
+    """Whether a run had its device for itself.
+
+    >>> _alone({"versions": {"lanes": "1"}}), _alone({"versions": {"lanes": "8"}}), _alone({"processes": 4})
+    (True, False, False)
+    """
+    return int((row.get("versions") or {}).get("lanes", 1)) == 1 and row.get("processes", 1) == 1
 
 
 def _size(cell: Cell, root: str | Path | None) -> str:

@@ -131,7 +131,7 @@ def _submitit(cluster: str | None) -> Any:
     try:
         import submitit
     except ImportError:
-        raise UserError('--on slurm needs submitit: pip install "spurless[ray]".') from None
+        raise UserError('--on slurm needs submitit: pip install "spurless[slurm]".') from None
     if cluster is None and not shutil.which("sbatch"):
         raise UserError("There is no Slurm here (no sbatch command): run this on a machine that submits jobs.")
     return submitit

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 HELD = 2**30  # bytes of data sets that a process keeps for the cells to come
 PATIENCE = 0.5  # seconds between two looks at a cell that someone else is doing
 
+processes = 1  # that do cells side by side, this one among them: a row's seconds are not those of a run alone
 _bundles: OrderedDict[str, Bundle] = OrderedDict()
 
 
@@ -119,6 +120,7 @@ class Attempt:
             **stamp(facts.get("versions", {}).get("device", "")),
             "wall_seconds": round(time.monotonic() - self.started, 3),
             "resumed": self.resumed,
+            "processes": processes,
             "after": after,
             "extra": extra,
         }

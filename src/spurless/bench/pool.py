@@ -26,13 +26,20 @@ from spurless.errors import UserError
 # -P: a file of the folder one happens to be in must not pass for a module.
 COMMAND = [sys.executable, "-P", "-m", "spurless.bench.worker"]
 GRACE = 60  # seconds in which a worker may end its step and save it
+STARTS = 3  # of a process that is killed before it is ready, in a row
 
 # What happened: ("start" | "row" | "busy", cell, row), or ("broken", None, reason).
 Event = tuple[str, Cell | None, Any]
 
 
 class WorkerDied(UserError):
-    """A process ended in the middle of a cell."""
+    """A process ended in the middle of a cell, or before its first; `code` as in Popen.returncode."""
+
+    def __init__(self, code: int, last_words: str):
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        hint = ", perhaps for want of memory" if code == -9 else ""
+        self.code, self.how = code, f"{how}{hint}. {last_words}".strip()
+        super().__init__(f"The process that did it {self.how}")
 
 
 class Worker:
@@ -55,10 +62,7 @@ class Worker:
         answer = self.process.stdout.readline()
         if answer:
             return json.loads(answer)
-        code = self.process.wait()
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        hint = ", perhaps for want of memory" if code == -9 else ""
-        raise WorkerDied(f"The process that did it {how}{hint}. {self.last_words()}".strip())
+        raise WorkerDied(self.process.wait(), self.last_words())
 
     def last_words(self) -> str:
         self.log.seek(0)
@@ -77,11 +81,11 @@ class Pool:
 
     def __init__(self, cells: Sequence[Cell], workers: int, threads: int, settings: dict[str, Any]):
         self.todo = deque(cells)
-        self.settings = settings | {"threads": threads}
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.stopping = threading.Event()
         self.workers: list[Worker] = []
         count = max(1, min(workers, len(cells)))
+        self.settings = settings | {"threads": threads, "processes": count}
         self.threads = [threading.Thread(target=self._look_after, daemon=True) for _ in range(count)]
 
     def __iter__(self) -> Iterator[Event]:
@@ -105,10 +109,7 @@ class Pool:
                 cell = self._next(later)
                 if cell is None:
                     break
-                if worker is None:
-                    worker = Worker(self.settings)
-                    self.workers.append(worker)
-                    worker.ask(self.settings)
+                worker = worker or self._start()
                 self.events.put(("start", cell, None))
                 try:
                     answer = worker.ask(cell.whole())
@@ -124,11 +125,27 @@ class Pool:
                     self.events.put(("busy", cell, None))
                 else:
                     self.events.put(("row", cell, answer["row"]))
+                if worker is not None and answer.get("last"):
+                    worker.hang_up()
+                    worker = None
         except Exception as error:
             self.events.put(("broken", None, error))
         finally:
             if worker is not None:
                 worker.hang_up()
+
+    def _start(self) -> Worker:
+        """A process that is ready. One that was killed on the way says nothing about the next; a mistake does."""
+        for tries in range(1, STARTS + 1):
+            worker = Worker(self.settings)
+            self.workers.append(worker)
+            try:
+                worker.ask(self.settings)
+                break
+            except WorkerDied as death:
+                if death.code >= 0 or tries == STARTS or self.stopping.is_set():
+                    raise UserError(f"A process for the cells, before its first one, {death.how}") from None
+        return worker
 
     def _next(self, later: deque[Cell]) -> Cell | None:
         try:

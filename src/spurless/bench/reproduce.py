@@ -23,9 +23,9 @@ SHOWN = 6  # labels of blocks in the list of tables
 HOW = {
     "measured": "from cells that were run on this machine",
     "timed": "a few steps of each stage were trained just now",
-    "at least": "the same, but not all stages could be seen in the seconds that a look may take",
-    "at most": "the same, and training may end by its criterion before its last epoch",
-    "roughly": "both of these",
+    "at least": "a few steps were trained just now, but not all stages could be seen in so short a time",
+    "at most": "a few steps were trained just now, and training may end by its criterion before its last epoch",
+    "roughly": "a few steps were trained just now; not all stages were seen, and training may end early",
 }
 SHARED = "Stages that cells share are counted for each."
 PAGE, DATA = "report.html", "reproduction.json"
@@ -125,6 +125,7 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
         "at_once": at_once,
         "bound": _bound({known[cell.kind()].how for cell in left.values() if known[cell.kind()].seconds is not None}),
         "one_at_a_time": gpu,
+        "faster": f"{workers} processes" if workers and workers > 1 else "lanes",
     }
 
 
@@ -187,7 +188,8 @@ def _sum_text(found: dict[str, Any]) -> str:
     if not found["can_run"]:
         return f"{said}; none of the {left} that are left can be run here."
     some = f", for the {found['can_run']} that can be run" if found["can_run"] < left else ""
-    speed = "one at a time; lanes make it faster" if found["one_at_a_time"] else f"{found['at_once']} at a time"
+    speed = f"one at a time; {found['faster']} make it faster"
+    speed = speed if found["one_at_a_time"] else f"{found['at_once']} at a time"
     text = f"{said}; {found['bound']} {span(found['seconds'])} here ({speed}){some}."
     hows = {word for line in found["lines"] for word in line["how"].split(", ")}
     return " ".join([text, *(f"{how}: {what}." for how, what in HOW.items() if how in hows), SHARED])

@@ -87,7 +87,10 @@ class Spec:
                 raise unknown("label", label, blocks | rows)
         want_blocks = {label for label in labels if label in blocks} or blocks
         want_rows = {label for label in labels if label in rows - blocks} or rows
-        return replace(self, lines=tuple(x for x in self.lines if x.block in want_blocks and x.row in want_rows))
+        lines = tuple(x for x in self.lines if x.block in want_blocks and x.row in want_rows)
+        others = blocks - {line.block for line in lines}
+        notes = tuple(note for note in self.notes if not any(note.startswith(f"{block}: ") for block in others))
+        return replace(self, lines=lines, notes=notes)
 
 
 def read_spec(path: str | Path, seeds: int | None = None) -> Spec:

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from spurless.bench import one
 from spurless.bench.cells import Cell, remember
 from spurless.bench.one import run_one
 
@@ -46,6 +47,7 @@ def main() -> None:
     import spurless.engine  # noqa: F401  (now, so that the first cell's time is its own)
 
     torch.set_num_threads(settings.pop("threads"))
+    one.processes = settings.pop("processes")
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])  # torch imports more of itself, for seconds, at this point
     remember(Path(settings["out"]))
     reply(ready=True)
@@ -55,10 +57,26 @@ def main() -> None:
         except KeyboardInterrupt as stop:
             reply(stopped=str(stop))
             break
-        reply(row=row)
+        beyond_repair = row is not None and row["status"] == "failed" and _lost_its_gpu()
+        reply(row=row, last=beyond_repair)
+        if beyond_repair:
+            break
     # Not through the interpreter's own end: it takes a second, and trips over the thread that is still listening.
     sys.stderr.flush()
     os._exit(0)
+
+
+def _lost_its_gpu() -> bool:
+    """After some errors of CUDA every call of this process fails, and with it every cell that it would be given."""
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _listen(lines: queue.SimpleQueue[str | None], stopping: threading.Event) -> None:

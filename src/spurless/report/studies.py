@@ -16,7 +16,7 @@ CHARTED = (*METRICS, "average")
 # Measures of a sweep that stand in its table and, some of them, in the chart of all measures; and those that are only
 # in the file.
 TABLED = (*normalised.SHARES, "pruned_accuracy", "train_accuracy", "val_accuracy", "largest_share")
-ASIDE = ("magnitude_prunability", "bsi", "activation_sparsity", "activation_pq_index")
+ASIDE = ("magnitude_prunability", "bsi", "activation_sparsity", "activation_pq_index", "largest_share_smooth")
 
 
 def sweep(found: Mapping[str, Any]) -> Part:

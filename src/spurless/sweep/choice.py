@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from spurless.sweep.axes import Axis
-from spurless.sweep.points import Point
+from spurless.sweep.points import MEASURES, Point
 
 STABLE = (
     "of the values up to the first one at which, in any seed, training diverged or its accuracy fell by more than 25 "
@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
 
 def choose(points: Sequence[Point], towards: bool = True) -> Choice | None:
-    """The choice among points that come from gentle to extreme; None where none is stable.
+    """The choice among points that come from gentle to extreme; None where none is stable, or nothing differs.
 
     `towards` the extreme: of values that validate alike, the last is taken, else the first of the best.
 
@@ -52,6 +52,8 @@ def choose(points: Sequence[Point], towards: bool = True) -> Choice | None:
     >>> choose(points).value, choose(points, towards=False).value
     (0.1, 0.01)
     """
+    if made_no_difference(points):
+        return None
     usable = [p for p in points if p.stable]
     by = "val_accuracy" if any("val_accuracy" in run for p in usable for run in p.runs) else "train_accuracy"
     known = [(p, found) for p in usable if (found := [run[by] for run in p.runs if by in run])]
@@ -64,6 +66,21 @@ def choose(points: Sequence[Point], towards: bool = True) -> Choice | None:
     accuracy = "validation accuracy" if by == "val_accuracy" else "training accuracy (there is no validation split)"
     rule = (EXTREME if towards else BEST).format(accuracy=accuracy)
     return Choice(known[taken][0].value, by, means[taken], means[top], tolerance, rule)
+
+
+def made_no_difference(points: Sequence[Point]) -> bool:
+    """Whether each seed came out alike at all values, to the last digit: the setting is not in use.
+
+    Accuracies may be alike by chance; selectivities are not, unless nothing fires at all, so these must be known.
+
+    >>> runs = [[{"seed": 0, "status": "done", "unbiased": 60.0, "csi": csi}] for csi in (0.25, 0.25, 0.3)]
+    >>> points = [Point(value, own) for value, own in zip((0.0, 0.5, 0.9), runs)]
+    >>> made_no_difference(points[:2]), made_no_difference(points), made_no_difference(points[:1])
+    (True, False, False)
+    """
+    seen = [[[run.get(m) for m in ("seed", *MEASURES)] for run in p.runs] for p in points]
+    known = all(run.get("csi") for p in points for run in p.runs)
+    return known and len(seen) > 1 and all(own == seen[0] for own in seen)
 
 
 def standard_error(values: Sequence[float], rows: int | None) -> float:
@@ -84,6 +101,11 @@ def standard_error(values: Sequence[float], rows: int | None) -> float:
 
 def in_words(axis: Axis, points: Sequence[Point], chosen: Choice | None) -> str:
     """The outcome of a sweep in one paragraph: the value, the rule, what it buys, and what it does not say."""
+    if made_no_difference(points):
+        return (
+            f"{axis.title} made no difference: at every value each seed gave the same numbers to the last digit. With "
+            "the other settings (optimiser, loss, schedule) as they are it is not in use, so no value is chosen."
+        )
     if chosen is None:
         return f"No value of {axis.title} can be chosen. {_ends(points)}".strip()
     at = next(p for p in points if p.value == chosen.value)

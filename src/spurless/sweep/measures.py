@@ -58,7 +58,8 @@ def measures(result: Result, data: Bundle, folder: Path | None = None) -> dict[s
     if split.a is not None and len(split.a[:, 0].unique()) > 1:
         found["bsi"] = bsi(z, split.a[:, 0]).average
     if folder is not None and (folder / FILE).exists():  # the run was watched while it trained
-        found["largest_share"] = summary(read(folder)).get("largest_share")
+        seen = summary(read(folder))
+        found |= {name: seen.get(name) for name in ("largest_share", "largest_share_smooth")}
     return found
 
 

@@ -25,8 +25,9 @@ from spurless.sweep.axes import Axis
 DROP = 25.0  # points
 SCORES = ("unbiased", "conflicting", "aligned", "worst_group", "average")  # of a run, in percent
 SHARES = ("prunability", "magnitude_prunability", "activation_compressibility", "csi", "class_separation", "bsi")
-# largest_share: of a training batch's loss, what conflicting rows made up at most; known where the run was watched.
-OTHERS = ("activation_sparsity", "activation_pq_index", "largest_share")
+# largest_share: of a training batch's loss, what conflicting rows made up at most, and smooth that of the mean of 100
+# batches in a row; known where the run was watched.
+OTHERS = ("activation_sparsity", "activation_pq_index", "largest_share", "largest_share_smooth")
 PRUNED = ("pruned_accuracy",)  # in percent: unbiased, the mean over the shares that were pruned
 WATCHED = ("train_accuracy", "val_accuracy")  # in percent; known without a test row or a bias label
 MEASURES = (*SCORES, *SHARES, *OTHERS, *PRUNED, *WATCHED)

@@ -45,6 +45,9 @@ def run_sweep(
     """
     base = {"data": named(data), "method": named(method), "net": named(net), "recipe": named(recipe)}
     axes = make_axes(over, values, base["method"]["name"])
+    for axis in axes:
+        if axis.setting.startswith("net.") and not base["net"]:
+            raise UserError(f"--over {axis.name} needs --net, which says whose setting it is.")
     known = seed_list(seeds)
     folder = default_folder("sweep", base, [axis.title for axis in axes]) if out is None else Path(out)
     cells = [cell_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
@@ -158,8 +161,12 @@ def watched(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     from spurless.metrics.over_runs import correlation
 
-    points = [{k: run.get(k) for k in ("largest_share", "unbiased", "seed", "key")} for run in known]
-    return correlation(points)._asdict() | {"points": points}
+    names = ("largest_share", "largest_share_smooth", "unbiased", "seed", "key")
+    points = [{k: run.get(k) for k in names} for run in known]
+    smooth = correlation(
+        points, "largest_share_smooth"
+    )._asdict()  # single batches are noisy, and one may be all it takes
+    return correlation(points)._asdict() | {"smooth": smooth, "points": points}
 
 
 def watched_in_words(found: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from spurless.bench import Cell, run_cells
 from spurless.bench.claim import finished_row
 from spurless.errors import UserError
 from spurless.sweep.axes import Axis
-from spurless.sweep.choice import Choice, buys, choose, show, the_rule
+from spurless.sweep.choice import TOLD, Choice, buys, choose, show, the_rule
 from spurless.sweep.points import DROP, Point, measured, points_of
 from spurless.sweep.run import AFTER, Spec, default_folder, named, save, seed_list, summary
 
@@ -21,7 +21,10 @@ GROW = 4.0  # from one rate to the next, until one is not stable
 NEAR = 1.25  # the largest stable rate and the smallest unstable one are this near when the search ends
 DOWN = 4  # steps down at most, where the recipe's own rate learns little
 LEAST, MOST = 1e-8, 1e4  # rates that are tried
-BUYS = ("conflicting", "unbiased", "average", "prunability", "activation_compressibility", "csi", "class_separation")
+BUYS = (
+    "conflicting", "unbiased", "average", "prunability", "pruned_accuracy", "activation_compressibility", "csi",
+    "class_separation",
+)  # fmt: skip
 
 Trial = Callable[[float | None], tuple[float, list[dict[str, Any]]]]  # a rate, or the recipe's own → it, and its rows
 
@@ -206,8 +209,8 @@ def in_words(
         said.append("The recipe's own rate is out of range, so there is nothing to compare with.")
     else:
         metric = "conflicting" if "conflicting" in gains else "average"
-        told = {metric: ("accuracy on conflicting rows" if metric == "conflicting" else "accuracy", 1, " %")}
-        told["prunability"] = ("prunability", 2, "")
+        told = {metric: TOLD[metric]}
+        told |= {m: TOLD[m] for m in ("prunability", "pruned_accuracy")}  # the first can fall where the second rises
         parts = [
             f"{name} {gains[m]['from']:.{digits}f} to {gains[m]['to']:.{digits}f}{unit}"
             for m, (name, digits, unit) in told.items()
