@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from spurless.core import Bundle
 from spurless.errors import UserError
 from spurless.losses import plain_ce_rows
+from spurless.nets.heads import evaluating
 
 Ball = Literal["l2", "linf"]
 Read = Callable[[nn.Module, Tensor], Tensor]  # what a network answers to an input
@@ -175,16 +175,3 @@ def embedding_of(net: nn.Module) -> nn.Embedding:
             "from_embeddings as spurless.nets.text describes them; use embedding_bag, minilm, bert, roberta or hf:NAME."
         )
     return encoder.embedding  # type: ignore[union-attr]
-
-
-@contextmanager
-def evaluating(*networks: nn.Module) -> Iterator[None]:
-    """Networks in evaluation mode; afterwards each of their modules is in the mode that it was in."""
-    modes = [(module, module.training) for network in networks for module in network.modules()]
-    for network in networks:
-        network.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 HELD = 2**30  # bytes of data sets that a process keeps for the cells to come
 PATIENCE = 0.5  # seconds between two looks at a cell that someone else is doing
 
-processes = 1  # that do cells side by side, this one among them: a row's seconds are not those of a run alone
 _bundles: OrderedDict[str, Bundle] = OrderedDict()
 
 
@@ -37,9 +36,11 @@ def run_one(
     device: str | None = None,
     root: str | Path | None = None,
     wait: bool = True,
+    processes: int = 1,
 ) -> dict[str, Any] | None:
     """Do a cell, unless it is done, and return its row. What another process is doing is waited for; with
-    wait=False the answer is then None. A mistake becomes a row with the status "failed"; only Ctrl-C is raised."""
+    wait=False the answer is then None. A mistake becomes a row with the status "failed"; only Ctrl-C is raised.
+    `processes` do cells side by side, this one among them: the row says so."""
     out = Path(out)
     folder = out / cell.folder
     held = take(folder, wait)
@@ -50,7 +51,7 @@ def run_one(
             return row | {"labels": cell.labels}
         from spurless.engine import fit
 
-        job = Attempt(cell, out, root)
+        job = Attempt(cell, out, root, processes)
         try:
             return job.finish(fit(**job.arguments(), device=device, progress=False))
         except Exception as error:
@@ -77,8 +78,8 @@ def bury(cell: Cell, out: Path, reason: str, wait: bool = True) -> dict[str, Any
 class Attempt:
     """A claimed cell that is being done."""
 
-    def __init__(self, cell: Cell, out: Path, root: str | Path | None = None):
-        self.cell, self.out, self.root = cell, out, root
+    def __init__(self, cell: Cell, out: Path, root: str | Path | None = None, processes: int = 1):
+        self.cell, self.out, self.root, self.processes = cell, out, root, processes
         self.folder = out / cell.folder
         self.resumed = (self.folder / SETTINGS).exists()
         self.started = time.monotonic()
@@ -120,7 +121,7 @@ class Attempt:
             **stamp(facts.get("versions", {}).get("device", "")),
             "wall_seconds": round(time.monotonic() - self.started, 3),
             "resumed": self.resumed,
-            "processes": processes,
+            "processes": self.processes,  # its seconds are not those of a run alone
             "after": after,
             "extra": extra,
         }

@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spurless.bench import one
 from spurless.bench.cells import Cell, remember
 from spurless.bench.one import run_one
 
@@ -47,7 +46,6 @@ def main() -> None:
     import spurless.engine  # noqa: F401  (now, so that the first cell's time is its own)
 
     torch.set_num_threads(settings.pop("threads"))
-    one.processes = settings.pop("processes")
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])  # torch imports more of itself, for seconds, at this point
     remember(Path(settings["out"]))
     reply(ready=True)

@@ -73,10 +73,11 @@ def check_same(net: nn.Module, example: Tensor, expected: Tensor, kind: str) -> 
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(*modules: nn.Module) -> Iterator[None]:
     """In evaluation mode for a while; each part gets its own mode back."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
+    modes = [(part, part.training) for module in modules for part in module.modules()]
+    for module in modules:
+        module.eval()
     try:
         yield
     finally:

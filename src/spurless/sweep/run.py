@@ -163,9 +163,7 @@ def watched(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
     names = ("largest_share", "largest_share_smooth", "unbiased", "seed", "key")
     points = [{k: run.get(k) for k in names} for run in known]
-    smooth = correlation(
-        points, "largest_share_smooth"
-    )._asdict()  # single batches are noisy, and one may be all it takes
+    smooth = correlation(points, "largest_share_smooth")._asdict()  # single batches are noisy
     return correlation(points)._asdict() | {"smooth": smooth, "points": points}
 
 
