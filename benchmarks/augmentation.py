@@ -55,8 +55,7 @@ if __name__ == "__main__":
         if isinstance(found, Exception):
             raise found
         scores = {k: found.scores[k] for k in ("average", "unbiased", "aligned", "conflicting")}
-        row = (
-            about[job.key] | stamp(device) | {"epochs": given.epochs, "compile": given.compile, "n": found.scores["n"]}
-        )
-        (given.out / f"{job.key}.json").write_text(json.dumps(row | {"scores": scores}, indent=1) + "\n")
+        row = about[job.key] | stamp(device) | {"epochs": given.epochs, "compile": given.compile}
+        row |= {"n": found.scores["n"]["average"], "scores": scores}
+        (given.out / f"{job.key}.json").write_text(json.dumps(row, indent=1) + "\n")
         print(about[job.key], round(scores["average"], 2), flush=True)
