@@ -26,6 +26,12 @@ def _stepped(
     return replace(plain, schedule="step", step_every=every, gamma=gamma) if every else plain
 
 
+def _disent(lr: float, batch_size: int, epochs: float, gamma: float = 0.5) -> Recipe:
+    """`epochs` of its data are 10,000 steps."""
+    falls = Recipe("adam", lr, schedule="step", step_from=epochs, step_every=epochs, gamma=gamma)
+    return replace(falls, batch_size=batch_size, iterations=50_000, drop_last=True)
+
+
 RECIPES: dict[str, Recipe] = {
     "default": Recipe(),
     # PGD, table 6 (Ahn, Kim and Yun 2023). MB-MNIST: the text says a fall every 40 epochs, the table has a dash; the
@@ -41,18 +47,11 @@ RECIPES: dict[str, Recipe] = {
     "lff-cmnist": _adam(1e-3, 0.0, 256, 100),
     "lff-ccifar": _cropped(1e-3, 0.0, 256, 200),
     "lff-celeba": _adam(1e-4, 1e-4, 256, 200),
-    # DisEnt as released (Lee et al. 2021): 50,000 steps, last batch dropped. Its learning rate falls at steps 20,000,
-    # 30,000 and 40,000; a schedule here counts from the start, in epochs of the released data, so it falls at 10,000,
-    # too. Corrupted CIFAR10 at 0.5 % has half of this learning rate.
-    "disent-cmnist": Recipe(
-        "adam", 0.01, schedule="step", step_every=47, gamma=0.5, batch_size=256, iterations=50_000, drop_last=True
-    ),
-    "disent-ccifar": Recipe(
-        "adam", 1e-3, schedule="step", step_every=57, gamma=0.5, batch_size=256, iterations=50_000, drop_last=True
-    ),
-    "disent-bffhq": Recipe(
-        "adam", 1e-4, schedule="step", step_every=33, gamma=0.1, batch_size=64, iterations=50_000, drop_last=True
-    ),
+    # DisEnt as released (Lee et al. 2021): 50,000 steps, last batch dropped; its learning rate falls at steps 20,000,
+    # 30,000 and 40,000, here in epochs of its data. Corrupted CIFAR10 at 0.5 % has half of this learning rate.
+    "disent-cmnist": _disent(0.01, 256, epochs=47),
+    "disent-ccifar": _disent(1e-3, 256, epochs=57),
+    "disent-bffhq": _disent(1e-4, 64, epochs=33, gamma=0.1),
     # BiasAdv, supplement, tables 1 to 4, and its text: crop and flip (Lim et al. 2023); JTT's where they differ.
     "biasadv-ccifar": _cropped(1e-3, 1e-4, 128, 200, 40),
     "biasadv-ccifar-jtt": _cropped(1e-3, 1e-4, 128, 50, 10),

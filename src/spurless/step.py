@@ -45,6 +45,8 @@ def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float
 
     >>> schedule(Recipe(schedule="step", step_every=1, gamma=0.1), 2, 4).round(3).tolist()
     [1.0, 1.0, 0.1, 0.1]
+    >>> schedule(Recipe(schedule="step", step_from=1, step_every=1, gamma=0.1), 2, 6).round(3).tolist()
+    [1.0, 1.0, 1.0, 1.0, 0.1, 0.1]
     >>> schedule(Recipe(schedule="step", fall_after=3, gamma=0.1), 1, 5).tolist()  # Barsbey et al. 2025: after 1000
     [1.0, 1.0, 1.0, 0.1, 0.1]
     >>> schedule(Recipe(schedule="linear", warmup=1), 2, 6).tolist()
@@ -61,7 +63,8 @@ def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float
     elif recipe.schedule == "step" and recipe.fall_after:
         factor = np.where(step < recipe.fall_after, 1.0, recipe.gamma)
     elif recipe.schedule == "step":
-        factor = recipe.gamma ** np.floor(step / steps_per_epoch / max(recipe.step_every, 1e-9))
+        counted = np.clip(step / steps_per_epoch - recipe.step_from, 0, None)
+        factor = recipe.gamma ** np.floor(counted / max(recipe.step_every, 1e-9))
     else:
         factor = {"constant": np.ones_like(t), "linear": 1 - t, "cosine": (1 + np.cos(np.pi * t)) / 2}[recipe.schedule]
     return np.where(step < warm, (step + 1) / max(1, warm), factor)
