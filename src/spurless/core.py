@@ -237,7 +237,7 @@ class Recipe:
         Literal["constant", "step", "cosine", "linear", "wsd"], "how the learning rate falls; wsd: at the end only"
     ] = "constant"
     step_every: Annotated[float, "epochs between two falls (schedule step)", Range(0)] = 40
-    step_from: Annotated[float, "epochs that pass before step_every is counted (schedule step)", Range(0)] = 0
+    step_from: Annotated[float, "epochs that pass before step_every is counted (schedule step)", Range(0)] = 0.0
     gamma: Annotated[float, "factor of each fall (schedule step)", Range(0, 1)] = 0.1
     fall_after: Annotated[
         int | None, "steps after which it falls once and no more (schedule step); none: see step_every", Range(1)
