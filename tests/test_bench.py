@@ -23,12 +23,12 @@ import spurless.bench.cells as cells_module
 import spurless.bench.run as run_module
 import spurless.engine as engine
 from spurless import cli_bench
-from spurless.bench import Cell, read_spec, run_cells, run_one, worker
+from spurless.bench import Cell, read_spec, run_cells, run_one
 from spurless.bench import table as tables
 from spurless.bench.board import Board, Clock
 from spurless.bench.claim import claim, finished_row, read_row, write_row
 from spurless.bench.estimate import Guess, Short, guesses
-from spurless.bench.one import Attempt, bury, data_of
+from spurless.bench.one import Attempt, bury, data_of, lost_its_gpu
 from spurless.bench.pool import Pool
 from spurless.bench.reproduce import papers, plan, plan_text, write_page
 from spurless.bench.rows import all_rows, flat_row, write_parquet
@@ -447,6 +447,24 @@ def test_lanes_do_the_same_cells(tmp_path):
     assert [e.kind for e in again] == ["row"] * 4 and all(e.row == rows[e.cell.key] for e in again)
 
 
+def test_cells_that_are_left_when_lanes_lose_their_gpu_are_done_by_new_processes(tmp_path, monkeypatch):
+    broken = Cell(TOY, {"name": "erm"}, {"name": "resnet18"}, QUICK)  # pictures only
+    others = [cell(), cell(seed=1), cell(precision="bf16")]
+    usual, processes = run_module._in_processes, []
+
+    def in_processes(cells, *how):
+        processes.append([one.key for one in cells])
+        return usual(cells, *how)
+
+    monkeypatch.setattr(run_module, "lost_its_gpu", lambda: True)
+    monkeypatch.setattr(run_module, "_in_processes", in_processes)
+    rows = {e.cell.key: e.row for e in in_lanes([broken, *others], tmp_path, "cpu", None) if e.kind == "row"}
+    assert processes == [[one.key for one in others]]
+    assert rows[broken.key]["status"] == "failed"
+    assert [rows[one.key]["status"] for one in others] == ["done"] * 3
+    assert all(free(tmp_path / one.folder) for one in (broken, *others))
+
+
 def test_lanes_do_not_wait_for_what_someone_else_is_doing(tmp_path, monkeypatch):
     """Held cells come first and in two arithmetics: the last one must be done all the same, and not in a hot loop."""
     first, second, free_one = cell(), cell(precision="tf32"), cell(precision="bf16")
@@ -680,12 +698,12 @@ def test_a_gpu_is_lost_when_cuda_answers_with_an_error(monkeypatch):
     def broken():
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    assert not worker._lost_its_gpu()  # it was never used
+    assert not lost_its_gpu()  # it was never used
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    assert not worker._lost_its_gpu()
+    assert not lost_its_gpu()
     monkeypatch.setattr(torch.cuda, "synchronize", broken)
-    assert worker._lost_its_gpu()
+    assert lost_its_gpu()
 
 
 def test_a_worker_that_is_killed_before_its_first_cell_is_started_again(tmp_path, monkeypatch):

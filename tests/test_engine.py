@@ -601,3 +601,17 @@ def test_looks_at_the_test_split_are_reported_and_pick_nothing(tmp_path):
         fit("pgd", data, "simconv1", replace(recipe, test_every=2), out=tmp_path, device="cpu", progress=StopAt(24))
     again = fit("pgd", data, "simconv1", replace(recipe, test_every=2), out=tmp_path, **CPU)
     assert again.test_selected == looked.test_selected
+
+
+def test_every_stage_gives_back_what_its_graphs_hold(monkeypatch):
+    """Thirty stages of mining once filled a GPU: each had memory of its own for its graphs."""
+    left, close = [], Steps.close
+
+    def after(self):
+        self.graphs["a shape", 1], self.preparing = object(), object()
+        close(self)
+        left.append((self.graphs, self.preparing))
+
+    monkeypatch.setattr(Steps, "close", after)
+    fit("jtt", tiny(), "mlp", Recipe(epochs=2), device="cpu", progress=False)
+    assert left == [({}, None)] * 2

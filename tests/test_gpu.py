@@ -163,6 +163,22 @@ def test_what_is_prepared_ahead_by_a_graph_is_what_is_prepared_without_one(monke
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(by_graph, seen, strict=True))
 
 
+def test_a_stage_leaves_the_memory_of_its_graphs_to_the_next():
+    held = []
+
+    @dataclass(frozen=True)
+    class Many(Method):
+        def stages(self, run):
+            for index in range(6):
+                net = run.net()
+                yield Stage(str(index), lambda b, net=net: ce(net(b.x), b.y), run.optimizer(net), model=net)
+                held.append(torch.cuda.memory_reserved())
+            return net
+
+    fit(Many(), pictures(n=512), "resnet18", replace(PLAIN, batch_size=256, epochs=8), **GPU)
+    assert max(held) < 1.3 * held[0], held
+
+
 def test_divergence_is_seen_inside_the_graph():
     result = fit("erm", pictures(), "conv3", replace(PLAIN, lr=1e20, deterministic=False), **GPU)
     assert result.status == "diverged" and "not finite" in result.error

@@ -93,9 +93,10 @@ class Lanes:
     def close(self, lane: Lane) -> None:
         self.lanes.remove(lane)
         if lane.stream is not None:
-            lane.stream.synchronize()
+            with suppress(RuntimeError):  # of a device that is lost; how its run ended is told all the same
+                lane.stream.synchronize()
+                torch.cuda.empty_cache()  # what its graphs had: it stays with this process otherwise
             self.streams.append(lane.stream)
-            torch.cuda.empty_cache()  # what its graphs had: it stays with this process otherwise
 
     def has_room_for_as_many_again(self) -> bool:
         """Whether the device's memory holds twice the lanes that there are."""

@@ -184,6 +184,7 @@ class Loop:
             if self.shelf:
                 self.shelf.release()
             raise
+        trainer.steps.close()
         tensors = snapshot(self.run.modules, optimizers)
         if self.folder:
             self.folder.save(index, True, tensors, {"seconds": self.spent, "test_selected": self.test_selected})

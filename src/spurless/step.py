@@ -317,6 +317,13 @@ class Steps:
             else:
                 group["lr"] = start * self.factors[self.next]
 
+    def close(self) -> None:
+        """Give back what the graphs hold: memory that no later stage could have, and there may be thirty stages."""
+        if self.graphs or self.preparing:
+            self.graphs.clear()
+            self.preparing = None
+            torch.cuda.empty_cache()
+
     def first_bad(self) -> int | None:
         """The step of this epoch where the loss was first not finite, or None. Waits for the device."""
         bad = torch.nonzero(~torch.isfinite(self.losses[: self.next]))

@@ -212,3 +212,16 @@ def commit() -> str | None:
         return git("rev-parse", "--short=12", "HEAD") + ("+" if differs else "")
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def lost_its_gpu() -> bool:
+    """After some errors of CUDA every call of this process fails, and with it every cell that it would be given."""
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False

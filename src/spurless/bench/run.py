@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from spurless.bench.cells import Cell, remember, save_keys, stale
 from spurless.bench.claim import DYNAMICS, FINISHED, Claim, claim, finished_row
-from spurless.bench.one import PATIENCE, Attempt, cores, named, run_one
+from spurless.bench.one import PATIENCE, Attempt, cores, lost_its_gpu, named, run_one
 from spurless.bench.rows import write_jsonl
 from spurless.errors import UserError, unknown
 from spurless.folder import RESULT
@@ -243,7 +243,8 @@ def in_lanes(
 ) -> Iterator[Event]:
     """Several cells at once on one GPU. A cell is claimed when a lane is free for it, not before.
 
-    Rows are yielded; that a cell starts is told at once, since nothing can be yielded while the lanes work.
+    Rows are yielded; that a cell starts is told at once, since nothing can be yielded while the lanes work. After an
+    error that costs this process its GPU, the cells that are left are done by new ones, one after the other.
     """
     from spurless.lanes import Job, run_lanes
 
@@ -280,25 +281,38 @@ def in_lanes(
                 held[cell.key] = (taken, attempt)
                 yield job
 
+        done: set[str] = set()
+        lost = False
         try:
             for job, outcome in run_lanes(jobs(), None, device):
                 taken, attempt = held.pop(job.key)
                 with taken:
                     row = attempt.finish(outcome)
-                yield from _empty(told)
+                yield from _empty(told, done)
+                done.add(job.key)
                 yield Event("row", attempt.cell, row)
+                lost = isinstance(outcome, Exception) and lost_its_gpu()
+                if lost:
+                    break
         finally:
             for taken, _ in held.values():
                 taken.release()
-        yield from _empty(told)
+        yield from _empty(told, done)
+        if lost:
+            left = [cell for cell in todo if cell.key not in done]
+            yield from _in_processes(left, out, device, 1, cores(), root)
+            return
         todo = rest + busy  # in this order: what someone else is doing must not keep the rest waiting
         if len(busy) == len(group):
             time.sleep(PATIENCE)
 
 
-def _empty(told: list[Event]) -> Iterator[Event]:
+def _empty(told: list[Event], done: set[str]) -> Iterator[Event]:
     while told:
-        yield told.pop(0)
+        event = told.pop(0)
+        if event.cell:
+            done.add(event.cell.key)
+        yield event
 
 
 def _arithmetic(cell: Cell) -> str:

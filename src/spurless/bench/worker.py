@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from spurless.bench.cells import Cell, remember
-from spurless.bench.one import run_one
+from spurless.bench.one import lost_its_gpu, run_one
 
 
 def main() -> None:
@@ -55,26 +55,13 @@ def main() -> None:
         except KeyboardInterrupt as stop:
             reply(stopped=str(stop))
             break
-        beyond_repair = row is not None and row["status"] == "failed" and _lost_its_gpu()
+        beyond_repair = row is not None and row["status"] == "failed" and lost_its_gpu()
         reply(row=row, last=beyond_repair)
         if beyond_repair:
             break
     # Not through the interpreter's own end: it takes a second, and trips over the thread that is still listening.
     sys.stderr.flush()
     os._exit(0)
-
-
-def _lost_its_gpu() -> bool:
-    """After some errors of CUDA every call of this process fails, and with it every cell that it would be given."""
-    import torch
-
-    if not torch.cuda.is_initialized():
-        return False
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return True
-    return False
 
 
 def _listen(lines: queue.SimpleQueue[str | None], stopping: threading.Event) -> None:
