@@ -323,3 +323,20 @@ def test_the_terminal_table_fits(tmp_path):
     console.file.close()
     text = console.export_text()
     assert "A: erm, B: pgd" in text and text.count("real") >= 2 and "…" not in text
+
+
+def test_a_setting_that_is_newer_than_a_row_does_not_part_it_from_its_like():
+    """Rows kept before a field of the recipe, or of a method, was there; its default is no difference, another is."""
+
+    def made(seed, **recipe):
+        r = row("erm", 60.0, seed)
+        r["settings"]["recipe"] = {"lr": 0.1} | recipe
+        return r
+
+    old, new, other = made(0), made(1, step_from=0.0), made(2, step_from=20.0)
+    assert {who for who, _, _ in name_rows([old, new])} == {"erm"}
+    assert [who for who, _, _ in name_rows([old, new, other])] == ["erm, step_from 0"] * 2 + ["erm, step_from 20"]
+    before, since = row("dcwp", 60.0, 0), row("dcwp", 60.0, 1, mining_falls=0)
+    assert {who for who, _, _ in name_rows([before, since])} == {"dcwp"}
+    unknown = row("mine", 60.0, 0), row("mine", 60.0, 1, depth=3)  # a user's method: nothing is known of its defaults
+    assert len({who for who, _, _ in name_rows(unknown)}) == 2

@@ -205,6 +205,18 @@ def _target(section: str, text: str) -> tuple[Callable, dict[str, Any]]:
     return method_class(name), given
 
 
+@functools.cache
+def default_settings(section: str, name: str) -> dict[str, Any]:
+    """What the settings of a method, data set or network (or of the recipe) are if they are not given.
+
+    Empty for a name that is not known here.
+    """
+    try:
+        return _whole(section, _text({"name": name} if name else {}))
+    except UserError:
+        return {}
+
+
 def _loader(name: str) -> Callable:
     from spurless.datasets import DATASETS
     from spurless.registry import PLACES

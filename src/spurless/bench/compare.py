@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spurless.bench.cells import default_settings
 from spurless.bench.judging import ALPHA, FEW, REAL, UNSHOWN, Comparison, judge, p_value, pairs_needed
 from spurless.bench.rows import JSONL, all_rows
 from spurless.bench.table import figures, value_of
@@ -181,7 +182,7 @@ def name_rows(rows: Sequence[Row], sides: Sequence[int] | None = None) -> list[t
     [('lff, q 0.5', 'toy'), ('lff, q 0.7', 'toy')]
     """
     labels = [row.get("labels") or {} for row in rows]
-    flat = [flatten(row.get("settings") or {}) for row in rows]
+    flat = _completed([flatten(row.get("settings") or {}) for row in rows])
     data = [{k: v for k, v in f.items() if k.startswith("data.") and not _of_seed(k)} for f in flat]
     rest = [{k: v for k, v in f.items() if k.partition(".")[0] in ("method", "net", "recipe")} for f in flat]
     block = [str(known.get("block") or row.get("data")) for known, row in zip(labels, rows, strict=True)]
@@ -190,6 +191,24 @@ def name_rows(rows: Sequence[Row], sides: Sequence[int] | None = None) -> list[t
     # Only what differs on the same data: a recipe that belongs to the data set is no part of a method's name.
     who = _told_apart(who, rest, where, [str(side) for side in sides or [0] * len(rows)])
     return list(zip(who, where, rows, strict=True))
+
+
+def _completed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """With the settings that are newer than a row: it was made with their defaults, and differs in nothing."""
+    found = [dict(row) for row in rows]
+    for section in ("data", "method", "recipe"):
+        alike: dict[str, list[dict[str, Any]]] = {}
+        for row in found:
+            if any(k.startswith(f"{section}.") for k in row):
+                alike.setdefault(str(row.get(f"{section}.name") or ""), []).append(row)
+        for name, same in alike.items():
+            keys = {k for row in same for k in row if k.startswith(f"{section}.")}
+            for row in same:
+                for key in keys - row.keys():
+                    usual = default_settings(section, name)
+                    if (short := key.partition(".")[2]) in usual:
+                        row[key] = usual[short]
+    return found
 
 
 def _of_seed(key: str) -> bool:
