@@ -1,0 +1,138 @@
+"""How prunability depends on what is pruned, and on BatchNorm: the study of large learning rates says neither.
+
+    python benchmarks/pruning_forms.py [--rates 0.01 0.1] [--epochs 3] [--device cuda] [--out results/pruning_forms]
+
+ResNet-18 on Double MNIST at some rates, each network pruned in every form. "BatchNorm anew": its statistics are taken
+from 800 training rows after the weights have gone. A unit is silenced if its BatchNorm says nothing in its place.
+"""
+
+import spurless  # noqa: F401  # isort: skip
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from spurless.bench.one import stamp
+from spurless.core import Recipe
+from spurless.engine import fit
+from spurless.feed import Inputs
+from spurless.metrics.compress import KAPPAS, LAYERS, Order, data_accuracy
+from spurless.registry import load_data
+
+DATA = {"name": "double_mnist", "rho": 0.025}
+ORDERS = {
+    "kernels": {},
+    "kernels, relative to the median": {"centred": True},
+    "kernels, of all layers together": {"scope": "global"},
+    "kernels, first and last layer whole": {"ends": True},
+    "filters": {"conv": "filter"},
+    "filters, of all layers together": {"conv": "filter", "scope": "global"},
+    "filters, first and last layer whole": {"conv": "filter", "ends": True},
+    "weights": {"how": "magnitude"},
+    "weights, of all layers together": {"how": "magnitude", "scope": "global"},
+}
+
+
+def least(weight, dim, kappa):
+    """The share κ of a layer's units along a dimension whose weights are the smallest."""
+    norms = weight.detach().transpose(0, dim).flatten(1).norm(dim=1)
+    return norms.argsort()[: math.floor(kappa * len(norms) + 1e-9)]
+
+
+def inputs_gone(net, kappa):
+    """All that a layer reads from its least inputs; the first layer stays."""
+    for layer in [m for m in net.modules() if isinstance(m, LAYERS)][1:]:
+        layer.weight[:, least(layer.weight, 1, kappa)] = 0
+
+
+def filters_silenced(net, kappa):
+    layer = None
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            layer = module
+        elif isinstance(module, nn.BatchNorm2d):
+            gone = least(layer.weight, 0, kappa)
+            for held in (layer.weight, module.weight, module.bias):
+                held[gone] = 0
+        elif isinstance(module, nn.Linear):
+            module.weight[:, least(module.weight, 1, kappa)] = 0
+
+
+def statistics_anew(net, x):
+    layers = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # a plain mean over the batches
+    net.train()
+    with torch.no_grad():
+        for batch in x.split(200):
+            net(batch)
+    net.eval()
+    for layer in layers:
+        layer.momentum = 0.1
+
+
+def forms(net):
+    """By name: a function that prunes the network by κ and leaves it so."""
+    names = [name for name, m in net.named_modules() if isinstance(m, LAYERS)]
+
+    def by_order(settings):
+        given = {k: v for k, v in settings.items() if k != "ends"}
+        order = Order(net, **given, skip=(names[0], names[-1]) if settings.get("ends") else ())
+
+        def prune(net, kappa):
+            with order.pruned(kappa):
+                kept = {k: v.clone() for k, v in net.state_dict().items()}
+            net.load_state_dict(kept)
+
+        return prune
+
+    return {name: by_order(settings) for name, settings in ORDERS.items()} | {
+        "inputs of a layer": inputs_gone,
+        "filters, silenced": filters_silenced,
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.01, 0.1])
+    parser.add_argument("--epochs", type=float, default=60)
+    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--data-root")
+    parser.add_argument("--runs", type=Path, default=Path("runs/pruning_forms"))
+    parser.add_argument("--out", type=Path, default=Path("results/pruning_forms"))
+    given = parser.parse_args()
+    data = load_data(DATA, root=given.data_root)
+    drawn = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(0))[: given.rows].sort().values
+    accuracy = data_accuracy(data, "test", drawn, "average")
+    given.out.mkdir(parents=True, exist_ok=True)
+    for rate in given.rates:
+        recipe = Recipe(
+            "sgd", rate, momentum=0.0, batch_size=100, epochs=given.epochs, until_accuracy=100, eval_every=0
+        )
+        result = fit("erm", data, "resnet18", recipe, out=given.runs / f"{rate}-{given.epochs:g}", device=given.device)
+        net = result.classifier.eval().requires_grad_(False)
+        place = next(net.parameters()).device
+        x = Inputs(data, Recipe(channels_last=False), place)(data.train[torch.arange(800)].to(place))
+        start = {k: v.clone() for k, v in net.state_dict().items()}
+        row = stamp(result.versions["device"]) | {"lr": rate, "epochs": len(result.history), "test_rows": given.rows}
+        row |= {"train_accuracy": result.history[-1]["train_accuracy"], "whole": accuracy(net), "forms": []}
+        for name, prune in forms(net).items():
+            found = {False: [], True: []}
+            for kappa in KAPPAS:
+                for anew in (False, True):
+                    prune(net, kappa)
+                    if anew:
+                        statistics_anew(net, x)
+                    found[anew].append(accuracy(net))
+                    net.load_state_dict(start)
+            for anew, curve in found.items():
+                mean = sum(a / row["whole"] for a in curve) / len(curve)
+                row["forms"].append({"form": name, "batchnorm_anew": anew, "prunability": mean, "accuracy": curve})
+            print(rate, name, *(f"{f['prunability']:.3f}" for f in row["forms"][-2:]), flush=True)
+        (given.out / f"{rate}.json").write_text(json.dumps(row, indent=1) + "\n")
