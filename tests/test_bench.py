@@ -459,7 +459,7 @@ def test_cells_that_are_left_when_lanes_lose_their_gpu_are_done_by_new_processes
     monkeypatch.setattr(run_module, "lost_its_gpu", lambda: True)
     monkeypatch.setattr(run_module, "_in_processes", in_processes)
     rows = {e.cell.key: e.row for e in in_lanes([broken, *others], tmp_path, "cpu", None) if e.kind == "row"}
-    assert processes == [[one.key for one in others]]
+    assert processes == [[one.key for one in (broken, *others)]]  # it alone fails, wherever the error was noticed
     assert rows[broken.key]["status"] == "failed"
     assert [rows[one.key]["status"] for one in others] == ["done"] * 3
     assert all(free(tmp_path / one.folder) for one in (broken, *others))

@@ -244,7 +244,7 @@ def in_lanes(
     """Several cells at once on one GPU. A cell is claimed when a lane is free for it, not before.
 
     Rows are yielded; that a cell starts is told at once, since nothing can be yielded while the lanes work. After an
-    error that costs this process its GPU, the cells that are left are done by new ones, one after the other.
+    error that costs this process its GPU, all cells that are left are done by new ones, one after the other.
     """
     from spurless.lanes import Job, run_lanes
 
@@ -285,15 +285,15 @@ def in_lanes(
         lost = False
         try:
             for job, outcome in run_lanes(jobs(), None, device):
+                lost = isinstance(outcome, Exception) and lost_its_gpu()
+                if lost:
+                    break  # whichever cell noticed it first need not have caused it
                 taken, attempt = held.pop(job.key)
                 with taken:
                     row = attempt.finish(outcome)
                 yield from _empty(told, done)
                 done.add(job.key)
                 yield Event("row", attempt.cell, row)
-                lost = isinstance(outcome, Exception) and lost_its_gpu()
-                if lost:
-                    break
         finally:
             for taken, _ in held.values():
                 taken.release()
