@@ -694,6 +694,22 @@ def test_a_process_that_lost_its_gpu_is_given_no_other_cell(tmp_path, monkeypatc
     assert rows == [{"status": "failed"}] * 2 and len(pool.workers) == 2  # the second cell was not blamed for the first
 
 
+@pytest.mark.parametrize("own, expected", [(None, "3"), ("5", "5")])
+def test_a_process_compiles_with_its_share_of_the_cores(monkeypatch, own, expected):
+    import spurless.bench.pool as pool_module
+
+    name = "TORCHINDUCTOR_COMPILE_THREADS"
+    monkeypatch.delenv(name, raising=False) if own is None else monkeypatch.setenv(name, own)
+    tells = f"import json, os; input(); print(json.dumps([os.environ[{name!r}], os.environ['OMP_NUM_THREADS']]))"
+    monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", tells])
+    worker = pool_module.Worker({"threads": 3})
+    assert worker.ask({}) == [expected, "3"]
+    worker.hang_up()
+    assert worker.process.wait() == 0
+    worker.process.stdout.close()
+    worker.log.close()
+
+
 def test_a_gpu_is_lost_when_cuda_answers_with_an_error(monkeypatch):
     def broken():
         raise RuntimeError("CUDA error: an illegal memory access was encountered")

@@ -48,7 +48,10 @@ class Worker:
     def __init__(self, settings: dict[str, Any]):
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open while the process lives)
         path = os.pathsep.join(os.path.abspath(p) for p in sys.path)
-        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": str(settings["threads"])}
+        threads = str(settings["threads"])
+        # torch.compile would start as many processes of its own as there are cores, for each of these.
+        compiling = {"TORCHINDUCTOR_COMPILE_THREADS": threads}
+        environment = compiling | os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": threads}
         self.process = subprocess.Popen(
             COMMAND,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment, text=True,
