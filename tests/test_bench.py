@@ -694,7 +694,7 @@ def test_a_process_that_lost_its_gpu_is_given_no_other_cell(tmp_path, monkeypatc
     assert rows == [{"status": "failed"}] * 2 and len(pool.workers) == 2  # the second cell was not blamed for the first
 
 
-@pytest.mark.parametrize("own, expected", [(None, "3"), ("5", "5")])
+@pytest.mark.parametrize(("own", "expected"), [(None, "3"), ("5", "5")])
 def test_a_process_compiles_with_its_share_of_the_cores(monkeypatch, own, expected):
     import spurless.bench.pool as pool_module
 
