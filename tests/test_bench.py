@@ -821,6 +821,16 @@ def test_what_did_not_end_well_counts_nowhere_even_with_scores(measured):
     assert tables.beside([{"sparsity": 0.0}]) == {}  # a column of zeros would say nothing
 
 
+def test_an_interval_of_percentages_ends_where_they_do(measured):
+    spec, rows = measured
+    for row in rows:
+        if row["status"] == "done":
+            row["scores"]["unbiased"] = 100.0 - row["seed"]
+    found = next(e for e in tables.entries(spec, rows) if e.ours.n == 3)
+    assert (found.ours.mean, found.ours.limits()) == (99.0, "[96.52–100.00]")
+    assert tables.figures([100.0, 99.0, 98.0]).limits() == "[96.52–101.48]"  # of differences, say
+
+
 def test_the_printed_forms_say_the_same(measured):
     spec, rows = measured
     text = tables.markdown(spec, rows)

@@ -8,20 +8,21 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from spurless.bench.spec import Line, Spec
 from spurless.report.studies import published
-from spurless.tables import NOTHING, _plain, duration, notes
+from spurless.tables import METRICS, NOTHING, _plain, duration, notes
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 FORMATS = ("table", "markdown", "latex", "csv", "jsonl", "parquet")
 MEANING = (
-    "± is the standard deviation over seeds (n - 1), [ ] the 95 % interval of their mean (Student's t over seeds), "
-    "n the seeds that ended well; labels: the bias labels that the method was told."
+    "± is the standard deviation over seeds (n - 1), [ ] the 95 % interval of their mean (Student's t over seeds; of "
+    "percentages, as far as it lies between 0 and 100), n the seeds that ended well; labels: the bias labels that the "
+    "method was told."
 )
 RANGE = (
     "min and max: the least and the greatest mean over the values of a setting, and at which one. Values count up to "
@@ -43,6 +44,12 @@ class Figures:
         if self.mean is None:
             return NOTHING
         return f"{self.mean:.{digits}f}" if self.std is None else f"{self.mean:.{digits}f} ± {self.std:.{digits}f}"
+
+    def in_percent(self) -> Figures:
+        """With an interval that ends where percentages do."""
+        if self.low is None or self.high is None:
+            return self
+        return replace(self, low=max(0.0, self.low), high=min(100.0, self.high))
 
     def limits(self, digits: int = 2) -> str:
         return NOTHING if self.low is None else f"[{self.low:.{digits}f}–{self.high:.{digits}f}]"
@@ -122,6 +129,8 @@ def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
         remarks += beyond
     found = [value_of(row, line.metric) for row in rows]
     ours = figures([v for v in found if v is not None])
+    if line.metric in (*METRICS, "average", "average_train_weighted"):
+        ours = ours.in_percent()
     paper = published(line.paper) if line.paper is not None else None
     good = [row for row, v in zip(rows, found, strict=True) if v is not None]
     seconds = [row["seconds"] for row in good if row.get("seconds") is not None]
