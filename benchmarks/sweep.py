@@ -51,6 +51,18 @@ def changed(spec, pairs):
     return spec
 
 
+def elsewhere(words):
+    """A command without the folders of this machine: kept results say how, not where."""
+    kept, words = [], iter(words)
+    for word in words:
+        name, glued, _ = word.partition("=")
+        if name not in ("--out", "--results", "--data-root"):
+            kept.append(word)
+        elif not glued:
+            next(words, None)
+    return kept
+
+
 def against(found, sweeps):
     """Ours beside the study's: for each measure the least and the greatest mean over the values in range."""
     parts = found.get("series") or [found | {"name": found["over"]}]
@@ -169,7 +181,7 @@ def main():
         given.device,
         given.workers,
         given.data_root,
-        shlex.join(["python", "benchmarks/sweep.py", *sys.argv[1:]]),
+        shlex.join(["python", "benchmarks/sweep.py", *elsewhere(sys.argv[1:])]),
         spec.get("dynamics"),
     )
     if "core_use" in spec:

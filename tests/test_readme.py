@@ -100,3 +100,10 @@ def test_every_flag_that_a_page_names_exists():
     named = {(p.name, flag) for p in PAGES for flag in re.findall(r"`(--[a-z][a-z-]*)", p.read_text(encoding="utf-8"))}
     assert len(named) > 40
     assert [place for place in sorted(named) if place[1] not in known] == []
+
+
+def test_kept_results_and_pages_name_no_folder_of_a_machine():
+    places = re.compile(r"(?<![\w.~])/(tmp|root|home|work|mnt|Users)/")
+    kept = [p for p in (ROOT / "results").rglob("*") if p.suffix in (".json", ".jsonl", ".csv")]
+    assert len(kept) > 500
+    assert [str(p) for p in (*kept, *PAGES) if places.search(p.read_text(encoding="utf-8"))] == []
