@@ -615,3 +615,25 @@ def test_every_stage_gives_back_what_its_graphs_hold(monkeypatch):
     monkeypatch.setattr(Steps, "close", after)
     fit("jtt", tiny(), "mlp", Recipe(epochs=2), device="cpu", progress=False)
     assert left == [({}, None)] * 2
+
+
+@pytest.mark.parametrize(("data", "net", "lr"), [(tiny(), "mlp", 1e25), (pictures(), "simconv1", 1e8)])
+def test_a_network_that_is_broken_at_the_end_has_diverged(data, net, lr):
+    """Its losses and weights are finite: the blow-up is in the last step."""
+    recipe = Recipe("sgd", lr, momentum=0, batch_size=1000, epochs=1)
+    result = fit("erm", data, net, recipe, device="cpu", progress=False)
+    assert (result.status, result.scores, result.classifier) == ("diverged", None, None)
+    assert "The output of the trained network is not finite in stage 'erm', step 1" in result.error
+
+
+def test_a_network_whose_batchnorm_has_seen_the_infinite_has_diverged(monkeypatch):
+    """It gives every row the same finite answer."""
+    kept = spurless.engine.add_scores
+
+    def after(result, loop, data):
+        next(m for m in loop.net.modules() if isinstance(m, nn.BatchNorm2d)).running_var[0] = math.inf
+        kept(result, loop, data)
+
+    monkeypatch.setattr(spurless.engine, "add_scores", after)
+    result = fit("erm", pictures(), "simconv1", Recipe(epochs=1), device="cpu", progress=False)
+    assert result.status == "diverged" and "The variance that 'encoder.1' has seen is not finite" in result.error

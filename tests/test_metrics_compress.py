@@ -14,6 +14,7 @@ from spurless.core import Split
 from spurless.errors import UserError
 from spurless.metrics import compress as cp
 from spurless.nets import build
+from spurless.registry import load_data
 from tests.reference import (
     compressibility_by_hand,
     pq_by_hand,
@@ -322,3 +323,28 @@ def test_activations_of_a_network_on_data():
         found = cp.data_prunability(net.train(), data, "activations", score="average")
         assert found.accuracy[0] == pytest.approx(evaluate(net, data, device="cpu")["average"])
         assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items()) and net.training
+
+
+def test_what_is_not_finite_is_not_measured_away():
+    rows = torch.tensor([[math.nan, 2.0, 3.0, 4.0], [math.inf, 2.0, 3.0, 4.0], [0.0] * 4, [1.0, 2.0, 3.0, 4.0]])
+    assert cp.compressibility(rows, kappa=0.25).isnan().tolist() == [True, True, False, False]
+    assert cp.pq_index(rows).isnan().tolist() == [True, True, True, False]  # of zeros it is not defined
+    found = cp.compressed(rows[[0, 2, 3]], kappa=0.25)
+    assert math.isnan(found.compressibility) and math.isnan(found.pq_index) and (found.n, found.zeros) == (3, 1)
+    good = cp.compressed(rows[2:], kappa=0.25)
+    assert good.pq_index == pytest.approx(float(cp.pq_index(rows[3])))
+
+
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [(nn.Sequential(nn.Linear(7, 4), nn.ReLU(), nn.Linear(4, 1)), "2 classes"), (nn.Linear(7, 2), "NaN for 40 of 40")],
+)
+def test_a_network_that_says_nothing_is_refused_and_not_taken_for_one_that_says_the_first_class(net, said):
+    with torch.no_grad():
+        if isinstance(net, nn.Linear):
+            net.weight.fill_(math.nan)
+    toy = load_data({"name": "toy", "n": 20})
+    with pytest.raises(UserError, match=said):
+        cp.data_prunability(net, toy, rows=range(40))
+    with pytest.raises(UserError, match="kappas is empty"):
+        cp.data_prunability(nn.Linear(7, 2), toy, kappas=())

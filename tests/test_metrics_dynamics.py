@@ -1,6 +1,7 @@
 """A run that is watched is the same run; what is seen is what a plain loop would have noted down."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -529,6 +530,9 @@ def test_correlation_is_scipys():
     assert found.pearson == pytest.approx(known.statistic) and found.n == 12
     assert (found.low, found.high) == pytest.approx((low, high), abs=1e-6)
     assert found.spearman == pytest.approx(spearmanr(x, y).statistic)
+    assert over_runs.correlation([*points, {"largest_share": math.nan, "unbiased": 3.0}]) == over_runs.correlation(
+        points
+    )
     flat = over_runs.correlation([{"largest_share": 0.1, "unbiased": 55.3}] * 3)  # whose deviations are not quite 0
     assert np.isnan(flat.pearson) and np.isnan(flat.spearman)
     assert np.isnan(over_runs.correlation(points[:1]).pearson) and np.isnan(over_runs.correlation([]).spearman)

@@ -151,8 +151,8 @@ class Session:
         loop.stop = self.stopped
         try:
             yield from loop
-            result.classifier = loop.net
             add_scores(result, loop, data)
+            result.classifier = loop.net
         except Diverged as error:
             result.status, result.error = "diverged", str(error)
         except UserError:
@@ -172,7 +172,12 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
     assert loop.net is not None
     name = "test" if data.test is not None else "val" if data.val is not None else "train"
     split = data.splits[name]
-    result.scores = full_score(data, split, loop.run.outputs(loop.net, split))
+    logits = loop.run.outputs(loop.net, split)
+    broken = "The output of the trained network" if bool(logits.isnan().any()) else _overflown(loop.net)
+    if broken and loop.history:  # in the step after the last loss
+        last = loop.history[-1]
+        raise Diverged(last["stage"], last["step"], last["lr"], last["loss"], broken)
+    result.scores = full_score(data, split, logits)
     result.scored_on, result.n = name, len(split)
     result.sparsity = sparsity(loop.net)
     truth = data.is_aligned(data.train)
@@ -182,6 +187,15 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
         true, y = groups_of(data.train, tuple(map(len, data.values))).numpy(), data.train.y.numpy()
         for k, guess in loop.run.guesses.items():
             result.mining[k] = inference_scores(guess.numpy(), true, y, conflicting)
+
+
+def _overflown(net: nn.Module) -> str:
+    """A BatchNorm whose statistics are not finite: everything that goes through it comes out the same."""
+    for name, part in net.named_modules():
+        held = getattr(part, "running_var", None)
+        if isinstance(held, torch.Tensor) and not bool(torch.isfinite(held).all()):
+            return f"The variance that '{name}' has seen"
+    return ""
 
 
 def permit(method: Method, data: Bundle, recipe: Recipe) -> str:

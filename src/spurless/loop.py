@@ -412,7 +412,7 @@ class StageLoop:
         row = {"val_accuracy": judged.accuracy, "val_loss": judged.loss}
         if wanted:
             goodness = row["val_accuracy"] if rule == "val_accuracy" else -row["val_loss"]
-            if rule == "val_worst_group":
+            if rule == "val_worst_group" and not math.isnan(judged.loss):
                 row["val_worst_group"] = goodness = score(data, data.val, logits)["worst_group"]
             if self.best is None or goodness > self.best[0]:
                 weights = {k: v.detach().clone() for k, v in self.stage.model.state_dict().items()}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core import Bundle, Recipe, Split
+from spurless.errors import UserError
 from spurless.feed import Inputs, fetch_ahead
 from spurless.metrics.groups import confusion, group_scores
 from spurless.nets import Net
@@ -92,9 +93,29 @@ class Judged:
         return float(nn.functional.cross_entropy(self.logits, self.y))
 
 
+def predictions(data: Bundle, logits: Tensor) -> Tensor:
+    """(n,) the class with the largest of a row's logits (n, classes); refused where they say nothing.
+
+    The largest of NaNs would be the first class, and so would that of a single output.
+
+    >>> toy = Bundle("toy", Split(torch.zeros(2, 3), torch.tensor([0, 1])))
+    >>> predictions(toy, torch.tensor([[1.0, 2.0], [3.0, -1.0]]))
+    tensor([1, 0])
+    """
+    if logits.dim() != 2 or logits.shape[1] < len(data.classes):
+        raise UserError(
+            f"{data.name} has {len(data.classes)} classes, and the network's output for {len(logits)} rows has shape "
+            f"{tuple(logits.shape)}: it must give a number for each class."
+        )
+    lost = int(logits.isnan().any(1).sum())
+    if lost:
+        raise UserError(f"The network's output is NaN for {lost} of {len(logits)} rows of {data.name}.")
+    return logits.argmax(1)
+
+
 def score(data: Bundle, split: Split, logits: Tensor) -> dict[str, Any]:
     """The scores of a split by group, in percent, each with its 95 % interval."""
-    correct = (logits.argmax(1).cpu() == split.y).numpy()
+    correct = (predictions(data, logits).cpu() == split.y).numpy()
     aligned = data.is_aligned(split)
     return group_scores(
         correct,
@@ -115,7 +136,7 @@ def full_score(data: Bundle, split: Split, logits: Tensor) -> dict[str, Any]:
     agrees = data.is_aligned(split)
     everything = np.ones(len(split), dtype=bool)
     kinds = {"all": everything} if agrees is None else {"aligned": agrees.all(1), "conflicting": ~agrees.all(1)}
-    predicted = logits.argmax(1).cpu().numpy()
+    predicted = predictions(data, logits).cpu().numpy()
     return score(data, split, logits) | {"confusion": confusion(split.y.numpy(), predicted, data.classes, kinds)}
 
 

@@ -37,7 +37,7 @@ def compressibility(z: Tensor, q: float = 2.0, kappa: float = 0.1) -> Tensor:
     """(q, κ)-compressibility, 1 − ‖z − top(z)‖_q / ‖z‖_q, of vectors (..., d): how much a few entries hold.
 
     top(z) keeps the ⌈κ d⌉ entries of largest size. From 0, all entries equal and few kept, to 1, nothing lost; 1 for
-    a vector of zeros, too.
+    a vector of zeros, too; NaN where an entry is not finite.
 
     >>> compressibility(torch.tensor([3.0, 4.0, 0.0, 0.0]), kappa=0.25).item()
     0.4000000059604645
@@ -47,7 +47,7 @@ def compressibility(z: Tensor, q: float = 2.0, kappa: float = 0.1) -> Tensor:
     size = _scaled(z)
     rest = size.sort(-1, descending=True).values[..., _ceil(kappa * z.shape[-1]) :]
     whole = torch.linalg.vector_norm(size, q, -1)
-    lost = torch.linalg.vector_norm(rest, q, -1) / torch.where(whole > 0, whole, 1.0)
+    lost = torch.linalg.vector_norm(rest, q, -1) / torch.where(whole == 0, 1.0, whole)
     return (1 - lost).float()
 
 
@@ -63,7 +63,7 @@ def pq_index(z: Tensor, p: float = 1.0, q: float = 2.0) -> Tensor:
         raise UserError(f"The PQ-index needs 0 < p < q, not p = {p} and q = {q}; with them swapped it is no index.")
     size = _scaled(z)
     whole = torch.linalg.vector_norm(size, q, -1)
-    part = torch.linalg.vector_norm(size, p, -1) / torch.where(whole > 0, whole, math.nan)
+    part = torch.linalg.vector_norm(size, p, -1) / torch.where(whole == 0, math.nan, whole)
     return (1 - z.shape[-1] ** (1 / q - 1 / p) * part).float()
 
 
@@ -83,8 +83,9 @@ def compressed(z: Tensor, q: float = 2.0, kappa: float = 0.1) -> Compressed:
     >>> compressed(torch.tensor([[0.0, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]), kappa=0.25)
     Compressed(sparsity=0.875, compressibility=1.0, pq_index=0.5, n=2, zeros=1)
     """
-    zeros, held, index = (float(f.double().nanmean()) for f in (sparsity(z), compressibility(z, q, kappa), pq_index(z)))
-    return Compressed(zeros, held, index, len(z), int((z == 0).all(-1).sum()))
+    empty = (z == 0).all(-1)
+    zeros, held = (float(f.double().mean()) for f in (sparsity(z), compressibility(z, q, kappa)))
+    return Compressed(zeros, held, float(pq_index(z[~empty]).double().mean()), len(z), int(empty.sum()))
 
 
 def activations_compressed(
@@ -151,6 +152,8 @@ def prunability(
     >>> prunability(net, lambda n: 100 * float(n.weight.abs().sum() > 0), kappas=(0, 0.5, 1)).kept
     (1.0, 1.0, 0.0)
     """
+    if not kappas:
+        raise UserError("kappas is empty; prunability is a mean over shares such as 0, 0.1, ..., 0.9.")
     found, shares = [], []
     order = Order(net, how, scope, **settings)
     for kappa in kappas:
@@ -421,7 +424,7 @@ def _scaled(z: Tensor) -> Tensor:
     overflow, and these measures do not depend on scale."""
     size = z.detach().abs().double()
     largest = size.amax(-1, keepdim=True)
-    return size / torch.where(largest > 0, largest, 1.0)
+    return size / torch.where(largest == 0, 1.0, largest)
 
 
 def _curve(kappas: Sequence[float], accuracy: list[float], shares: list[float], whole: float) -> Curve:

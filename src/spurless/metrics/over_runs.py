@@ -32,7 +32,7 @@ class Correlation(NamedTuple):
 def correlation(points: Sequence[Point], x: str = "largest_share", y: str = "unbiased") -> Correlation:
     """How two numbers go together over runs (figure 12: unbiased accuracy and the largest conflicting loss share).
 
-    Runs in which one of them is missing are left out; NaN where fewer than two differ.
+    Runs in which one of them is missing or not finite are left out; NaN where fewer than two differ.
 
     >>> points = [{"largest_share": s, "unbiased": 50 + 40 * s} for s in (0.2, 0.5, 0.9)] + [{"unbiased": None}]
     >>> correlation(points)
@@ -40,7 +40,7 @@ def correlation(points: Sequence[Point], x: str = "largest_share", y: str = "unb
     """
     from scipy.stats import rankdata
 
-    known = [(p[x], p[y]) for p in points if p.get(x) is not None and p.get(y) is not None]
+    known = [(p[x], p[y]) for p in _with(points, x, y)]
     pairs = np.array(known, float).reshape(-1, 2)
     r = _pearson(pairs)
     rank = _pearson(np.stack([rankdata(c) for c in pairs.T], 1)) if len(pairs) else math.nan
@@ -106,7 +106,7 @@ def same_order(points: Sequence[Point], over: str = "lr", first: str = "csi", se
     >>> same_order([{"lr": r, "csi": c, "core_share": s} for r, c, s in rows])
     Agreement(values=[0.01, 0.1], first=[0.3, 0.55], second=[0.6, 0.75], same=True, spearman=1.0)
     """
-    known = [p for p in points if p.get(first) is not None and p.get(second) is not None]
+    known = _with(points, first, second)
     values = sorted({p[over] for p in known})
     if not values:
         raise UserError(f"No run has both {first} and {second}.")
@@ -118,6 +118,11 @@ def same_order(points: Sequence[Point], over: str = "lr", first: str = "csi", se
     same = np.argsort(a, kind="stable").tolist() == np.argsort(b, kind="stable").tolist()
     pairs = [{"a": one, "b": other} for one, other in zip(a, b, strict=True)]
     return Agreement(values, a, b, same, correlation(pairs, "a", "b").spearman)
+
+
+def _with(points: Sequence[Point], *names: str) -> list[Point]:
+    """Those that have a finite number under each of these names."""
+    return [p for p in points if all(p.get(n) is not None and math.isfinite(p[n]) for n in names)]
 
 
 def _point(result: Result, over: str) -> dict[str, Any]:

@@ -127,6 +127,11 @@ def _values(over: str, values: str | Sequence[Any]) -> list[Any]:
     known = [from_text(part) if isinstance(part, str) else part for part in parts]
     if not known or "" in known:
         raise UserError(f"--over {over} needs values: --values 0.001,0.01,0.1.")
-    if len({str(v) for v in known}) < len(known):
+    if len(set(map(_same, known))) < len(known):
         raise UserError(f"--over {over}: a value is given twice in {', '.join(map(str, known))}.")
     return known
+
+
+def _same(value: Any) -> str:
+    """1 and 1.0 are one value."""
+    return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
