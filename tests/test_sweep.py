@@ -115,6 +115,7 @@ def test_values_go_from_gentle_to_extreme():
         ("lr", "", "needs values"),
         ("lr", "0.1,", "needs values"),
         ("lr", "0.1,0.10", "twice"),
+        ("lr", "1,1.0", "twice"),
         ("nonsense", "1,2", "no setting 'nonsense'"),
         ("lr,lr=0.1", "1,2", "cannot be fixed as well"),
         ("lr,momentum", "1,2", "setting=value"),
