@@ -9,6 +9,7 @@ from benchmarks.audit import ALARMS, VERDICTS, rates
 from benchmarks.readme import ROOT, fill, rows
 
 PAGES = ("groups", "audit", "reproduction", "text", "metrics", "sweep")
+SPLITS = ("test", "train")
 MEASURED = {  # in sweeps: the heading, and digits
     "unbiased": ("unbiased", 1),
     "conflicting": ("conflicting", 1),
@@ -258,6 +259,18 @@ def compared_sweeps(found):
     return lines
 
 
+def pruning_forms_table():
+    """Prunability by what goes, from the least rate to the greatest."""
+    by_rate = sorted(rows("pruning_forms"), key=lambda row: row["lr"])
+    held = [{(f["form"], f["batchnorm_anew"]): f["prunability"] for f in row["forms"]} for row in by_rate]
+    lines = ["| what goes | test rows | training rows | BatchNorm anew: test rows | training rows |"]
+    lines.append("| :-- | --: | --: | --: | --: |")
+    for form in dict.fromkeys(form for form, _ in held[0]):
+        ends = [[own[form, anew][split] for own in (held[0], held[-1])] for anew in (False, True) for split in SPLITS]
+        lines.append(f"| {form} | {' | '.join(f'{low:.2f} to {high:.2f}' for low, high in ends)} |")
+    return "\n".join(lines)
+
+
 def mean_cell(mean, measure):
     if not mean:
         return ""
@@ -317,6 +330,7 @@ def tables():
             "audit_text": audit_table("audit_text"),
             "text": text_table(),
             "metrics": metrics_table(),
+            "pruning_forms": pruning_forms_table(),
         }
     )
 

@@ -11,7 +11,8 @@ import spurless  # noqa: F401  # isort: skip
 
 import argparse
 import json
-import math
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,7 +22,8 @@ from spurless.bench.one import stamp
 from spurless.core import Recipe
 from spurless.engine import fit
 from spurless.feed import Inputs
-from spurless.metrics.compress import KAPPAS, LAYERS, Order, data_accuracy
+from spurless.metrics.compress import KAPPAS, LAYERS, Order, data_accuracy, lowest
+from spurless.metrics.feature_use import some_rows
 from spurless.registry import load_data
 
 DATA = {"name": "double_mnist", "rho": 0.025}
@@ -39,17 +41,20 @@ ORDERS = {
 
 
 def least(weight, dim, kappa):
-    """The share κ of a layer's units along a dimension whose weights are the smallest."""
+    """Which units of a layer, along a dimension, have the smallest weights: a share κ of them."""
     norms = weight.detach().transpose(0, dim).flatten(1).norm(dim=1)
-    return norms.argsort()[: math.floor(kappa * len(norms) + 1e-9)]
+    return lowest(norms, torch.ones_like(norms), kappa)
 
 
+@contextmanager
 def inputs_gone(net, kappa):
     """All that a layer reads from its least inputs; the first layer stays."""
     for layer in [m for m in net.modules() if isinstance(m, LAYERS)][1:]:
         layer.weight[:, least(layer.weight, 1, kappa)] = 0
+    yield
 
 
+@contextmanager
 def filters_silenced(net, kappa):
     layer = None
     for module in net.modules():
@@ -61,6 +66,7 @@ def filters_silenced(net, kappa):
                 held[gone] = 0
         elif isinstance(module, nn.Linear):
             module.weight[:, least(module.weight, 1, kappa)] = 0
+    yield
 
 
 def statistics_anew(net, x):
@@ -78,24 +84,13 @@ def statistics_anew(net, x):
 
 
 def forms(net):
-    """By name: a function that prunes the network by κ and leaves it so."""
+    """By name: a context in which a share κ is gone. What it leaves changed, loading the weights again puts right."""
     names = [name for name, m in net.named_modules() if isinstance(m, LAYERS)]
-
-    def by_order(settings):
+    found = {"inputs of a layer": partial(inputs_gone, net), "filters, silenced": partial(filters_silenced, net)}
+    for name, settings in ORDERS.items():
         given = {k: v for k, v in settings.items() if k != "ends"}
-        order = Order(net, **given, skip=(names[0], names[-1]) if settings.get("ends") else ())
-
-        def prune(net, kappa):
-            with order.pruned(kappa):
-                kept = {k: v.clone() for k, v in net.state_dict().items()}
-            net.load_state_dict(kept)
-
-        return prune
-
-    return {name: by_order(settings) for name, settings in ORDERS.items()} | {
-        "inputs of a layer": inputs_gone,
-        "filters, silenced": filters_silenced,
-    }
+        found[name] = Order(net, **given, skip=(names[0], names[-1]) if settings.get("ends") else ()).pruned
+    return found
 
 
 if __name__ == "__main__":
@@ -109,10 +104,10 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=Path("results/pruning_forms"))
     given = parser.parse_args()
     data = load_data(DATA, root=given.data_root)
-    accuracies = {}
-    for split in ("test", "train"):
-        mix = torch.randperm(len(data.splits[split]), generator=torch.Generator().manual_seed(0))
-        accuracies[split] = data_accuracy(data, split, mix[: given.rows].sort().values, "average")
+    accuracies = {
+        split: data_accuracy(data, split, some_rows(data, split, given.rows).sort().values, "average")
+        for split in ("test", "train")
+    }
     given.out.mkdir(parents=True, exist_ok=True)
     for rate in given.rates:
         recipe = Recipe(
@@ -126,15 +121,15 @@ if __name__ == "__main__":
         row = stamp(result.versions["device"]) | {"lr": rate, "epochs": len(result.history), "rows": given.rows}
         row |= {"train_accuracy": result.history[-1]["train_accuracy"], "forms": []}
         whole = {split: accuracy(net) for split, accuracy in accuracies.items()}
-        for name, prune in forms(net).items():
+        for name, pruned in forms(net).items():
             for anew in (False, True):
                 curves = {split: [] for split in accuracies}
                 for kappa in KAPPAS:
-                    prune(net, kappa)
-                    if anew:
-                        statistics_anew(net, x)
-                    for split, accuracy in accuracies.items():
-                        curves[split].append(accuracy(net))
+                    with pruned(kappa):
+                        if anew:
+                            statistics_anew(net, x)
+                        for split, accuracy in accuracies.items():
+                            curves[split].append(accuracy(net))
                     net.load_state_dict(start)
                 kept = {split: sum(a / whole[split] for a in curve) / len(curve) for split, curve in curves.items()}
                 row["forms"].append({"form": name, "batchnorm_anew": anew, "prunability": kept, "accuracy": curves})

@@ -15,6 +15,7 @@ from spurless.errors import UserError
 from spurless.feed import Inputs, fetch_ahead
 from spurless.metrics.groups import confusion, group_scores
 from spurless.nets import Net
+from spurless.nets.heads import evaluating
 from spurless.text import bucket, row_lengths
 
 
@@ -33,11 +34,9 @@ def outputs(
 
     `resident`: the rows, where they lie on the device already; `draws` (k, n): random numbers to augment them by.
     """
-    modes = [(module, module.training) for module in net.modules()]
-    net.eval()
     ask = net.features if features else net
     found = []
-    try:
+    with evaluating(net):
         size = recipe.eval_batch_size
         here = split.x if resident is None else resident
         if isinstance(here, Tensor) and inputs.is_text:
@@ -51,9 +50,6 @@ def outputs(
             x = inputs.training(rows.to(device, non_blocking=True), part)
             with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
                 found.append(ask(x).float())  # type: ignore[operator]
-    finally:
-        for module, training in modes:
-            module.training = training
     return torch.cat(found)
 
 
