@@ -169,9 +169,9 @@ def test_a_stage_leaves_the_memory_of_its_graphs_to_the_next():
     @dataclass(frozen=True)
     class Many(Method):
         def stages(self, run):
+            net = run.net()
             for index in range(6):
-                net = run.net()
-                yield Stage(str(index), lambda b, net=net: ce(net(b.x), b.y), run.optimizer(net), model=net)
+                yield Stage(str(index), lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net)
                 held.append(torch.cuda.memory_reserved())
             return net
 

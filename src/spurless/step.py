@@ -322,6 +322,8 @@ class Steps:
         if self.graphs or self.preparing:
             self.graphs.clear()
             self.preparing = None
+            for _, opt, _ in self.updates:
+                opt.zero_grad(set_to_none=True)  # gradients lie in that memory, and would keep it
             torch.cuda.empty_cache()
 
     def first_bad(self) -> int | None:
