@@ -1,6 +1,9 @@
 """Keep the rows of a benchmark's folder as small files that are committed: what the documentation claims.
 
 python benchmarks/keep.py runs/reproduce/pgd-table1 results/pgd-table1
+
+Where several published tables were run in one folder, each keeps the rows of its own cells; a cell that is in two of
+them is kept once.
 """
 
 import argparse
@@ -32,14 +35,26 @@ def small(row):
     return kept
 
 
+def keys_of(table):
+    """The keys of a published table's cells; None if there is no such table."""
+    from spurless.bench.reproduce import papers
+    from spurless.bench.spec import read_spec
+
+    path = papers().get(table)
+    return path and {cell.key for cell in read_spec(path).cells()}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    own = keys_of(given.out.name)
+    others = {json.loads(path.read_text()).get("key") for path in given.out.parent.glob("*-table*/*.json")}
+    others -= {json.loads(path.read_text())["key"] for path in given.out.glob("*.json")}
     for path in sorted(given.folder.glob("cells/*/row.json")):
         row = json.loads(path.read_text())
-        if row["status"] != "failed":
+        if row["status"] != "failed" and (own is None or row["key"] in own - others):
             (given.out / name_of(row)).write_text(json.dumps(small(row), indent=1, ensure_ascii=False) + "\n")
     print(f"{len(list(given.out.glob('*.json')))} rows in {given.out}")

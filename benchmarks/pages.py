@@ -209,7 +209,7 @@ def sweep_table(found):
     from benchmarks.sweep import core_use_in_words
     from spurless.sweep.run import watched_in_words
 
-    lines = compared_sweeps(found) if "series" in found else swept(found)
+    lines = swept(found) if "points" in found else compared_sweeps(found) if found["paper"] else listed_sweeps(found)
     many = len(found["seeds"])
     words = [f"{f'Means of {many} seeds' if many > 1 else 'One seed'}. Measured {found['date']} on {found['machine']}."]
     words += [watched_in_words(found["watched"])] if "watched" in found else []
@@ -259,6 +259,17 @@ def compared_sweeps(found):
     return lines
 
 
+def listed_sweeps(found):
+    """A line for each value of each sweep, where the study has no numbers for them."""
+    known = ("unbiased", "prunability", "activation_compressibility", "csi", "class_separation", "train_accuracy")
+    lines = [f"| setting | {' | '.join(MEASURED[m][0] for m in known)} |", "| :-- |" + " --: |" * len(known)]
+    for part in found["series"]:
+        for p in part["points"]:
+            cells = " | ".join(mean_cell(p.get(m), m) for m in known)
+            lines.append(f"| `{part['name']}` {p['value']} | {cells} |")
+    return lines
+
+
 def pruning_forms_table():
     """Prunability by what goes, from the least rate to the greatest."""
     by_rate = sorted(rows("pruning_forms"), key=lambda row: row["lr"])
@@ -299,21 +310,23 @@ def span(low, high, measure):
 
 
 def reproductions():
-    """For each paper's table of which cells were measured, those lines of it."""
+    """For each paper's table of which cells were measured, those lines of it. A cell may be in several tables."""
     from spurless.bench.reproduce import papers
     from spurless.bench.spec import read_spec
     from spurless.bench.table import markdown
 
+    kept = {name: {row["key"]: row for row in rows(name)} for name in papers()}
+    all_kept = {key: row for own in kept.values() for key, row in own.items()}
     found = {}
     for name, path in papers().items():
-        own = rows(name)
-        if own:
-            spec = read_spec(path)
-            keys = {row["key"] for row in own}
-            lines = tuple(line for line in spec.lines if any(cell.key in keys for cell in line.cells))
-            held = {cell.key for line in lines for cell in line.cells}
-            assert keys <= held, f"results/{name} holds rows that are not in {path.name}: {sorted(keys - held)}"
-            found[name] = markdown(replace(spec, lines=lines), own)
+        if not kept[name]:
+            continue
+        spec = read_spec(path)
+        strange = kept[name].keys() - {cell.key for cell in spec.cells()}
+        assert not strange, f"results/{name} holds rows that are not in {path.name}: {sorted(strange)}"
+        lines = tuple(line for line in spec.lines if any(cell.key in all_kept for cell in line.cells))
+        own = [all_kept[cell.key] for line in lines for cell in line.cells if cell.key in all_kept]
+        found[name] = markdown(replace(spec, lines=lines), own)
     return found
 
 

@@ -1,15 +1,17 @@
 """How prunability depends on what is pruned, and on BatchNorm: the study of large learning rates says neither.
 
     python benchmarks/pruning_forms.py [--rates 0.01 0.1] [--epochs 3] [--device cuda] [--out results/pruning_forms]
+    python benchmarks/pruning_forms.py --data moon_star --net '{"name": "fcn", "width": 200, "depth": 2}' --device cpu
 
-ResNet-18 on Double MNIST at some rates, each network pruned in every form, its accuracy taken on unbiased test rows and
-on training rows. "BatchNorm anew": its statistics are taken from 800 training rows after the weights have gone. A
-filter is silenced if its BatchNorm says nothing in its place.
+ResNet-18 on Double MNIST (or another) at some rates, each network pruned in every form, its accuracy taken on unbiased
+test rows and on training rows. "BatchNorm anew": its statistics are taken from 800 training rows after the weights have
+gone. A filter is silenced if its BatchNorm says nothing in its place. Of a linear layer kernels are columns.
 """
 
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
+import itertools
 import json
 from contextlib import contextmanager
 from functools import partial
@@ -26,7 +28,7 @@ from spurless.metrics.compress import KAPPAS, LAYERS, Order, data_accuracy, lowe
 from spurless.metrics.feature_use import some_rows
 from spurless.registry import load_data
 
-DATA = {"name": "double_mnist", "rho": 0.025}
+DATA = '{"name": "double_mnist", "rho": 0.025}'
 ORDERS = {
     "kernels": {},
     "kernels, relative to the median": {"centred": True},
@@ -51,6 +53,14 @@ def inputs_gone(net, kappa):
     """All that a layer reads from its least inputs; the first layer stays."""
     for layer in [m for m in net.modules() if isinstance(m, LAYERS)][1:]:
         layer.weight[:, least(layer.weight, 1, kappa)] = 0
+    yield
+
+
+@contextmanager
+def units_gone(net, kappa):
+    """The rows of a layer's weight; the last layer stays, whose units are the classes."""
+    for layer in [m for m in net.modules() if isinstance(m, LAYERS)][:-1]:
+        layer.weight[least(layer.weight, 0, kappa)] = 0
     yield
 
 
@@ -86,16 +96,54 @@ def statistics_anew(net, x):
 def forms(net):
     """By name: a context in which a share κ is gone. What it leaves changed, loading the weights again puts right."""
     names = [name for name, m in net.named_modules() if isinstance(m, LAYERS)]
-    found = {"inputs of a layer": partial(inputs_gone, net), "filters, silenced": partial(filters_silenced, net)}
+    convolves = any(isinstance(m, nn.Conv2d) for m in net.modules())
+    found = {"inputs of a layer": partial(inputs_gone, net)}
+    if convolves:
+        found["filters, silenced"] = partial(filters_silenced, net)
+    else:
+        found["units of a layer"] = partial(units_gone, net)
     for name, settings in ORDERS.items():
+        if name.startswith("filters") and not convolves:
+            continue
         given = {k: v for k, v in settings.items() if k != "ends"}
         found[name] = Order(net, **given, skip=(names[0], names[-1]) if settings.get("ends") else ()).pruned
     return found
 
 
+def measured(net, data, accuracies):
+    """Every form, with BatchNorm as it was and, where there is any, anew."""
+    place = next(net.parameters()).device
+    x = Inputs(data, Recipe(channels_last=False), place)(data.train[torch.arange(800)].to(place))
+    start = {k: v.clone() for k, v in net.state_dict().items()}
+    whole = {split: accuracy(net) for split, accuracy in accuracies.items()}
+    found = []
+    for name, pruned in forms(net).items():
+        for anew in (False, True) if any(isinstance(m, nn.BatchNorm2d) for m in net.modules()) else (False,):
+            curves = {split: [] for split in accuracies}
+            for kappa in KAPPAS:
+                with pruned(kappa):
+                    if anew:
+                        statistics_anew(net, x)
+                    for split, accuracy in accuracies.items():
+                        curves[split].append(accuracy(net))
+                net.load_state_dict(start)
+            kept = {split: sum(a / whole[split] for a in curve) / len(curve) for split, curve in curves.items()}
+            found.append({"form": name, "batchnorm_anew": anew, "prunability": kept, "accuracy": curves})
+            print(name, "anew" if anew else "", kept, flush=True)
+    return found
+
+
+def named(text):
+    """A name, or settings as JSON."""
+    return json.loads(text) if text.startswith("{") else text
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--rates", type=float, nargs="+", default=[0.01, 0.1])
+    parser.add_argument("--data", type=named, default=DATA, help="a name, or settings as JSON")
+    parser.add_argument("--net", type=named, default="resnet18")
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=float, default=60)
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--device", default="cuda")
@@ -103,35 +151,21 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=Path, default=Path("runs/pruning_forms"))
     parser.add_argument("--out", type=Path, default=Path("results/pruning_forms"))
     given = parser.parse_args()
-    data = load_data(DATA, root=given.data_root)
+    data = load_data(given.data, root=given.data_root)
     accuracies = {
         split: data_accuracy(data, split, some_rows(data, split, given.rows).sort().values, "average")
         for split in ("test", "train")
     }
     given.out.mkdir(parents=True, exist_ok=True)
-    for rate in given.rates:
+    for rate, seed in itertools.product(given.rates, range(given.seeds)):
         recipe = Recipe(
             "sgd", rate, momentum=0.0, batch_size=100, epochs=given.epochs, until_accuracy=100, eval_every=0
         )
-        result = fit("erm", data, "resnet18", recipe, out=given.runs / f"{rate}-{given.epochs:g}", device=given.device)
-        net = result.classifier.eval().requires_grad_(False)
-        place = next(net.parameters()).device
-        x = Inputs(data, Recipe(channels_last=False), place)(data.train[torch.arange(800)].to(place))
-        start = {k: v.clone() for k, v in net.state_dict().items()}
-        row = stamp(result.versions["device"]) | {"lr": rate, "epochs": len(result.history), "rows": given.rows}
-        row |= {"train_accuracy": result.history[-1]["train_accuracy"], "forms": []}
-        whole = {split: accuracy(net) for split, accuracy in accuracies.items()}
-        for name, pruned in forms(net).items():
-            for anew in (False, True):
-                curves = {split: [] for split in accuracies}
-                for kappa in KAPPAS:
-                    with pruned(kappa):
-                        if anew:
-                            statistics_anew(net, x)
-                        for split, accuracy in accuracies.items():
-                            curves[split].append(accuracy(net))
-                    net.load_state_dict(start)
-                kept = {split: sum(a / whole[split] for a in curve) / len(curve) for split, curve in curves.items()}
-                row["forms"].append({"form": name, "batchnorm_anew": anew, "prunability": kept, "accuracy": curves})
-                print(rate, name, "anew" if anew else "", kept, flush=True)
-        (given.out / f"{rate:g}.json").write_text(json.dumps(row, indent=1) + "\n")
+        name = f"{rate:g}-seed{seed}" if given.seeds > 1 else f"{rate:g}"
+        out = given.runs / f"{name}-{given.epochs:g}"
+        result = fit("erm", data, given.net, recipe, seed, out=out, device=given.device)
+        row = stamp(result.versions["device"]) | {"data": data.name, "net": given.net, "seed": seed, "lr": rate}
+        row |= {"epochs": len(result.history), "rows": given.rows}
+        row |= {"train_accuracy": result.history[-1]["train_accuracy"]}
+        row |= {"forms": measured(result.classifier.eval().requires_grad_(False), data, accuracies)}
+        (given.out / f"{name}.json").write_text(json.dumps(row, indent=1) + "\n")

@@ -288,6 +288,75 @@ def unit_share_by_hand(net, x, mask, unit, steps=500):
     return sum(found) / len(found) if found else math.nan
 
 
+def feature_use_by_hand(net, x, y, core, spurious):
+    """CSI, and how much of the label's Integrated Gradients from 0 is on core and on spurious inputs, row by row."""
+    maps = ig_by_hand(net, x, torch.zeros_like(x[0]), y.tolist())
+    inside = {"core_share": [], "spurious_share": []}
+    for row in maps.abs():
+        for name, mask in (("core_share", core), ("spurious_share", spurious)):
+            inside[name].append(float(row[mask].sum() / row.sum()))
+    return {"csi": float(csi_by_hand(net.features(x).detach(), y).mean())} | {k: np.mean(v) for k, v in inside.items()}
+
+
+def accuracies_by_hand(net, images, y, a, mean, std, corrupt):
+    """In percent, each image corrupted and judged alone: of all, by agreement of label and attribute, and by group."""
+    right = {}
+    for i, image in enumerate(images):
+        x = corrupt(image[None], i)[0].float() / 255
+        x = torch.stack([(c - m) / s for c, m, s in zip(x, mean, std, strict=True)])
+        right.setdefault((int(y[i]), int(a[i])), []).append(int(net(x[None]).argmax()) == int(y[i]))
+
+    def percent(groups):
+        said = [r for g in groups for r in right[g]]
+        return 100 * sum(said) / len(said)
+
+    of_groups = [percent([g]) for g in right]
+    return {
+        "average": percent(right),
+        "aligned": percent([g for g in right if g[0] == g[1]]),
+        "conflicting": percent([g for g in right if g[0] != g[1]]),
+        "unbiased": sum(of_groups) / len(of_groups),
+        "worst_group": min(of_groups),
+    }
+
+
+# Several runs, and plots of features
+
+
+def correlation_by_hand(x, y):
+    """Pearson's and Spearman's, by sums and by counting who is smaller; ties share their places."""
+
+    def pearson(x, y):
+        mx, my = sum(x) / len(x), sum(y) / len(y)
+        over = sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True))
+        return over / math.sqrt(sum((a - mx) ** 2 for a in x) * sum((b - my) ** 2 for b in y))
+
+    def ranks(x):
+        return [sum(b < a for b in x) + (sum(b == a for b in x) + 1) / 2 for a in x]
+
+    return pearson(x, y), pearson(ranks(x), ranks(y))
+
+
+def tsne_loss_by_hand(x, xy, perplexity):
+    """What t-SNE makes small, Σ p log(p / q), pair by pair; each row's bell is widened until it has the perplexity."""
+    n = len(x)
+    p = np.zeros((n, n))
+    for i in range(n):
+        away = [float(((x[i] - x[j]) ** 2).sum()) if j != i else math.inf for j in range(n)]
+        low, high = 1e-12, 1e12
+        for _ in range(200):
+            beta = math.sqrt(low * high)
+            weights = [math.exp(-beta * (d - min(away))) for d in away]
+            own = [w / sum(weights) for w in weights]
+            narrow = -sum(v * math.log2(v) for v in own if v > 0) < math.log2(perplexity)
+            low, high = (low, beta) if narrow else (beta, high)
+        p[i] = own
+    p = (p + p.T) / (2 * n)
+    near = [[0.0 if i == j else 1 / (1 + float(((xy[i] - xy[j]) ** 2).sum())) for j in range(n)] for i in range(n)]
+    total = sum(map(sum, near))
+    return sum(p[i, j] * math.log(p[i, j] * total / near[i][j]) for i in range(n) for j in range(n) if p[i, j] > 0)
+
+
 # Training, watched
 
 

@@ -348,3 +348,9 @@ def test_a_network_that_says_nothing_is_refused_and_not_taken_for_one_that_says_
         cp.data_prunability(net, toy, rows=range(40))
     with pytest.raises(UserError, match="kappas is empty"):
         cp.data_prunability(nn.Linear(7, 2), toy, kappas=())
+
+
+@pytest.mark.parametrize("measure", [cp.compressibility, cp.pq_index])
+def test_vectors_without_entries_are_refused(measure):
+    with pytest.raises(UserError, match="without entries"):
+        measure(torch.zeros(3, 0))

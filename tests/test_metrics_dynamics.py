@@ -19,10 +19,11 @@ from spurless.losses import ce
 from spurless.metrics import dynamics as dy
 from spurless.metrics import over_runs, records
 from spurless.metrics.feature_use import feature_use
+from spurless.metrics.regions import core_mask, spurious_mask
 from spurless.nets import Net, build
 from spurless.registry import load_data
 from spurless.seeds import derive
-from tests.reference import watched_by_hand
+from tests.reference import correlation_by_hand, feature_use_by_hand, watched_by_hand
 from tests.test_contract import quick
 from tests.test_engine import CPU, StopAt, same_weights
 from tests.worlds import OwnModule, Peek, pictures, tiny
@@ -322,6 +323,17 @@ def test_feature_use_is_what_the_metrics_say_one_by_one():
     assert found["unit_shares"] == pytest.approx(units.tolist(), nan_ok=True)
 
 
+def test_feature_use_by_hand():
+    data, net = tiny(), Net.wrap(OwnModule())
+    found = feature_use(net, data, rows=20, attributed=20, steps=200, seed=1)
+    rows = torch.randperm(4000, generator=torch.Generator().manual_seed(1))[:20]
+    core, shortcut = (mask(data, "test", rows)[0] for mask in (core_mask, spurious_mask))  # the same in every row
+    expected = feature_use_by_hand(net, data.test.x[rows], data.test.y[rows], core, shortcut)
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, abs=2e-3), name
+    assert found["core_share"] + found["spurious_share"] > 0.3
+
+
 # Parts of a network
 
 
@@ -515,6 +527,13 @@ def test_the_summary_is_that_of_the_last_stage_that_was_watched():
 
 
 # Over runs
+
+
+def test_correlation_by_hand_with_ties():
+    x, y = [0.2, 0.4, 0.4, 0.9, 0.9, 0.95], [50.0, 41.0, 62.0, 62.0, 80.0, 71.0]
+    found = over_runs.correlation([{"largest_share": a, "unbiased": b} for a, b in zip(x, y, strict=True)])
+    assert (found.pearson, found.spearman) == pytest.approx(correlation_by_hand(x, y))
+    assert found.pearson != pytest.approx(found.spearman, abs=1e-3)
 
 
 def test_correlation_is_scipys():

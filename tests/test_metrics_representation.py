@@ -14,7 +14,7 @@ from spurless.datasets import linear_toy
 from spurless.errors import UserError
 from spurless.metrics import representation as rp
 from spurless.nets import build
-from tests.reference import csi_by_hand, gap_by_hand, separation_by_hand, separation_by_matrix
+from tests.reference import csi_by_hand, gap_by_hand, separation_by_hand, separation_by_matrix, tsne_loss_by_hand
 from tests.worlds import OwnModule, pictures, tiny
 
 
@@ -252,6 +252,27 @@ def test_projection_is_deterministic_capped_and_in_order():
     one, other = everything.xy[:40], everything.xy[40:]
     spread = max((part - part.mean(0)).norm(dim=1).max() for part in (one, other))
     assert (one.mean(0) - other.mean(0)).norm() > spread  # the two clouds stay apart
+
+
+def test_projection_makes_the_loss_of_t_sne_small():
+    g = torch.Generator().manual_seed(2)
+    x = torch.randn(40, 5, generator=g) + 4 * torch.arange(40)[:, None] // 20
+    found = rp.project(x, perplexity=8)
+    scaled = (x - x.mean(0)) / (x - x.mean(0)).abs().max()  # which changes no row's neighbours
+
+    def loss(xy):
+        return tsne_loss_by_hand(scaled.double(), xy.double(), 8)
+
+    components = torch.pca_lowrank(scaled, 2)[0] * 10
+    shuffled = found.xy[torch.randperm(40, generator=g)]
+    assert loss(found.xy) < 0.7 * loss(components) and loss(found.xy) < 0.3 * loss(shuffled)
+    grown = [loss(found.xy * s) for s in (0.5, 2.0)]  # neither smaller nor larger would do
+    assert loss(found.xy) < min(grown)
+
+
+def test_separation_of_one_class_is_refused():
+    with pytest.raises(UserError, match="two classes"):
+        rp.class_separation(torch.rand(5, 3), torch.zeros(5, dtype=torch.long))
 
 
 def test_projection_of_odd_features():

@@ -12,6 +12,7 @@ from spurless.datasets.input_corruptions import INPUT_CORRUPTIONS
 from spurless.errors import UserError
 from spurless.metrics import robustness as rb
 from spurless.nets import build
+from tests.reference import accuracies_by_hand
 from tests.test_engine import CPU
 from tests.worlds import OwnModule, pictures, tiny
 
@@ -39,6 +40,19 @@ def test_the_eight_of_biasadv_and_each_as_by_hand(monkeypatch):
     assert found[-1]["average"] == pytest.approx(sum(row["average"] for row in found[1:-1]) / 8)
     assert len({row["average"] for row in found[:-1]}) > 1
     assert found == rb.robustness(net, data, seed=3)
+
+
+@pytest.mark.parametrize("name", ["none", "rotation", "gaussian_noise"])
+def test_accuracies_by_hand(name):
+    data, net = world(), OwnModule(3 * 28 * 28, 4)
+    row = rb.robustness(net, data, [] if name == "none" else [name], seed=2)[0 if name == "none" else 1]
+
+    def corrupt_one(image, i):
+        return image if name == "none" else INPUT_CORRUPTIONS[name](image, seed=2, rows=[i])
+
+    held = data.test
+    expected = accuracies_by_hand(net, held.x, held.y, held.a[:, 0], data.mean, data.std, corrupt_one)
+    assert {k: row[k] for k in rb.SHOWN} == pytest.approx(expected)
 
 
 def test_severities_of_cifar_c():

@@ -264,7 +264,10 @@ class Recipe:
         int, "steps between two looks at the test split, to report its best as test_selected; 0: none", Range(0)
     ] = 0
     eval_batch_size: Annotated[int, "rows a forward pass when evaluating", Range(1)] = 1024
-    precision: Annotated[Literal["fp32", "tf32", "bf16"], "arithmetic of the forward pass"] = "fp32"
+    precision: Annotated[
+        Literal["fp32", "tf32", "bf16"],
+        "arithmetic of the forward pass; fp32 is torch's: convolutions on recent NVIDIA GPUs still round to tf32",
+    ] = "fp32"
     channels_last: Annotated[bool, "memory layout of images; faster for convolutions"] = True
     compile: Annotated[bool, "compile the loss with torch.compile (pays on a GPU in long runs)"] = False
     cuda_graph: Annotated[bool, "on a GPU, replay the whole step as one CUDA graph"] = True

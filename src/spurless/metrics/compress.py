@@ -422,6 +422,8 @@ def _mean_square(z: Tensor, dims: int | tuple[int, ...], keepdim: bool = False) 
 def _scaled(z: Tensor) -> Tensor:
     """Absolute values in double precision, divided by the largest of each vector: their powers neither under- nor
     overflow, and these measures do not depend on scale."""
+    if z.dim() == 0 or z.shape[-1] == 0:
+        raise UserError(f"Vectors without entries cannot be measured; these are of shape {tuple(z.shape)}.")
     size = z.detach().abs().double()
     largest = size.amax(-1, keepdim=True)
     return size / torch.where(largest == 0, 1.0, largest)

@@ -56,6 +56,8 @@ def class_separation(features: Tensor, y: Tensor) -> float:
     0.0
     """
     means, _, _ = _means(features, _codes(y, len(features)), _units)  # (k, d)
+    if len(means) < 2:
+        raise UserError("Class separation needs rows of at least two classes.")
     within = 1 - float(means.square().sum(1).mean())
     total = 1 - float(means.mean(0).square().sum())
     return 1 - within / total if total > 1e-12 else math.nan
