@@ -44,17 +44,21 @@ def keys_of(table):
     return path and {cell.key for cell in read_spec(path).cells()}
 
 
+def keep(folder, out):
+    """The rows of `folder` that belong to `out` and that no other table has."""
+    out.mkdir(parents=True, exist_ok=True)
+    own = keys_of(out.name)
+    others = {json.loads(path.read_text())["key"] for path in out.parent.glob("*-table*/*.json") if path.parent != out}
+    for path in sorted(folder.glob("cells/*/row.json")):
+        row = json.loads(path.read_text())
+        if row["status"] != "failed" and (own is None or row["key"] in own - others):
+            (out / name_of(row)).write_text(json.dumps(small(row), indent=1, ensure_ascii=False) + "\n")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    own = keys_of(given.out.name)
-    others = {json.loads(path.read_text()).get("key") for path in given.out.parent.glob("*-table*/*.json")}
-    others -= {json.loads(path.read_text())["key"] for path in given.out.glob("*.json")}
-    for path in sorted(given.folder.glob("cells/*/row.json")):
-        row = json.loads(path.read_text())
-        if row["status"] != "failed" and (own is None or row["key"] in own - others):
-            (given.out / name_of(row)).write_text(json.dumps(small(row), indent=1, ensure_ascii=False) + "\n")
+    keep(given.folder, given.out)
     print(f"{len(list(given.out.glob('*.json')))} rows in {given.out}")

@@ -479,3 +479,25 @@ def test_recipes_are_the_published_ones(name):
 def test_recipes_of_these_tables_are_used():
     used = {cell.recipe.get("name") for name in PRINTED for cell in spec(name).cells()}
     assert set(RECIPES_BY_HAND) <= used
+
+
+def test_tables_that_were_run_in_one_folder_each_keep_their_own_rows_and_a_shared_cell_once(tmp_path):
+    from benchmarks.keep import keep
+
+    first, fourth = (read_spec(FOLDER / f"{name}.toml").cells() for name in ("pgd-table1", "pgd-table4"))
+    shared = {c.key for c in first} & {c.key for c in fourth}
+    assert shared
+    for cell in (*first[:3], *fourth, next(c for c in first if c.key in shared)):
+        place = tmp_path / "runs" / cell.folder
+        place.mkdir(parents=True, exist_ok=True)
+        row = {"key": cell.key, "labels": cell.labels, "seed": cell.seed, "status": "done"}
+        (place / "row.json").write_text(json.dumps(row))
+    for name in ("pgd-table1", "pgd-table4", "anything"):
+        keep(tmp_path / "runs", tmp_path / "results" / name)
+
+    def kept(name):
+        return {json.loads(p.read_text())["key"] for p in (tmp_path / "results" / name).glob("*.json")}
+
+    assert kept("pgd-table1") == {c.key for c in first[:3]} | shared
+    assert kept("pgd-table4") == {c.key for c in fourth} - shared
+    assert kept("anything") == kept("pgd-table1") | kept("pgd-table4")
