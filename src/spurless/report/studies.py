@@ -46,11 +46,18 @@ def sweep(found: Mapping[str, Any]) -> Part:
     sections = [Section("sweep", title, {"charts": charts, "headings": headings, "rows": rows}, rule)]
     if any(s.get("ranges") for s in series[1:]):
         sections.append(Section("sweep", "From least to greatest", _ranges(series)))
+    sections += _notes(found)
     sections.append(Section("facts", "How this was measured", [facts(found, "The sweep")], _seeds(series, present)))
     text = found.get("text")
     told = [p for p in text.split("\n\n") if p != rule] if isinstance(text, str) else []
     lead = told or _best(over, series, present)
-    return Part(lead, sections, title, [str(n) for n in found.get("notes") or []])
+    return Part(lead, sections, title)
+
+
+def _notes(found: Mapping[str, Any]) -> list[Section]:
+    """Choices and remarks: a dozen of them at the top would hide what was measured."""
+    notes = [str(n) for n in found.get("notes") or []]
+    return [Section("notes", "What was chosen, and what to know", notes)] if notes else []
 
 
 def _others(series: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -141,8 +148,9 @@ def reproduction(found: Mapping[str, Any]) -> Part:
         if own or not (small or rows):
             data = {"rows": own, "ends": _placed(own, 0.05 if small else 5.0), "source": source}
             sections.append(Section("reproduction", name, data, f"Published: {source}."))
+    sections += _notes(found)
     sections.append(Section("facts", "How this was measured", [facts(found, title)]))
-    return Part([_agreement(rows)], sections, title, [str(n) for n in found.get("notes") or []])
+    return Part([_agreement(rows)], sections, title)
 
 
 def _placed(rows: Sequence[dict[str, Any]], room: float) -> list[str]:
