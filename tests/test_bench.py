@@ -12,6 +12,8 @@ import sys
 import time
 import tomllib
 from dataclasses import replace
+from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,7 @@ from spurless.errors import UserError
 from spurless.lanes import Job
 from spurless.loop import Interrupted
 from spurless.registry import load_data, make_method
+from spurless.step import Steps
 from tests.test_engine import StopAt
 
 TOY = {"name": "toy", "n": 100}
@@ -1069,3 +1072,47 @@ def test_a_job_of_a_lane_is_what_fit_takes(tmp_path):
     attempt = Attempt(cell(), tmp_path)
     assert Job("k", attempt.arguments()).arguments["out"] == tmp_path / cell().folder
     assert data_of(cell(), None) is data_of(cell(seed=9), None)
+
+
+def test_cells_that_begin_alike_train_their_first_stage_once(tmp_path, monkeypatch):
+    trained, real = [], Steps.__init__
+
+    def begin(self, stage, *rest, **more):
+        trained.append(stage.name)
+        real(self, stage, *rest, **more)
+
+    monkeypatch.setattr(Steps, "__init__", begin)
+    cells = [Cell(TOY, {"name": "pgd", "use": use}, None, QUICK, 0) for use in ("resample", "reweight")]
+    alone = run(cells[1:], tmp_path / "alone")[0]
+    assert trained == ["biased", "debiased"]
+    trained.clear()
+    rows = run(cells, tmp_path / "both")
+    assert sorted(trained) == ["biased", "debiased", "debiased"]
+    assert rows[1]["scores"] == alone["scores"] != rows[0]["scores"]
+
+
+def test_in_a_terminal_the_table_lives_while_cells_run(monkeypatch):
+    from rich.console import Console
+
+    monkeypatch.setattr("rich.console.Console", partial(Console, force_terminal=True, width=100))
+    board, seen = Board(), StringIO()
+    board.console.file = seen
+
+    def shown():
+        lines = board.console.render_lines(board.render())
+        return "\n".join("".join(part.text for part in line) for line in lines)
+
+    first, second, third = cell(), cell(seed=1), cell(seed=2)
+    done = {"key": first.key, "status": "done", "scores": {"average": 50.0}, "wall_seconds": 4.0}
+    with board:
+        assert board.live is not None and board.live.is_started
+        board(Event("plan", plan=([first, second, third], [], 2)))
+        board(Event("start", first))
+        board(Event("start", second))
+        assert "done 0 of 3  running 2" in shown() and "left:" not in shown()
+        board(Event("row", first, done))
+        assert "done 1 of 3  running 1  left: " in shown() and "average 50.00 (4 s)" in shown()
+        board(Event("row", second, {"key": second.key, "status": "failed", "error": "no memory"}))
+        assert "failed 1" in shown() and "failed (no memory)" in shown() and "running" not in shown()
+        board.live.refresh()
+    assert not board.live.is_started and "done 1 of 3" in seen.getvalue()

@@ -22,6 +22,7 @@ from spurless.bench.spec import make_spec
 from spurless.errors import UserError
 from spurless.loop import Progress
 from spurless.metrics.over_runs import correlation, loss_share_points
+from spurless.step import Steps
 from tests.test_bench import QUICK, TOY, Quiet, cell, run
 
 AFTER = "tests.test_bench_measures:rate_and_size"
@@ -357,12 +358,17 @@ def test_the_page_keeps_measures_between_0_and_1_apart(tmp_path):
     assert "-8.5" in page
 
 
-def test_an_estimate_says_which_bound_it_is():
+def test_an_estimate_says_which_bound_it_is(monkeypatch):
     assert estimate.timed(cell(), torch.device("cpu"), None).how == "timed"
     until = cell(until_accuracy=100)
     assert estimate.timed(until, torch.device("cpu"), None).how == "at most"
-    assert estimate.timed(cell(), torch.device("cpu"), None, 0.0).how == "at least"
-    assert estimate.timed(until, torch.device("cpu"), None, 0.0).how == "roughly"
+    assert estimate.timed(cell(), torch.device("cpu"), None, 0.0).how == "roughly"  # a first step, at best
+    real = Steps.run
+    monkeypatch.setattr(Steps, "run", lambda self, most: (time.sleep(0.3), real(self, most))[1])
+    many = cell(batch_size=2)  # twenty steps
+    assert estimate.timed(many, torch.device("cpu"), None, 0.4).how == "at least"
+    many = cell(batch_size=2, until_accuracy=100)
+    assert estimate.timed(many, torch.device("cpu"), None, 0.4).how == "roughly"
 
 
 def test_a_look_ends_in_the_middle_of_a_pass(monkeypatch):
@@ -373,4 +379,18 @@ def test_a_look_ends_in_the_middle_of_a_pass(monkeypatch):
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
     monkeypatch.setattr("spurless.step.Steps.run", lambda self, most: time.sleep(20))
     guess = estimate.timed(cell(), torch.device("cpu"), None, 0.1)  # not one step ended: each takes longer than that
-    assert guess.how == "at least" and guess.seconds > 2 * 0.1 and time.monotonic() - began < 10
+    assert guess.how == "roughly" and guess.seconds > 2 * 0.1 and time.monotonic() - began < 10
+
+
+def test_a_first_step_that_takes_long_is_no_measure_of_the_others(monkeypatch):
+    usual, slow = estimate.timed(cell(), torch.device("cpu"), None).seconds, []
+    real = Steps.run
+
+    def run(self, most):
+        if not slow:
+            slow.append(time.sleep(1.0))
+        return real(self, most)
+
+    monkeypatch.setattr(Steps, "run", run)
+    guess = estimate.timed(cell(), torch.device("cpu"), None, 0.3)  # over after the first step; the second look is not
+    assert guess.how in ("timed", "at least") and guess.seconds < 20 * max(usual, 0.1)

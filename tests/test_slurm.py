@@ -16,7 +16,7 @@ from spurless.engine import fit, load_run
 from spurless.errors import UserError
 from tests.test_engine import same_weights
 
-submitit = pytest.importorskip("submitit", reason="needs submitit (spurless[ray])")
+submitit = pytest.importorskip("submitit", reason="needs submitit (spurless[slurm])")
 HERE = str(Path(__file__).parent.parent)
 
 

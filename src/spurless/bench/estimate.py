@@ -29,6 +29,7 @@ STEPS = 30  # of each stage that are timed
 WARM = 10  # of them that are not counted: on a GPU the first ones are captured as a graph
 BUDGET = 20.0  # seconds for one kind of cell, at most
 LEAST = 4.0  # and at least
+LONGER = 4  # times that, where hardly a step was done
 ALL = 120.0  # seconds for all kinds, where the least is not more
 AMOUNTS = ("lr", "weight_decay", "momentum", "l1", "focal_gamma", "rho")  # a step takes as long with more of them
 FEW = 5  # stages after which a method that cuts its training into many is not followed further
@@ -92,6 +93,7 @@ class Stopwatch:
         self.marks: list[Mark] = []
         self.before = time.monotonic()  # the last word about the stage before
         self.timed = 0.0
+        self.steady = True  # every time of a step is one between two steps
 
     def __enter__(self) -> Stopwatch:
         return self
@@ -121,6 +123,7 @@ class Stopwatch:
             step = (span[-1].time - span[0].time) / (span[-1].step - span[0].step)
         elif not whole:
             step = (last.time - self.before) / last.step  # with what came before the first step: there is no other
+            self.steady = False
         if whole and body:
             look = max(0.0, last.time - body[-1].time - step * (last.step - body[-1].step))
         self.steps.append((step, look))
@@ -153,7 +156,14 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def timed(cell: Cell, device: torch.device, root: str | Path | None, budget: float = BUDGET) -> Guess:
-    """Train a few steps of each stage, and multiply."""
+    """Train a few steps of each stage, and multiply. Where the time was over before two steps were, look longer once:
+    the first step holds whatever is done once, and says nothing about the others."""
+    guess, steady = _look(cell, device, root, budget)
+    return guess if steady else _look(cell, device, root, LONGER * budget)[0]
+
+
+def _look(cell: Cell, device: torch.device, root: str | Path | None, budget: float) -> tuple[Guess, bool]:
+    """The guess, and whether it rests on more than a first step."""
     data = data_of(cell, root)
     method = Short(make_method(cell.method))
     started = time.monotonic()
@@ -168,8 +178,8 @@ def timed(cell: Cell, device: torch.device, root: str | Path | None, budget: flo
         if not watch.steps:
             raise
         whole = False  # a network of a few steps can leave the next stage without rows
-    if method.began and not watch.steps:  # each step takes longer than the look
-        return Guess(method.lengths[0][0] * (time.monotonic() - method.began[0]), "at least")
+    if method.began and not watch.steps:
+        return Guess(method.lengths[0][0] * (time.monotonic() - method.began[0]), "roughly"), False
     between = max(0.0, time.monotonic() - started - watch.timed)
     seconds = sum(
         length * step + epochs * look
@@ -179,9 +189,13 @@ def timed(cell: Cell, device: torch.device, root: str | Path | None, budget: flo
     if not whole and 0 < followed < 1:
         seconds, between, whole = seconds / followed, between / followed, True  # its schedule says how far it got
     recipe = make_recipe(cell.recipe or None, data)
-    if recipe.until_accuracy or recipe.until_loss:  # its epochs are the most that it may take
-        return Guess(seconds + between, "at most" if whole else "roughly")
-    return Guess(seconds + between, "timed" if whole else "at least")
+    if not watch.steady:
+        how = "roughly"
+    elif recipe.until_accuracy or recipe.until_loss:  # its epochs are the most that it may take
+        how = "at most" if whole else "roughly"
+    else:
+        how = "timed" if whole else "at least"
+    return Guess(seconds + between, how), watch.steady
 
 
 def guesses(
