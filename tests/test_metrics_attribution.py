@@ -517,3 +517,16 @@ def test_overlay_of_a_batch_is_that_of_each():
     for bad in ((images.float(), heat), (images, heat[:, :5]), (images[0], heat)):
         with pytest.raises(UserError, match="uint8 images"):
             at.overlay(*bad)
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 4, 4), (1, 1, 4, 4), (2, 4, 4), (4,)])
+def test_a_mask_of_another_shape_is_refused(shape):
+    with pytest.raises(UserError, match="A mask holds"):
+        at.share(torch.rand(3, 4, 4), torch.ones(shape, dtype=torch.bool))
+
+
+def test_unknown_words_and_no_steps_are_refused():
+    net, x = nn.Linear(4, 2), torch.rand(2, 4)
+    for wrong in ({"channels": "bogus"}, {"of": "bogus"}, {"steps": 0}):
+        with pytest.raises(UserError):
+            at.attribute(net, x, 0, "ig", **wrong)

@@ -354,3 +354,22 @@ def test_a_network_that_says_nothing_is_refused_and_not_taken_for_one_that_says_
 def test_vectors_without_entries_are_refused(measure):
     with pytest.raises(UserError, match="without entries"):
         measure(torch.zeros(3, 0))
+
+
+def test_what_is_left_of_a_network_may_give_no_numbers_the_whole_one_may_not():
+    class Fragile(OwnModule):
+        def forward(self, x):
+            return super().forward(x) + (math.nan if bool((self.classify.weight == 0).any()) else 0.0)
+
+    data, net = tiny(), Fragile()
+    found = cp.data_prunability(net, data, kappas=(0, 0.5))
+    assert found.accuracy[0] > 0 and found.accuracy[1] == 0
+    with torch.no_grad():
+        net.classify.weight[0, 0] = 0
+    with pytest.raises(UserError, match="NaN"):
+        cp.data_prunability(net, data, kappas=(0, 0.5))
+
+
+def test_sparsity_of_nan_is_nan_and_vectors_are_counted():
+    assert cp.sparsity(torch.tensor([[0.0, math.nan], [0.0, 1.0]])).isnan().tolist() == [True, False]
+    assert cp.compressed(torch.rand(5)).n == 1 and cp.compressed(torch.rand(2, 3, 4)).n == 6

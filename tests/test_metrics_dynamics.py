@@ -602,3 +602,22 @@ def test_a_graph_is_seen_as_an_eager_run_is(name):
         for key, values in one.gradient_norms.items():
             np.testing.assert_allclose(values, other.gradient_norms[key], rtol=2e-3, atol=1e-5, err_msg=key)
         assert one.norm_steps.tolist() == other.norm_steps.tolist()
+
+
+@pytest.mark.parametrize("broken", ["NaN", "one output"])
+def test_feature_use_refuses_outputs_that_say_nothing(broken):
+    net = OwnModule(classes=1 if broken == "one output" else 2)
+    if broken == "NaN":
+        with torch.no_grad():
+            net.classify.bias.fill_(math.nan)
+    with pytest.raises(UserError):
+        feature_use(net, tiny(), rows=20, attributed=0)
+
+
+def test_feature_use_of_odd_numbers_of_rows():
+    data, net = tiny(), OwnModule()
+    one = replace(data, test=Split(data.test.x[:1], data.test.y[:1], data.test.a[:1]))
+    assert feature_use(net, one, attributed=0)["n"] == 1
+    for wrong in ({"rows": 0}, {"rows": -3}, {"attributed": -1}, {"how": "gradcam"}):
+        with pytest.raises(UserError):
+            feature_use(net, data, **wrong)

@@ -176,3 +176,18 @@ def test_the_picture_has_a_panel_for_each_network_and_measure(tmp_path):
     assert lowest[:, 1].max() < 0 < lowest[:, 0].max()
     for a, b in itertools.combinations(figure.axes[:4:2], 2):  # the same colours for the same value
         assert a.collections[0].norm.vmax == b.collections[0].norm.vmax
+
+
+def test_a_small_last_batch_does_not_count_as_much_as_the_others():
+    net = nn.Sequential(nn.BatchNorm1d(1))
+    x = torch.cat([torch.zeros(1024, 1), torch.full((2, 1), 10.0)])
+    ls.recompute_batchnorm(net, x)
+    assert net[0].running_mean.item() == pytest.approx(x.mean().item(), rel=0.01)
+    with pytest.raises(UserError, match="two rows"):
+        ls.recompute_batchnorm(net, x[:0])
+
+
+def test_unknown_words_are_refused():
+    for wrong in ({"batchnorm": "bogus"}, {"spurious": "bogus"}):
+        with pytest.raises(UserError):
+            ls.data_landscape(OwnModule(), tiny(), points=3, rows=20, attributed=2, **wrong)

@@ -289,3 +289,43 @@ def test_umap_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(UserError, match="pip install umap-learn"):
         rp.project(torch.rand(10, 3), how="umap")
+
+
+# What is asked for wrongly.
+
+
+def test_rows_may_be_a_mask_and_must_be_there():
+    data, net = tiny(), OwnModule()
+    mask = torch.arange(4000) % 7 == 0
+    assert torch.equal(rp.features_of(net, data, "test", mask), rp.features_of(net, data, "test", mask.nonzero()[:, 0]))
+    for rows, said in (
+        (mask[:5], "one entry for each"),
+        ([-1], "from 0 to 3999"),
+        ([4000], "from 0"),
+        ([0.5], "whole"),
+    ):
+        with pytest.raises(UserError, match=said):
+            rp.features_of(net, data, "test", rows)
+    with pytest.raises(UserError, match="two classes"):
+        rp.represent(net, data, rows=data.test.y == 0)
+
+
+def test_odd_features_labels_and_words_are_refused():
+    x, y = torch.rand(6, 3), torch.tensor([0, 1, 0, 1, 0, 1])
+    for bad in (torch.tensor([0.2, 0.7, 0, 1, 0, 1]), torch.tensor([math.nan, 1, 0, 1, 0, 1])):
+        with pytest.raises(UserError, match="whole numbers"):
+            rp.class_separation(x, bad)
+    for odd in (torch.rand(6), torch.rand(6, 0)):
+        for measure in (rp.class_separation, rp.csi):
+            with pytest.raises(UserError, match="table"):
+                measure(odd, y)
+        with pytest.raises(UserError, match="table"):
+            rp.project(odd)
+    with pytest.raises(UserError, match="negative"):
+        rp.csi(x, y, negative="bogus")
+    with pytest.raises(UserError, match="projection"):
+        rp.project(x, how="bogus")
+    with pytest.raises(UserError, match="perplexity"):
+        rp.project(x, perplexity=0)
+    with pytest.raises(UserError, match="float64"):
+        rp.represent(OwnModule().double(), tiny())

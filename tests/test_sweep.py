@@ -866,3 +866,20 @@ def test_measures_on_a_gpu_are_those_on_a_cpu():
     assert torch.device(next(result.classifier.parameters()).device).type == "cpu"
     for name, value in here.items():
         assert there[name] == pytest.approx(value, abs=1e-4), name
+
+
+def test_a_network_that_only_pruning_breaks_is_a_point_like_any_other(tmp_path):
+    """At this rate its weights grow to 1e18: whole, it gives numbers, and pruned it does not."""
+    found = run_sweep(
+        {"name": "toy", "n": 200},
+        "lr",
+        [0.1, 2.5],
+        "mlp",
+        seeds=1,
+        recipe={"optimizer": "sgd", "epochs": 2, "until_accuracy": 0},
+        out=tmp_path,
+        device="cpu",
+        workers=1,
+    )
+    assert [p["in_range"] for p in found["points"]] == [True, False]
+    assert found["points"][1]["fell"] or found["points"][1]["diverged"]

@@ -32,6 +32,16 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     return UserError(f"There is no {kind} '{name}'{hint} The {kind}s are: {', '.join(names)}.")
 
 
+class NotNumbers(UserError):
+    """A network's outputs are not numbers, so that they have no accuracy."""
+
+
+def one_of(kind: str, given: str, known: Iterable[str]) -> None:
+    """Refuse a word that is not among those known."""
+    if given not in (names := list(known)):
+        raise unknown(kind, given, names)
+
+
 def first_line(error: object) -> str:
     """What an error says, in one line; the name of its kind where it says nothing.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core import Bundle, Recipe, Split
-from spurless.errors import UserError
+from spurless.errors import NotNumbers, UserError
 from spurless.feed import Inputs, fetch_ahead
 from spurless.metrics.groups import confusion, group_scores
 from spurless.nets import Net
@@ -105,7 +105,7 @@ def predictions(data: Bundle, logits: Tensor) -> Tensor:
         )
     lost = int(logits.isnan().any(1).sum())
     if lost:
-        raise UserError(f"The network's output is NaN for {lost} of {len(logits)} rows of {data.name}.")
+        raise NotNumbers(f"The network's output is NaN for {lost} of {len(logits)} rows of {data.name}.")
     return logits.argmax(1)
 
 

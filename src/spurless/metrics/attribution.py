@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from spurless.core import Bundle, Recipe
-from spurless.errors import UserError, unknown
+from spurless.errors import UserError, one_of, unknown
 from spurless.feed import Inputs
 from spurless.metrics.regions import Rows, device_of, rows_of
 from spurless.metrics.regions import background_mask as background_mask
@@ -79,8 +79,11 @@ def attribute(
     [[[0.0, 0.0], [3.0, 4.0]]]
     """
     captum = _captum()
-    if how not in ("gradcam", "ig", "deeplift"):
-        raise unknown("attribution", how, ("gradcam", "ig", "deeplift"))
+    one_of("attribution", how, ("gradcam", "ig", "deeplift"))
+    one_of("way to join channels", channels, ("sum", "abs"))
+    one_of("output to attribute", of, ("logits", "features"))
+    if steps < 1:
+        raise UserError(f"steps = {steps} is not allowed; there must be at least one.")
     if len(x) == 0:
         return torch.zeros(0, *(x.shape[2:] if x.dim() == 4 else x.shape[1:]))
     with torch.inference_mode(False), torch.enable_grad(), _quiet():
@@ -178,9 +181,9 @@ def share(maps: Tensor, mask: Tensor) -> Tensor:
     >>> share(torch.tensor([[[1.0, -2.0], [0.0, 1.0]]]), torch.tensor([[True, True], [False, False]])).tolist()
     [0.75]
     """
-    if mask.dtype != torch.bool or mask.shape[-len(maps.shape[1:]) :] != maps.shape[1:]:
+    if maps.dim() < 2 or mask.dtype != torch.bool or mask.shape not in (maps.shape, maps.shape[1:]):
         raise UserError(
-            f"A mask holds True and False for each of {tuple(maps.shape[1:])} places; "
+            f"A mask holds True and False for each of {tuple(maps.shape[1:])} places, of each map or of all; "
             f"this one is {str(mask.dtype).removeprefix('torch.')} of shape {tuple(mask.shape)}."
         )
     weight = maps.abs().double()

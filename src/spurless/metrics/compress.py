@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core import Bundle, Recipe
-from spurless.errors import UserError, unknown
-from spurless.metrics.regions import Rows, device_of, rows_of
+from spurless.errors import NotNumbers, UserError, one_of, unknown
+from spurless.metrics.regions import Rows, device_of, first_rows, rows_of
 
 How = Literal["structured", "magnitude"]
 Scope = Literal["layer", "global"]
@@ -25,12 +25,13 @@ LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def sparsity(z: Tensor, tolerance: float = 0.0) -> Tensor:
-    """1 − ‖z‖₀ / d of vectors (..., d): the share of entries that are 0, or at most `tolerance` in size.
+    """1 − ‖z‖₀ / d of vectors (..., d): the share of entries that are 0, or at most `tolerance` in size. NaN with NaN.
 
     >>> sparsity(torch.tensor([[0.0, 0.0, 3.0, -1.0], [1.0, 1.0, 1.0, 1.0]])).tolist()
     [0.5, 0.0]
     """
-    return (z.abs() <= tolerance).double().mean(-1).float()
+    _entries(z)
+    return (z.abs() <= tolerance).double().masked_fill(z.isnan(), math.nan).mean(-1).float()
 
 
 def compressibility(z: Tensor, q: float = 2.0, kappa: float = 0.1) -> Tensor:
@@ -85,7 +86,7 @@ def compressed(z: Tensor, q: float = 2.0, kappa: float = 0.1) -> Compressed:
     """
     empty = (z == 0).all(-1)
     zeros, held = (float(f.double().mean()) for f in (sparsity(z), compressibility(z, q, kappa)))
-    return Compressed(zeros, held, float(pq_index(z[~empty]).double().mean()), len(z), int(empty.sum()))
+    return Compressed(zeros, held, float(pq_index(z[~empty]).double().mean()), empty.numel(), int(empty.sum()))
 
 
 def activations_compressed(
@@ -158,7 +159,7 @@ def prunability(
     order = Order(net, how, scope, **settings)
     for kappa in kappas:
         with order.pruned(kappa) as share:
-            found.append(float(accuracy(net)))
+            found.append(_accuracy(accuracy, net, kappa))
             shares.append(share)
     whole = found[list(kappas).index(0)] if 0 in kappas else float(accuracy(net))
     return _curve(kappas, found, shares, whole)
@@ -182,7 +183,11 @@ def activation_prunability(
     (1.0, 1.0)
     """
     _one_of(how, How)
+    if not kappas:
+        raise UserError("kappas is empty; prunability is a mean over shares such as 0, 0.1, ..., 0.9.")
     z = features.detach()
+    if z.dim() != 2:
+        raise UserError(f"Activations are a table of rows and neurons; these are of shape {tuple(z.shape)}.")
     score = _mean_square(z, 0)[None] if how == "structured" else z.abs()  # (1, d) or (n, d)
     order = score.argsort(dim=1, stable=True)
     found, shares = [], []
@@ -190,7 +195,7 @@ def activation_prunability(
         gone = order[:, : _floor(_checked(kappa) * z.shape[1])]
         mask = torch.zeros_like(score, dtype=torch.bool).scatter_(1, gone, True)
         with torch.no_grad():
-            found.append(float(accuracy(head(z.masked_fill(mask, 0)))))
+            found.append(_accuracy(accuracy, head(z.masked_fill(mask, 0)), kappa))
         shares.append(gone.shape[1] / z.shape[1])
     with torch.no_grad():
         whole = found[list(kappas).index(0)] if 0 in kappas else float(accuracy(head(z)))
@@ -260,7 +265,9 @@ def data_prunability(
     from spurless.nets import Net
 
     place = device_of(net)
-    whole = net if isinstance(net, Net) else Net.wrap(net, example=prepare(data, split, [0, 1]).to(place))
+    whole = (
+        net if isinstance(net, Net) else Net.wrap(net, example=prepare(data, split, first_rows(data, split)).to(place))
+    )
     head = whole.head
     return activation_prunability(features_of(whole, data, split, rows).to(place), head, accuracy, **settings)
 
@@ -419,11 +426,15 @@ def _mean_square(z: Tensor, dims: int | tuple[int, ...], keepdim: bool = False) 
     return z.double().square().mean(dims, keepdim=keepdim)
 
 
+def _entries(z: Tensor) -> None:
+    if z.dim() == 0 or z.shape[-1] == 0:
+        raise UserError(f"Vectors without entries cannot be measured; these are of shape {tuple(z.shape)}.")
+
+
 def _scaled(z: Tensor) -> Tensor:
     """Absolute values in double precision, divided by the largest of each vector: their powers neither under- nor
     overflow, and these measures do not depend on scale."""
-    if z.dim() == 0 or z.shape[-1] == 0:
-        raise UserError(f"Vectors without entries cannot be measured; these are of shape {tuple(z.shape)}.")
+    _entries(z)
     size = z.detach().abs().double()
     largest = size.amax(-1, keepdim=True)
     return size / torch.where(largest == 0, 1.0, largest)
@@ -435,9 +446,18 @@ def _curve(kappas: Sequence[float], accuracy: list[float], shares: list[float], 
     return Curve(tuple(kappas), tuple(accuracy), tuple(a / whole for a in accuracy), tuple(shares))
 
 
+def _accuracy(accuracy: Callable[[Any], float], asked: Any, kappa: float) -> float:
+    """0 where what is left of a network gives no numbers; the whole network must give some."""
+    try:
+        return float(accuracy(asked))
+    except NotNumbers:
+        if kappa == 0:
+            raise
+        return 0.0
+
+
 def _one_of(given: str, known: Any) -> None:
-    if given not in get_args(known):
-        raise unknown("way to prune", given, get_args(known))
+    one_of("way to prune", given, get_args(known))
 
 
 def _checked(kappa: float) -> float:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core import Bundle
-from spurless.errors import UserError
-from spurless.metrics.regions import Rows, core_mask, device_of, rows_of, spurious_mask
+from spurless.errors import UserError, one_of
+from spurless.metrics.regions import Rows, core_mask, device_of, first_rows, rows_of, spurious_mask
 from spurless.nets import Net
 
 
@@ -42,8 +42,12 @@ def feature_use(
     from spurless.metrics.attribution import attribute_rows, entropy, prepare, share, unit_shares
     from spurless.metrics.representation import bsi, csi, features_of
 
+    one_of("attribution for this", how, ("ig", "deeplift"))
+    if attributed < 0:
+        raise UserError(f"attributed = {attributed} is not allowed; 0 leaves attribution out.")
     idx, held = some_rows(data, split, rows, seed), data.splits[split]
-    whole = net if isinstance(net, Net) else Net.wrap(net, example=prepare(data, split, [0, 1]).to(device_of(net)))
+    example = prepare(data, split, first_rows(data, split)).to(device_of(net))
+    whole = net if isinstance(net, Net) else Net.wrap(net, example=example)
     z, y = features_of(whole, data, split, idx), held.y[idx]
     found: dict[str, Any] = {"n": len(idx)} | _accuracies(whole, z, data, split, idx)
     found["csi"] = csi(z, y).average if len(y.unique()) > 1 else None
@@ -77,6 +81,8 @@ def some_rows(data: Bundle, split: str, rows: int | None, seed: int = 0) -> Tens
     (5, [0, 1, 2])
     """
     every = rows_of(data, split, None)
+    if rows is not None and rows < 1:
+        raise UserError(f"rows = {rows} is not allowed; there must be at least one, or None for all.")
     if rows is None or rows >= len(every):
         return every
     return torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))[:rows]
@@ -84,8 +90,11 @@ def some_rows(data: Bundle, split: str, rows: int | None, seed: int = 0) -> Tens
 
 def _accuracies(net: Net, z: Tensor, data: Bundle, split: str, idx: Tensor) -> dict[str, float | None]:
     """In percent: of all rows, of those that agree with the bias, and of those that do not."""
+    from spurless.scoring import predictions
+
     with torch.no_grad():
-        right = (net.head(z.to(device_of(net))).argmax(1).cpu() == data.splits[split].y[idx]).double()
+        logits = net.head(z.to(device_of(net)))
+    right = (predictions(data, logits).cpu() == data.splits[split].y[idx]).double()
     agrees = data.is_aligned(data.splits[split])
     kinds = {"average": torch.ones(len(idx), dtype=torch.bool)}
     if agrees is not None:

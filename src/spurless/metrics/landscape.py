@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core import Bundle
-from spurless.errors import UserError
+from spurless.errors import UserError, one_of
 from spurless.metrics.feature_use import some_rows
 from spurless.metrics.regions import device_of, spurious_mask
 from spurless.nets.heads import evaluating
@@ -151,6 +151,9 @@ def data_landscape(
     from spurless.metrics.compress import data_accuracy
     from spurless.metrics.representation import bsi, features_of
 
+    one_of("way to treat BatchNorm", batchnorm, ("kept", "recomputed"))
+    if spurious is not None:
+        one_of("measure of the spurious feature", spurious, ("attribution", "bsi", "none"))
     place = device_of(net)
     on = "test" if data.test is not None else "val" if data.val is not None else "train"
     train, test = some_rows(data, "train", rows, seed), some_rows(data, on, rows, seed)
@@ -177,7 +180,8 @@ def data_landscape(
 
 
 def recompute_batchnorm(net: nn.Module, x: Tensor, batch_size: int = 1024) -> None:
-    """Take the running statistics of all BatchNorm layers anew, as plain averages over batches of prepared inputs.
+    """Take the running statistics of all BatchNorm layers anew, as plain averages over batches of prepared inputs,
+    which are as many and as equal in size as they can be: a small last batch would count as much as the others.
 
     >>> net = nn.Sequential(nn.BatchNorm1d(1))
     >>> recompute_batchnorm(net, torch.tensor([[1.0], [3.0]]))
@@ -186,15 +190,16 @@ def recompute_batchnorm(net: nn.Module, x: Tensor, batch_size: int = 1024) -> No
     """
     norms = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
     momenta = [m.momentum for m in norms]
+    if len(x) < 2:
+        raise UserError(f"BatchNorm's statistics need at least two rows, not {len(x)}.")
     with evaluating(net), torch.no_grad():
         for m in norms:
             m.reset_running_stats()
             m.momentum = None
             m.train()
         try:
-            for part in x.split(batch_size):
-                if len(part) > 1:
-                    net(part)
+            for part in x.tensor_split(-(-len(x) // batch_size)):
+                net(part)
         finally:
             for m, momentum in zip(norms, momenta, strict=True):
                 m.momentum = momentum

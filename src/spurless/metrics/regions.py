@@ -71,8 +71,11 @@ def background_mask(x: Tensor, segmenter: nn.Module, background: int = 0, batch_
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where a module's parameters are."""
+    """Where a module's parameters are, which must be of single precision, as inputs are."""
     held = next(module.parameters(), None)
+    if held is not None and held.is_floating_point() and held.dtype != torch.float32:
+        kind = str(held.dtype).removeprefix("torch.")
+        raise UserError(f"The network's weights are {kind}, and its inputs float32: call its float() first.")
     return torch.device("cpu") if held is None else held.device
 
 
@@ -80,7 +83,30 @@ def rows_of(data: Bundle, split: str, rows: Rows) -> Tensor:
     """Row numbers of a split; None: all of them."""
     if split not in data.splits:
         raise UserError(f"{data.name} has no split '{split}'; it has {', '.join(data.splits)}.")
-    return torch.arange(len(data.splits[split])) if rows is None else torch.as_tensor(rows, dtype=torch.int64)
+    n = len(data.splits[split])
+    if rows is None:
+        return torch.arange(n)
+    given = torch.as_tensor(rows)
+    if given.dtype == torch.bool:
+        if given.shape != (n,):
+            raise UserError(
+                f"A mask of rows has one entry for each of {n} rows; this one has shape {tuple(given.shape)}."
+            )
+        return given.nonzero()[:, 0].cpu()
+    if given.is_floating_point() and len(given):
+        raise UserError("Rows are whole numbers, or True and False for each row.")
+    given = given.to("cpu", torch.int64)
+    if len(given) and not 0 <= int(given.min()) <= int(given.max()) < n:
+        raise UserError(f"Rows of the split '{split}' are from 0 to {n - 1}; there are others among those asked for.")
+    return given
+
+
+def first_rows(data: Bundle, split: str) -> list[int]:
+    """Two rows to try a network with; the same one twice where there is no other."""
+    n = len(rows_of(data, split, None))
+    if not n:
+        raise UserError(f"The split '{split}' of {data.name} has no rows.")
+    return [0, min(1, n - 1)]
 
 
 def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core import Bundle, Recipe, Split
-from spurless.errors import UserError
+from spurless.errors import UserError, one_of
 from spurless.feed import Inputs
 from spurless.metrics.regions import Rows, device_of, rows_of
 from spurless.nets import Net
@@ -102,6 +102,7 @@ def csi(
     >>> found.values.round(decimals=3).tolist(), found.coverage[0].item(), found.preferred[0].item()
     ([0.5, 0.0], 0.5, 0)
     """
+    one_of("way to treat negative values", negative, ("clip", "keep"))
     codes = _codes(y, len(activations))
     means, names, _ = _means(activations, codes, lambda z: z.clamp(min=0) if negative == "clip" else z)  # (k, d)
     if len(means) < 2:
@@ -222,9 +223,14 @@ def project(
     >>> project(torch.randn(40, 8), most=20).xy.shape
     torch.Size([20, 2])
     """
+    one_of("projection", how, ("tsne", "umap"))
     n = len(features)
     if n < 4:
         raise UserError(f"A projection needs at least 4 rows, not {n}.")
+    if features.dim() < 2 or not features[0].numel():
+        raise UserError(f"Features are a table of rows and neurons; these are of shape {tuple(features.shape)}.")
+    if not perplexity > 0:
+        raise UserError(f"perplexity = {perplexity} is not allowed; it is about how many neighbours a row has.")
     draw = np.random.default_rng(seed).permutation(n)[: max(most, 4)]
     rows = torch.from_numpy(np.sort(draw))
     z = features.detach()[rows.to(features.device)].flatten(1).cpu().float().numpy()
@@ -275,6 +281,8 @@ def _means(
 
     In double precision, a chunk of rows at a time: the memory does not grow with n.
     """
+    if values.dim() < 2 or not values[0].numel():
+        raise UserError(f"Features are a table of rows and neurons; these are of shape {tuple(values.shape)}.")
     names, at, count = codes.unique(return_inverse=True, return_counts=True)
     sums: Tensor | float = 0.0
     for part, where in zip(values.detach().flatten(1).split(chunk), at.split(chunk), strict=True):
@@ -286,4 +294,6 @@ def _means(
 def _codes(y: Tensor, n: int) -> Tensor:
     if y.shape != (n,) or n == 0:
         raise UserError(f"There must be one label for each row: {n} rows have labels of shape {tuple(y.shape)}.")
+    if y.is_floating_point() and not bool((y == y.round()).all()):
+        raise UserError("Labels are whole numbers; some of these are not.")
     return y.cpu().long()

@@ -133,6 +133,7 @@ def panel(
     """One sweep: lines over the values in range; what is out of range is shaded and says why."""
     at = places(axis)
     inside = [(x, p) for x, p in zip(at, points, strict=True) if p.in_range]
+    bounds = [-0.15, 1.15]
     for measure, limits in scale.items():
         known = [(x, p.means[measure]) for x, p in inside if measure in p.means]
         _, colour, mark = LOOKS[measure]
@@ -140,12 +141,17 @@ def panel(
         width = 0.8 if measure in chance else 2.2 if measure in ("unbiased", "average") else 1.4
         dashes = "--" if measure in chance else "-"
         means = [normalised(found["mean"], limits) for _, found in known]
-        axes.plot(xs, means, color=colour, marker=mark, markersize=4, linewidth=width, linestyle=dashes)
+        joined = dashes if axis.ordered else ""  # nothing lies between two words
+        axes.plot(xs, means, color=colour, marker=mark, markersize=4, linewidth=width, linestyle=joined)
         if measure in chance:
             continue
         low = [normalised(found.get("least", found["mean"]), limits) for _, found in known]
         high = [normalised(found.get("most", found["mean"]), limits) for _, found in known]
-        axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
+        bounds += [*low, *high]
+        if axis.ordered:
+            axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
+        else:
+            axes.vlines(xs, low, high, color=colour, alpha=0.4)
     beyond = [(x, p) for x, p in zip(at, points, strict=True) if not p.in_range]
     for x, point in beyond:
         why = "diverged" if point.diverged else "fell" if point.fell else "beyond"
@@ -155,7 +161,8 @@ def panel(
         axes.axvline(at[axis.values.index(chosen)], color="0.3", linestyle=":", linewidth=1.2, zorder=0)
     axes.set_xticks(at, [show(v) for v in axis.values], fontsize=7, rotation=0 if len(at) <= 7 else 45)
     axes.set_xlim(min(at) - 0.5, max(at) + 0.5)
-    axes.set_ylim(-0.15, 1.15)
+    low, high = axes.get_ylim()  # shared with the panels before it
+    axes.set_ylim(min(low, *bounds), max(high, *bounds))
     axes.set_yticks([0, 0.5, 1])
     axes.tick_params(axis="y", labelsize=7)
     axes.grid(alpha=0.25)

@@ -47,16 +47,20 @@ class Search:
         """Train at the recipe's own rate, then by steps of 4 until the edge is between two rates, then halve that
         stretch (on the logarithmic scale) until both are near."""
         self.own = self._try(None)
-        for _ in range(DOWN):
-            if not self._unsure() or not self._next(min(self.rows) / GROW):
-                break
+        self._down()
         while self.whole and self.stable is None and self._next(min(self.rows) / GROW):
             pass
+        self._down()
         while self.whole and self.stable is not None and self.unstable is None and self._next(self.stable * GROW):
             pass
         while self.whole and self.stable is not None and self.unstable is not None:
             middle = nice(math.sqrt(self.stable * self.unstable))
             if self.unstable / self.stable <= self.near or middle in self.rows or not self._next(middle):
+                break
+
+    def _down(self) -> None:
+        for _ in range(DOWN):
+            if not self._unsure() or not self._next(min(self.rows) / GROW):
                 break
 
     def points(self) -> list[Point]:
@@ -82,7 +86,7 @@ class Search:
 
     def _next(self, rate: float) -> bool:
         rate = nice(rate)
-        if not LEAST <= rate <= MOST or rate in self.rows:
+        if not LEAST <= rate <= max(MOST, *self.rows) or rate in self.rows:
             return False
         if not self.there(rate) and not self._may():
             return False

@@ -62,6 +62,8 @@ def growth_rate(scales: Sequence[float] | Array, ratios: Array, power: int) -> f
     0.5
     """
     k = np.asarray(scales, float)
+    if k.shape != np.shape(ratios) or len(np.unique(k)) < 2 or not np.isfinite(ratios).all():
+        raise UserError("A rate of growth needs a finite ratio for each of at least two scales.")
     return float(np.polyfit(k, np.log(ratios) - power * np.log(k), 1)[0])
 
 
