@@ -440,3 +440,91 @@ def gradient_ratio_by_hand(net, x, y, spurious, core, k):
         for part, names in (("spurious", spurious), ("core", core)):
             total[part] += math.sqrt(sum(float(named[name].grad.square().sum()) for name in names))
     return total["spurious"] / total["core"]
+
+
+# Counting
+
+
+def group_scores_by_hand(correct, y, a):
+    """Of one attribute, in percent, row by row; label and value agree where they are the same number."""
+    cells = {}
+    for right, label, value in zip(correct, y, a, strict=True):
+        cells.setdefault((label, value), []).append(bool(right))
+
+    def percent(held):
+        return 100 * sum(held) / len(held)
+
+    each = {cell: percent(held) for cell, held in cells.items()}
+    return {
+        "average": percent(correct),
+        "unbiased": sum(each.values()) / len(each),
+        "worst_group": min(each.values()),
+        "aligned": percent([r for (label, value), held in cells.items() if label == value for r in held]),
+        "conflicting": percent([r for (label, value), held in cells.items() if label != value for r in held]),
+    }
+
+
+def wilson_by_hand(correct, n, z=1.959963984540054):
+    """The shares p that the seen one would not contradict, |seen − p| ≤ z √(p (1 − p) / n): the ends, by halving."""
+    seen = correct / n
+
+    def end(inside, outside):
+        for _ in range(200):
+            middle = (inside + outside) / 2
+            fits = abs(seen - middle) <= z * math.sqrt(middle * (1 - middle) / n)
+            inside, outside = (middle, outside) if fits else (inside, middle)
+        return inside
+
+    return end(seen, 0.0), end(seen, 1.0)
+
+
+def mining_by_hand(mined, conflicting):
+    """Precision and recall in percent."""
+    both = sum(m and c for m, c in zip(mined, conflicting, strict=True))
+    return 100 * both / sum(mined), 100 * both / sum(conflicting)
+
+
+def given_away_by_hand(groups, conflicting):
+    """Of each row, whether most rows of its group conflict."""
+    of = {g: [c for h, c in zip(groups, conflicting, strict=True) if h == g] for g in groups}
+    return [2 * sum(of[g]) > len(of[g]) for g in groups]
+
+
+def largest_share_by_hand(shares, window):
+    """The largest mean of `window` shares in a row; batches without one are left out."""
+    known = [s for s in shares if not math.isnan(s)]
+    return max(sum(known[i : i + window]) / window for i in range(len(known) - window + 1))
+
+
+def same_order_by_hand(first, second):
+    """Whether no two values stand one way round by the first measure and the other way round by the second."""
+    return all((first[i] < first[j]) == (second[i] < second[j]) for i in range(len(first)) for j in range(len(first)))
+
+
+def margins_by_hand(logits, y, aligned):
+    """The least lead of the label over the next class among aligned rows; the mean it is behind among the others."""
+    lead = []
+    for row, label in zip(logits.tolist(), y.tolist(), strict=True):
+        lead.append(row[label] - max(v for k, v in enumerate(row) if k != label))
+    ours = [v for v, own in zip(lead, aligned.tolist(), strict=True) if own]
+    theirs = [-v for v, own in zip(lead, aligned.tolist(), strict=True) if not own]
+    return min(ours), sum(theirs) / len(theirs)
+
+
+def growth_by_hand(scales, ratios, power):
+    """The slope of log(ratio / k^power) over k, by the sums of least squares."""
+    logs = [math.log(r / k**power) for k, r in zip(scales, ratios, strict=True)]
+    mk, ml = sum(scales) / len(scales), sum(logs) / len(logs)
+    over = sum((k - mk) * (v - ml) for k, v in zip(scales, logs, strict=True))
+    return over / sum((k - mk) ** 2 for k in scales)
+
+
+def statistics_by_hand(x, batches):
+    """Mean and variance (of n - 1) of one column, each averaged over batches."""
+    means, variances = [], []
+    for rows in batches:
+        values = [float(x[i]) for i in rows]
+        mean = sum(values) / len(values)
+        means.append(mean)
+        variances.append(sum((v - mean) ** 2 for v in values) / (len(values) - 1))
+    return sum(means) / len(means), sum(variances) / len(variances)

@@ -373,3 +373,12 @@ def test_what_is_left_of_a_network_may_give_no_numbers_the_whole_one_may_not():
 def test_sparsity_of_nan_is_nan_and_vectors_are_counted():
     assert cp.sparsity(torch.tensor([[0.0, math.nan], [0.0, 1.0]])).isnan().tolist() == [True, False]
     assert cp.compressed(torch.rand(5)).n == 1 and cp.compressed(torch.rand(2, 3, 4)).n == 6
+
+
+def test_a_network_that_gives_more_than_logits_is_refused():
+    class Pair(OwnModule):
+        def forward(self, x):
+            return super().forward(x), x
+
+    with pytest.raises(UserError, match="gives a tuple"):
+        cp.data_prunability(Pair(), tiny())

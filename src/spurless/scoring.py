@@ -49,7 +49,7 @@ def outputs(
             part = None if draws is None else draws[:, i * size : (i + 1) * size]
             x = inputs.training(rows.to(device, non_blocking=True), part)
             with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-                found.append(ask(x).float())  # type: ignore[operator]
+                found.append(_tensor(ask(x)).float())  # type: ignore[operator]
     return torch.cat(found)
 
 
@@ -87,6 +87,14 @@ class Judged:
     @property
     def loss(self) -> float:
         return float(nn.functional.cross_entropy(self.logits, self.y))
+
+
+def _tensor(said: Any) -> Tensor:
+    if not isinstance(said, Tensor):
+        raise UserError(
+            f"The network gives a {type(said).__name__}, not a tensor; wrap it so that it gives its logits."
+        )
+    return said
 
 
 def predictions(data: Bundle, logits: Tensor) -> Tensor:
