@@ -93,6 +93,7 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
     complain(f"Looking at {len(kinds)} kinds of cells ...")
     known = guesses([cell for cell in cells if cell.kind() in kinds], all_rows(out), device, root, complain)
     lines = []
+    listed: set[str] = set()  # cells that an earlier line has, too
     for group in _same_cells(spec.lines):
         line = group[0]
         todo = [cell for cell in line.cells if cell.key in left]
@@ -107,10 +108,12 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
                                      if line.end and v == line.end},
                 "cells": len(line.cells),
                 "done": len(line.cells) - len(todo),
+                "new": len({cell.key for cell in todo} - listed),
                 "seconds_each": statistics.fmean(ready) if ready else None,
                 "how": line.missing or ", ".join(hows) or "done",
             }
         )  # fmt: skip
+        listed |= {cell.key for cell in todo}
     work = sum(known[cell.kind()].seconds or 0.0 for cell in left.values())
     gpu = pick_device(device).type == "cuda"
     at_once = 1 if gpu else min(workers or cores(), max(1, len(left)))
@@ -146,8 +149,9 @@ def plan_text(found: dict[str, Any]) -> str:
         own = list(group)
         names = "; ".join(dict.fromkeys(line["method"] for line in own))
         if why in reasons:  # for all of them the same: one line, and the reason below
-            count = sum(line["cells"] - line["done"] for line in own)
-            lines.append(f"  {data}: {count} to do, cannot be run here, see ({reasons[why]}): {names}")
+            count = sum(line["new"] for line in own)
+            todo = f"{count} to do" if count else "the same cells"
+            lines.append(f"  {data}: {todo}, cannot be run here, see ({reasons[why]}): {names}")
         elif why:
             lines.append(f"  {data}, {names}: cannot be run ({why})")
         else:
