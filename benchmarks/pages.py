@@ -265,8 +265,10 @@ def listed_sweeps(found):
     lines = [f"| setting | {' | '.join(MEASURED[m][0] for m in known)} |", "| :-- |" + " --: |" * len(known)]
     for part in found["series"]:
         for p in part["points"]:
-            cells = " | ".join(mean_cell(p.get(m), m) for m in known)
-            lines.append(f"| `{part['name']}` {p['value']} | {cells} |")
+            cells = [mean_cell(p.get(m), m) for m in known]
+            if p["diverged"] or p["fell"]:
+                cells[0] = "diverged" if p["diverged"] else f"{p['fell']} fell"
+            lines.append(f"| `{part['name']}` {p['value']} | {' | '.join(cells)} |")
     return lines
 
 
