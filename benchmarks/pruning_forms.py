@@ -26,6 +26,7 @@ from spurless.engine import fit
 from spurless.feed import Inputs
 from spurless.metrics.compress import KAPPAS, LAYERS, Order, data_accuracy, lowest
 from spurless.metrics.feature_use import some_rows
+from spurless.metrics.landscape import recompute_batchnorm
 from spurless.registry import load_data
 
 DATA = '{"name": "double_mnist", "rho": 0.025}'
@@ -79,20 +80,6 @@ def filters_silenced(net, kappa):
     yield
 
 
-def statistics_anew(net, x):
-    layers = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = None  # a plain mean over the batches
-    net.train()
-    with torch.no_grad():
-        for batch in x.split(200):
-            net(batch)
-    net.eval()
-    for layer in layers:
-        layer.momentum = 0.1
-
-
 def forms(net):
     """By name: a context in which a share κ is gone. What it leaves changed, loading the weights again puts right."""
     names = [name for name, m in net.named_modules() if isinstance(m, LAYERS)]
@@ -123,7 +110,7 @@ def measured(net, data, accuracies):
             for kappa in KAPPAS:
                 with pruned(kappa):
                     if anew:
-                        statistics_anew(net, x)
+                        recompute_batchnorm(net, x, batch_size=200)
                     for split, accuracy in accuracies.items():
                         curves[split].append(accuracy(net))
                 net.load_state_dict(start)

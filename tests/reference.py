@@ -300,24 +300,12 @@ def feature_use_by_hand(net, x, y, core, spurious):
 
 def accuracies_by_hand(net, images, y, a, mean, std, corrupt):
     """In percent, each image corrupted and judged alone: of all, by agreement of label and attribute, and by group."""
-    right = {}
+    right = []
     for i, image in enumerate(images):
         x = corrupt(image[None], i)[0].float() / 255
         x = torch.stack([(c - m) / s for c, m, s in zip(x, mean, std, strict=True)])
-        right.setdefault((int(y[i]), int(a[i])), []).append(int(net(x[None]).argmax()) == int(y[i]))
-
-    def percent(groups):
-        said = [r for g in groups for r in right[g]]
-        return 100 * sum(said) / len(said)
-
-    of_groups = [percent([g]) for g in right]
-    return {
-        "average": percent(right),
-        "aligned": percent([g for g in right if g[0] == g[1]]),
-        "conflicting": percent([g for g in right if g[0] != g[1]]),
-        "unbiased": sum(of_groups) / len(of_groups),
-        "worst_group": min(of_groups),
-    }
+        right.append(int(net(x[None]).argmax()) == int(y[i]))
+    return group_scores_by_hand(right, y.tolist(), a.tolist())
 
 
 # Several runs, and plots of features

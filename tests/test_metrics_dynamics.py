@@ -610,7 +610,7 @@ def test_feature_use_refuses_outputs_that_say_nothing(broken):
     if broken == "NaN":
         with torch.no_grad():
             net.classify.bias.fill_(math.nan)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="NaN" if broken == "NaN" else "a number for each class"):
         feature_use(net, tiny(), rows=20, attributed=0)
 
 
@@ -619,5 +619,5 @@ def test_feature_use_of_odd_numbers_of_rows():
     one = replace(data, test=Split(data.test.x[:1], data.test.y[:1], data.test.a[:1]))
     assert feature_use(net, one, attributed=0)["n"] == 1
     for wrong in ({"rows": 0}, {"rows": -3}, {"attributed": -1}, {"how": "gradcam"}):
-        with pytest.raises(UserError):
+        with pytest.raises(UserError, match=f"{next(iter(wrong.values()))}"):
             feature_use(net, data, **wrong)

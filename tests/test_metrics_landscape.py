@@ -183,11 +183,13 @@ def test_a_small_last_batch_does_not_count_as_much_as_the_others():
     x = torch.cat([torch.zeros(1024, 1), torch.full((2, 1), 10.0)])
     ls.recompute_batchnorm(net, x)
     assert net[0].running_mean.item() == pytest.approx(x.mean().item(), rel=0.01)
+    ls.recompute_batchnorm(net, x[-3:], batch_size=2)  # not two and one: one row has no variance
+    assert net[0].running_var.item() == pytest.approx(x[-3:].var().item())
     with pytest.raises(UserError, match="two rows"):
         ls.recompute_batchnorm(net, x[:0])
 
 
 def test_unknown_words_are_refused():
     for wrong in ({"batchnorm": "bogus"}, {"spurious": "bogus"}):
-        with pytest.raises(UserError):
+        with pytest.raises(UserError, match="bogus"):
             ls.data_landscape(OwnModule(), tiny(), points=3, rows=20, attributed=2, **wrong)

@@ -505,6 +505,13 @@ def test_the_search_ends_near_the_edge(edge, diverges):
     assert next(iter(search.rows)) == 0.1  # the recipe's own, always
 
 
+def test_the_search_goes_down_from_any_rate_and_on_where_nothing_was_learnt():
+    """Far above the edge all diverge; just below it a network gives numbers and has learnt nothing."""
+    search, _ = search_for(edge=3.0, own=1e8, collapse=0.5)
+    search.run()
+    assert search.stable < 0.5 and search.rows[search.stable][0]["extra"]["train_accuracy"] == 100
+
+
 def test_the_search_halves_on_the_logarithmic_scale():
     search, _ = search_for(1.0)
     search.run()

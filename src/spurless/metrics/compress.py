@@ -153,8 +153,7 @@ def prunability(
     >>> prunability(net, lambda n: 100 * float(n.weight.abs().sum() > 0), kappas=(0, 0.5, 1)).kept
     (1.0, 1.0, 0.0)
     """
-    if not kappas:
-        raise UserError("kappas is empty; prunability is a mean over shares such as 0, 0.1, ..., 0.9.")
+    _some(kappas)
     found, shares = [], []
     order = Order(net, how, scope, **settings)
     for kappa in kappas:
@@ -183,8 +182,7 @@ def activation_prunability(
     (1.0, 1.0)
     """
     _one_of(how, How)
-    if not kappas:
-        raise UserError("kappas is empty; prunability is a mean over shares such as 0, 0.1, ..., 0.9.")
+    _some(kappas)
     z = features.detach()
     if z.dim() != 2:
         raise UserError(f"Activations are a table of rows and neurons; these are of shape {tuple(z.shape)}.")
@@ -265,9 +263,8 @@ def data_prunability(
     from spurless.nets import Net
 
     place = device_of(net)
-    whole = (
-        net if isinstance(net, Net) else Net.wrap(net, example=prepare(data, split, first_rows(data, split)).to(place))
-    )
+    example = prepare(data, split, first_rows(data, split)).to(place)
+    whole = net if isinstance(net, Net) else Net.wrap(net, example=example)
     head = whole.head
     return activation_prunability(features_of(whole, data, split, rows).to(place), head, accuracy, **settings)
 
@@ -454,6 +451,11 @@ def _accuracy(accuracy: Callable[[Any], float], asked: Any, kappa: float) -> flo
         if kappa == 0:
             raise
         return 0.0
+
+
+def _some(kappas: Sequence[float]) -> None:
+    if not kappas:
+        raise UserError("kappas is empty; prunability is a mean over shares such as 0, 0.1, ..., 0.9.")
 
 
 def _one_of(given: str, known: Any) -> None:

@@ -180,8 +180,9 @@ def data_landscape(
 
 
 def recompute_batchnorm(net: nn.Module, x: Tensor, batch_size: int = 1024) -> None:
-    """Take the running statistics of all BatchNorm layers anew, as plain averages over batches of prepared inputs,
-    which are as many and as equal in size as they can be: a small last batch would count as much as the others.
+    """Take the running statistics of all BatchNorm layers anew, as plain averages over batches of prepared inputs.
+
+    The batches are as equal in size as can be: a small last one would count as much as the others.
 
     >>> net = nn.Sequential(nn.BatchNorm1d(1))
     >>> recompute_batchnorm(net, torch.tensor([[1.0], [3.0]]))
@@ -198,7 +199,8 @@ def recompute_batchnorm(net: nn.Module, x: Tensor, batch_size: int = 1024) -> No
             m.momentum = None
             m.train()
         try:
-            for part in x.tensor_split(-(-len(x) // batch_size)):
+            count = min(-(-len(x) // batch_size), len(x) // 2)  # of batches; one row has no variance
+            for part in x.tensor_split(count):
                 net(part)
         finally:
             for m, momentum in zip(norms, momenta, strict=True):

@@ -87,6 +87,8 @@ def rows_of(data: Bundle, split: str, rows: Rows) -> Tensor:
     if rows is None:
         return torch.arange(n)
     given = torch.as_tensor(rows)
+    if given.dim() != 1:
+        raise UserError(f"Rows are a list of numbers, not of shape {tuple(given.shape)}.")
     if given.dtype == torch.bool:
         if given.shape != (n,):
             raise UserError(

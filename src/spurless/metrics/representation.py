@@ -227,8 +227,7 @@ def project(
     n = len(features)
     if n < 4:
         raise UserError(f"A projection needs at least 4 rows, not {n}.")
-    if features.dim() < 2 or not features[0].numel():
-        raise UserError(f"Features are a table of rows and neurons; these are of shape {tuple(features.shape)}.")
+    _check_table(features)
     if not perplexity > 0:
         raise UserError(f"perplexity = {perplexity} is not allowed; it is about how many neighbours a row has.")
     draw = np.random.default_rng(seed).permutation(n)[: max(most, 4)]
@@ -281,14 +280,18 @@ def _means(
 
     In double precision, a chunk of rows at a time: the memory does not grow with n.
     """
-    if values.dim() < 2 or not values[0].numel():
-        raise UserError(f"Features are a table of rows and neurons; these are of shape {tuple(values.shape)}.")
+    _check_table(values)
     names, at, count = codes.unique(return_inverse=True, return_counts=True)
     sums: Tensor | float = 0.0
     for part, where in zip(values.detach().flatten(1).split(chunk), at.split(chunk), strict=True):
         new = change(part.double().cpu())
         sums = sums + new.new_zeros(len(names), new.shape[1]).index_add_(0, where, new)
     return sums / count[:, None], names, count
+
+
+def _check_table(features: Tensor) -> None:
+    if features.dim() < 2 or not features[0].numel():
+        raise UserError(f"Features are a table of rows and neurons; these are of shape {tuple(features.shape)}.")
 
 
 def _codes(y: Tensor, n: int) -> Tensor:
