@@ -386,7 +386,7 @@ def test_a_look_ends_in_the_middle_of_a_pass(monkeypatch):
 
 
 def test_a_first_step_that_takes_long_is_no_measure_of_the_others(monkeypatch):
-    many, slow, real = cell(batch_size=2), [], Steps.run  # with twenty steps or more, each of some milliseconds
+    many, slow, real = cell(batch_size=2, epochs=5), [], Steps.run  # 250 steps, each of some milliseconds
 
     def run(self, most):
         if not slow:
