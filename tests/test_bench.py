@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 import tomllib
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from io import StringIO
@@ -490,23 +491,104 @@ def test_lanes_do_not_wait_for_what_someone_else_is_doing(tmp_path, monkeypatch)
     assert len([nap for nap in naps if nap == run_module.PATIENCE]) == len([1 for kind, _ in told if kind == "busy"])
 
 
-def test_a_gpu_has_lanes_unless_processes_are_asked_for(tmp_path, monkeypatch):
+def test_a_gpu_has_processes_for_many_cells_if_they_can_share_it_and_lanes_otherwise(tmp_path, monkeypatch):
     used = []
 
-    def pool(cells, workers, threads, settings):
-        used.append((workers, settings["device"]))
+    def pool(cells, workers, threads, settings, environment):
+        used.append((workers, settings["device"], environment))
         return iter([("row", one, {"status": "done"}) for one in cells])
 
     def lanes(cells, out, device, *_):
         used.append(("lanes", device))
         return iter([Event("row", one, {"status": "done"}) for one in cells])
 
+    @contextmanager
+    def shared_gpu(index):
+        yield mps
+
     monkeypatch.setattr(engine, "pick_device", lambda device: torch.device("cuda", 0))
     monkeypatch.setattr("spurless.bench.pool.Pool", pool)
+    monkeypatch.setattr("spurless.bench.mps.shared_gpu", shared_gpu)
+    monkeypatch.setattr("spurless.bench.mps.processes_on", lambda gpu, cells: 8 if cells >= 8 else 1)
     monkeypatch.setattr(run_module, "in_lanes", lanes)
-    for workers in (None, 1, 3):
-        run_module.run_cells([cell(), cell(seed=1)], tmp_path / str(workers), workers=workers)
-    assert used == [("lanes", "cuda:0"), ("lanes", "cuda:0"), (2, "cuda:0")]
+    for mps in ({"A": "b"}, None):
+        for workers in (None, 1, 3):
+            for count in (2, 9):
+                out = tmp_path / f"{mps is None}-{workers}-{count}"
+                run_module.run_cells([cell(seed=s) for s in range(count)], out, workers=workers)
+    in_lanes = ("lanes", "cuda:0")
+    asked = [in_lanes, in_lanes, (2, "cuda:0", {"A": "b"}), (3, "cuda:0", {"A": "b"})]
+    without = [in_lanes, in_lanes, (2, "cuda:0", {}), (3, "cuda:0", {})]  # as the user wants it, if it helps or not
+    assert used == [in_lanes, (8, "cuda:0", {"A": "b"}), *asked, in_lanes, in_lanes, *without]
+
+
+CONTROLS = """#!/bin/sh
+read -r words
+echo "$1 $words $CUDA_MPS_PIPE_DIRECTORY" >> {log}
+case "$words" in get_server_list) {running};; esac
+"""
+
+
+@pytest.mark.parametrize("probe", ["import sys", "import sys; sys.exit(1)"])
+def test_processes_on_a_gpu_get_an_mps_of_their_own(tmp_path, monkeypatch, probe):
+    """The program that controls it is played by a script that notes what it is told."""
+    from spurless.bench import mps
+
+    control = tmp_path / mps.CONTROL
+    control.write_text(CONTROLS.format(log=tmp_path / "log", running="exit 1"))
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    monkeypatch.setattr(mps, "PROBE", probe)
+    with mps.shared_gpu() as found:
+        told = (tmp_path / "log").read_text().splitlines()
+    place = told[1].split()[-1]
+    assert told == [" get_server_list ", f"-d  {place}"]
+    assert (tmp_path / "log").read_text().splitlines()[2:] == [f" quit {place}"] and not Path(place).exists()
+    if "exit" in probe:
+        assert found is None  # a process could not reach the GPU behind it: nobody is sent there
+    else:
+        assert found["CUDA_MPS_PIPE_DIRECTORY"] == place
+        behind = mps.changed(found)
+        assert "CUDA_VISIBLE_DEVICES" not in behind and behind["PATH"] == os.environ["PATH"]
+
+
+def test_an_mps_that_is_running_is_used_and_left_running(tmp_path, monkeypatch):
+    from spurless.bench import mps
+
+    control = tmp_path / mps.CONTROL
+    control.write_text(CONTROLS.format(log=tmp_path / "log", running="exit 0"))
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with mps.shared_gpu() as found:
+        assert found == {}
+    assert (tmp_path / "log").read_text().split() == ["get_server_list"]
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with mps.shared_gpu() as found:
+        assert found is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "gigabytes", "cores", "expected"),
+    [
+        (45, 139, 16, 8),
+        (8, 139, 16, 8),
+        (7, 139, 16, 1),
+        (45, 80, 16, 5),
+        (45, 24, 16, 1),
+        (45, 139, 4, 2),
+        (9, 139, 1, 1),
+    ],
+)
+def test_how_many_processes_share_a_gpu_if_nobody_says(tmp_path, monkeypatch, cells, gigabytes, cores, expected):
+    from spurless.bench import mps
+
+    monkeypatch.setattr(mps, "cores", lambda: cores)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert mps.processes(cells, gigabytes * 2**30) == 1  # without MPS the GPU would serve one after the other
+    (tmp_path / mps.CONTROL).touch(0o755)
+    assert mps.processes(cells, gigabytes * 2**30) == expected
 
 
 def test_the_row_of_a_lost_process_never_takes_the_place_of_a_finished_one(tmp_path, monkeypatch):
@@ -705,7 +787,7 @@ def test_a_process_compiles_with_its_share_of_the_cores(monkeypatch, own, expect
     monkeypatch.delenv(name, raising=False) if own is None else monkeypatch.setenv(name, own)
     tells = f"import json, os; input(); print(json.dumps([os.environ[{name!r}], os.environ['OMP_NUM_THREADS']]))"
     monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", tells])
-    worker = pool_module.Worker({"threads": 3})
+    worker = pool_module.Worker({"threads": 3}, {})
     assert worker.ask({}) == [expected, "3"]
     worker.hang_up()
     assert worker.process.wait() == 0

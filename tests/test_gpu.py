@@ -211,3 +211,18 @@ def test_the_number_of_lanes_is_found_by_measurement():
     )
     found = [outcome for _, outcome in run_lanes(jobs, None, "cuda")]
     assert [f.status for f in found] == ["done"] * 6
+
+
+def test_many_cells_share_a_gpu_in_processes(tmp_path):
+    from spurless.bench import Cell, mps, run_cells
+
+    cells = [
+        Cell({"name": "toy", "n": 200}, {"name": "erm"}, {"name": "mlp"}, {"epochs": 2}, seed) for seed in range(8)
+    ]
+    count = mps.processes_on(torch.device("cuda", 0), len(cells))
+    if count == 1:
+        pytest.skip("needs a large GPU with NVIDIA's MPS")
+    with mps.shared_gpu() as shared:
+        assert shared is not None
+    rows = run_cells(cells, tmp_path, device="cuda")
+    assert [(row["status"], row["processes"]) for row in rows] == [("done", count)] * len(cells)

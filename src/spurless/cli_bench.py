@@ -21,7 +21,7 @@ Only = Annotated[list[str] | None, typer.Option(help="A block or row by its labe
 Seeds = Annotated[int | None, typer.Option(help="So many seeds, instead of those in the specification.", min=1)]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Processes, one cell each. Default: one for each core; on a GPU one process with lanes.", min=1),
+    typer.Option(help="Processes, one cell each; 1 on a GPU: lanes. Default: as many as the machine can share.", min=1),
 ]
 On = Annotated[str, typer.Option(help="here, ray or slurm.")]
 Address = Annotated[str | None, typer.Option(help="The Ray cluster's address. Default: the one that is found.")]

@@ -14,12 +14,13 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from spurless.bench.cells import Cell
+from spurless.bench.mps import changed
 from spurless.bench.one import PATIENCE, bury
 from spurless.errors import UserError
 
@@ -45,16 +46,16 @@ class WorkerDied(UserError):
 class Worker:
     """One process, and the pipe to it."""
 
-    def __init__(self, settings: dict[str, Any]):
+    def __init__(self, settings: dict[str, Any], environment: Mapping[str, str]):
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (open while the process lives)
         path = os.pathsep.join(os.path.abspath(p) for p in sys.path)
         threads = str(settings["threads"])
         # torch.compile would start as many processes of its own as there are cores, for each of these.
         compiling = {"TORCHINDUCTOR_COMPILE_THREADS": threads}
-        environment = compiling | os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": threads}
+        own = compiling | changed(environment) | {"PYTHONPATH": path, "OMP_NUM_THREADS": threads}
         self.process = subprocess.Popen(
             COMMAND,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=own, text=True,
         )  # fmt: skip
 
     def ask(self, what: Any) -> dict[str, Any]:
@@ -82,8 +83,15 @@ class Worker:
 class Pool:
     """Workers, and the cells that are left for them."""
 
-    def __init__(self, cells: Sequence[Cell], workers: int, threads: int, settings: dict[str, Any]):
-        self.todo = deque(cells)
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        workers: int,
+        threads: int,
+        settings: dict[str, Any],
+        environment: Mapping[str, str] = {},
+    ):
+        self.todo, self.environment = deque(cells), environment
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.stopping = threading.Event()
         self.workers: list[Worker] = []
@@ -140,7 +148,7 @@ class Pool:
     def _start(self) -> Worker:
         """A process that is ready. One that was killed on the way says nothing about the next; a mistake does."""
         for tries in range(1, STARTS + 1):
-            worker = Worker(self.settings)
+            worker = Worker(self.settings, self.environment)
             self.workers.append(worker)
             try:
                 worker.ask(self.settings)

@@ -83,6 +83,7 @@ def write_page(spec: Spec, rows: Sequence[dict[str, Any]], out: Path, command: s
 def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: str | None) -> dict[str, Any]:
     """What a run would do: each line's cells, the data that is missing, and how long it would take here."""
     from spurless.bench.estimate import guesses
+    from spurless.bench.mps import processes_on
     from spurless.bench.one import cores
     from spurless.engine import pick_device
     from spurless.progress import complain
@@ -115,8 +116,10 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
         )  # fmt: skip
         listed |= {cell.key for cell in todo}
     work = sum(known[cell.kind()].seconds or 0.0 for cell in left.values())
-    gpu = pick_device(device).type == "cuda"
+    place = pick_device(device)
+    gpu = place.type == "cuda"
     at_once = 1 if gpu else min(workers or cores(), max(1, len(left)))
+    together = workers or (processes_on(place, len(left)) if gpu else 1)
     return {
         "title": spec.title,
         "lines": lines,
@@ -128,7 +131,7 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
         "at_once": at_once,
         "bound": _bound({known[cell.kind()].how for cell in left.values() if known[cell.kind()].seconds is not None}),
         "one_at_a_time": gpu,
-        "faster": f"{workers} processes" if workers and workers > 1 else "lanes",
+        "faster": f"{together} processes" if together > 1 else "lanes",
     }
 
 

@@ -6,10 +6,10 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spurless.bench.cells import Cell, remember, save_keys, stale
 from spurless.bench.claim import DYNAMICS, FINISHED, Claim, claim, finished_row
@@ -17,6 +17,9 @@ from spurless.bench.one import PATIENCE, Attempt, cores, lost_its_gpu, named, ru
 from spurless.bench.rows import write_jsonl
 from spurless.errors import UserError, unknown
 from spurless.folder import RESULT
+
+if TYPE_CHECKING:
+    import torch
 
 WHERE = ("here", "ray", "slurm")
 
@@ -57,8 +60,8 @@ def run_cells(
 
     Each cell is a run folder below `out`, named by its key. What is done (or diverged) is not done again, what was
     killed goes on, what failed is tried again. Several processes may work on one folder: each cell is done by one.
-    On a CPU there are `workers` processes (default: as many as cores), on a GPU there is one with several lanes unless
-    `workers` says otherwise.
+    On a CPU there are `workers` processes (default: as many as cores). On a GPU there are as many as share it well, or
+    one with several lanes, unless `workers` says otherwise.
     `after` = "module:function" is called in the worker with (result, bundle, folder); its dict is row["extra"]. With
     `dynamics` the steps of every run are watched (see fit). Both are for cells that have none of their own; what is
     trained, but not measured by `after`, is only measured. `gpus_per_cell`: a share of a GPU, on a Ray cluster.
@@ -184,9 +187,8 @@ def _here(
     from spurless.engine import pick_device
 
     place = pick_device(device)
-    if place.type == "cuda" and workers in (None, 1):
-        yield Event("plan", plan=(left, there, 0))
-        yield from in_lanes(left, out, str(place), root, tell)
+    if place.type == "cuda":
+        yield from _on_gpu(left, there, out, place, workers, root, tell)
         return
     asked = workers or cores()
     threads = max(1, cores() // asked)  # of torch, for each process: decided by what was asked, not by what is left
@@ -196,6 +198,29 @@ def _here(
         yield from _in_this_process(left, out, str(place), threads, root)
     else:
         yield from _in_processes(left, out, str(place), count, threads, root)
+
+
+def _on_gpu(
+    left: list[Cell],
+    there: list[dict[str, Any]],
+    out: Path,
+    place: torch.device,
+    workers: int | None,
+    root: str | Path | None,
+    tell: Callable[[Event], None],
+) -> Iterator[Event]:
+    """In processes if asked to, or where there are many cells and processes can share the GPU; else in lanes."""
+    from spurless.bench.mps import processes_on, shared_gpu
+
+    asked = workers or processes_on(place, len(left))
+    count = min(asked, len(left))
+    with shared_gpu(place.index or 0) if count > 1 else nullcontext() as shared:
+        if asked > 1 and (workers or shared is not None):
+            yield Event("plan", plan=(left, there, count))
+            yield from _in_processes(left, out, str(place), count, max(1, cores() // asked), root, shared or {})
+        else:
+            yield Event("plan", plan=(left, there, 0))
+            yield from in_lanes(left, out, str(place), root, tell)
 
 
 def _in_this_process(
@@ -223,12 +248,18 @@ def _in_this_process(
 
 
 def _in_processes(
-    cells: Sequence[Cell], out: Path, device: str, workers: int, threads: int, root: str | Path | None
+    cells: Sequence[Cell],
+    out: Path,
+    device: str,
+    workers: int,
+    threads: int,
+    root: str | Path | None,
+    environment: Mapping[str, str] = {},
 ) -> Iterator[Event]:
     from spurless.bench.pool import Pool
 
     settings = {"out": str(out), "device": device, "root": str(root) if root else None}
-    for kind, cell, what in Pool(cells, workers, threads, settings):
+    for kind, cell, what in Pool(cells, workers, threads, settings, environment):
         if kind == "broken":
             raise what
         yield Event(kind, cell, what)
