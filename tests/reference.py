@@ -516,3 +516,191 @@ def statistics_by_hand(x, batches):
         means.append(mean)
         variances.append(sum((v - mean) ** 2 for v in values) / (len(values) - 1))
     return sum(means) / len(means), sum(variances) / len(variances)
+
+
+# DCWP's bounds and its weights
+
+
+def outcomes_by_hand(pi_inv, pi_sp, alpha, p, phi=0.0):
+    """Every output of a randomly pruned classifier, times Y / w_inv, and its chance; a spurious term is α, 0 or −α."""
+    q = p * (1 - phi)
+    for m, signs in itertools.product((0, 1), itertools.product((1, 0, -1), repeat=len(alpha))):
+        chance = pi_inv if m else 1 - pi_inv
+        for s, pi in zip(signs, pi_sp, strict=True):
+            chance *= {1: pi * q, 0: 1 - pi, -1: pi * (1 - q)}[s]
+        yield round(m + sum(s * a for s, a in zip(signs, alpha, strict=True)), 12), chance
+
+
+def margin_by_hand(*world):
+    """The mean output."""
+    return sum(chance * output for output, chance in outcomes_by_hand(*world))
+
+
+def pruned_error_by_hand(*world):
+    """The chance of an output below 0, and half of that of 0 (equation 2)."""
+    return sum(chance * {-1: 1.0, 0: 0.5, 1: 0.0}[np.sign(output)] for output, chance in outcomes_by_hand(*world))
+
+
+def error_bound_by_hand(pi_inv, pi_sp, alpha, p, phi=0.0):
+    """Hoeffding's inequality for a sum of independent terms, each between two ends; twice, as the paper has it."""
+    mean = margin_by_hand(pi_inv, pi_sp, alpha, p, phi)
+    ends = [(0, 1)] + [(-a, a) for a in alpha]
+    return 2 * math.exp(-2 * max(mean, 0) ** 2 / sum((high - low) ** 2 for low, high in ends))
+
+
+def debiasing_phi_by_hand(p):
+    """The φ at which a spurious feature agrees with the label half of the time, by halving."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (1 - middle) * p > 0.5 else (low, middle)
+    return low
+
+
+def followed(slope, start, t, dt=1e-3):
+    """From 0 to t in small steps."""
+    w = np.array(start, dtype=float)
+    for _ in range(round(t / dt)):
+        w = w + dt * slope(w)
+    return w
+
+
+def flow_by_hand(w_inv, w_sp, p, t):
+    """Gradient descent with small steps on E exp(−w·x), the mean over every pattern of signs."""
+    rows = [(1, *signs) for signs in itertools.product((1, -1), repeat=len(w_sp))]
+    chances = [math.prod(p if s == 1 else 1 - p for s in row[1:]) for row in rows]
+
+    def slope(w):
+        return sum(
+            chance * math.exp(-np.dot(row, w)) * np.array(row) for row, chance in zip(rows, chances, strict=True)
+        )
+
+    return followed(slope, [w_inv, *w_sp], t)
+
+
+def lowest_factor_by_hand(p):
+    """The smallest value of p e^(−w) + (1 − p) e^w, found by trying."""
+    return min(p * math.exp(-w) + (1 - p) * math.exp(w) for w in np.linspace(-4, 4, 80_001))
+
+
+def invariant_bounds_by_hand(w_inv, w_sp, p, t):
+    """w_inv where every factor is as small as can be, and where none is smaller than it is on the way to its limit."""
+    limit = math.log(p / (1 - p)) / 2
+    slow = lowest_factor_by_hand(p) ** len(w_sp)
+    fast = math.prod(p * math.exp(-w) + (1 - p) * math.exp(limit) for w in w_sp)
+    return [float(followed(lambda w, c=c: c * np.exp(-w), w_inv, t)) for c in (slow, fast)]
+
+
+def spurious_floor_by_hand(w_sp, p, D, t, last):
+    """A spurious weight where w_inv is already at its last value and every other factor as small as can be."""
+    pace = math.exp(-last) * lowest_factor_by_hand(p) ** (D - 1)
+    return float(followed(lambda w: pace * (p * np.exp(-w) - (1 - p) * np.exp(w)), w_sp, t))
+
+
+def trained_ratio_by_hand(p, D, n, epochs, batch, lr, seed):
+    """SGD on log(1 + exp(−w·x)), row by row, on the same draws."""
+    rng = np.random.default_rng(seed)
+
+    def rows(agreement):
+        return [[1.0, *(1.0 if u < agreement else -1.0 for u in draws)] for draws in rng.random((n, D))]
+
+    x, w = rows(p), [0.0] * (1 + D)
+    for _ in range(epochs):
+        for part in np.array_split(rng.permutation(n), max(1, n // batch)):
+            step = [0.0] * (1 + D)
+            for i in part:
+                off = 1 / (1 + math.exp(sum(a * b for a, b in zip(w, x[i], strict=True))))
+                step = [s + off * v / len(part) for s, v in zip(step, x[i], strict=True)]
+            w = [a + lr * s for a, s in zip(w, step, strict=True)]
+    right = [sum(a * b for a, b in zip(w, row, strict=True)) > 0 for row in rows(0.5)]
+    return sum(w[1:]) / D / w[0], 100 * sum(right) / n
+
+
+# AVP's definitions
+
+
+def edges_by_hand(z, bins):
+    """Borders in the middle between the values where there are few; else where equally many rows are on each side."""
+    values = sorted(set(z))
+    if len(values) <= bins:
+        return [(a + b) / 2 for a, b in itertools.pairwise(values)]
+    rows, found = sorted(z), []
+    for k in range(1, bins):
+        at = k / bins * (len(rows) - 1)
+        low = min(int(at), len(rows) - 2)
+        found.append(rows[low] + (at - low) * (rows[low + 1] - rows[low]))
+    return sorted(set(found))
+
+
+def posteriors_by_hand(z, y, edges):
+    """Of each row, how many of the rows of its cell have its label."""
+    cell = [sum(v > e for e in edges) for v in z]
+    found = []
+    for c, label in zip(cell, y, strict=True):
+        inside = [other for d, other in zip(cell, y, strict=True) if d == c]
+        found.append(inside.count(label) / len(inside))
+    return found
+
+
+def expected_posterior_by_hand(z, y, edges):
+    found = posteriors_by_hand(z, y, edges)
+    return sum(found) / len(found)
+
+
+def gain_ratio_by_hand(z, y, edges):
+    """(H(y) − H(y | z)) / H(y | z), each entropy the mean surprise of a row."""
+    whole = -sum(math.log(list(y).count(label) / len(y)) for label in y) / len(y)
+    rest = -sum(math.log(p) for p in posteriors_by_hand(z, y, edges)) / len(y)
+    return (whole - rest) / rest if rest > 1e-12 else math.inf
+
+
+def apart_by_hand(measure, seen, true, bins):
+    """For each latent, a measure in the data seen and in the true one, in the same cells."""
+    found = []
+    for i in range(len(seen[0][0])):
+        columns = [[row[i] for row in z] for z, _ in (seen, true)]
+        edges = edges_by_hand(columns[0] + columns[1], bins)
+        found.append([measure(column, y, edges) for column, (_, y) in zip(columns, (seen, true), strict=True)])
+    return found
+
+
+def spurious_correlation_by_hand(seen, true, bins):
+    return [abs(a - b) for a, b in apart_by_hand(expected_posterior_by_hand, seen, true, bins)]
+
+
+def spurious_ratio_by_hand(seen, true, bins):
+    return [abs(a - b) / b for a, b in apart_by_hand(gain_ratio_by_hand, seen, true, bins)]
+
+
+def variability_by_hand(z, a):
+    """Var(A_ij z_i) / mean(A_ij z_i), one pair at a time."""
+    found = []
+    for i, weights in enumerate(a):
+        found.append([])
+        for weight in weights:
+            values = [weight * row[i] for row in z]
+            mean = sum(values) / len(values)
+            found[-1].append(sum((v - mean) ** 2 for v in values) / len(values) / mean)
+    return found
+
+
+def hidden_by_hand(net, x):
+    """What the two hidden layers of an mlp with tanh give, row by row and unit by unit."""
+    layers = [(part.weight.tolist(), part.bias.tolist()) for part in net.encoder if isinstance(part, nn.Linear)]
+    found = []
+    for row in x.tolist():
+        values = []
+        for weight, bias in layers:
+            row = [
+                math.tanh(b + sum(w * v for w, v in zip(ws, row, strict=True)))
+                for ws, b in zip(weight, bias, strict=True)
+            ]
+            values += row
+        found.append(values)
+    return found
+
+
+def decomposed_by_hand(u, v, core, spurious, leak):
+    """The lead of class 1 in the smallest bias-decomposable network."""
+    push = core * (1 if u == v else 4)
+    return u * (min(push, 1) + leak * push) + spurious * v

@@ -617,3 +617,9 @@ def test_the_shape_is_learned_from_unbiased_images_and_missed_on_biased_ones():
     assert learn(clean, ["shape"], epochs=6, lr=3e-3)["shape"] > 0.95
     biased = shapes.load(n=20_000, n_val=0, strength=0.99)
     assert learn(biased, ["shape"], epochs=6, lr=3e-3)["shape"] < 0.8
+
+
+@pytest.mark.parametrize("p", [0, 0.4, 1.1, float("nan")])
+def test_there_is_no_weight_that_mixes_away_what_is_no_bias(p):
+    with pytest.raises(UserError, match="is not allowed"):
+        linear_toy.debiasing_phi(p)

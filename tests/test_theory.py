@@ -33,22 +33,12 @@ from spurless.theory import (
     spurious_floor,
     spurious_ratio,
     trained_ratio,
+    units_on_gaussians,
 )
-from tests.reference import gradient_ratio_by_hand, loss_ratio_by_hand
+from tests import reference
+from tests.reference import gradient_ratio_by_hand, loss_ratio_by_hand, pruned_error_by_hand
 
 P = (0.6, 0.75, 0.9, 0.99)
-
-
-def exact_error(pi_inv, pi_sp, alpha, p, phi=0.0):
-    """Equation 2 by enumeration: each spurious term is α, 0 or −α."""
-    total, q = 0.0, p * (1 - phi)
-    for m, signs in itertools.product((0, 1), itertools.product((1, 0, -1), repeat=len(alpha))):
-        chance = pi_inv if m else 1 - pi_inv
-        for s, pi in zip(signs, pi_sp, strict=True):
-            chance *= {1: pi * q, 0: 1 - pi, -1: pi * (1 - q)}[s]
-        output = round(m + float(np.dot(signs, alpha)), 12)
-        total += chance * (1.0 if output < 0 else 0.5 if output == 0 else 0.0)
-    return total
 
 
 def worlds(count, D, rng):
@@ -60,7 +50,7 @@ def test_monte_carlo_is_the_error():
     rng = np.random.default_rng(0)
     for pi_inv, pi_sp, alpha in worlds(5, 4, rng):
         for p, phi in ((0.9, 0.0), (0.8, 0.2)):
-            wanted = exact_error(pi_inv, pi_sp, alpha, p, phi)
+            wanted = pruned_error_by_hand(pi_inv, pi_sp, alpha, p, phi)
             assert pruned_error(pi_inv, pi_sp, alpha, p, phi, n=40_000) == pytest.approx(wanted, abs=0.012)
 
 
@@ -72,7 +62,7 @@ def test_the_error_is_never_above_its_bound(p):
     for pi_inv, pi_sp, alpha in worlds(40, 4, rng):
         for q, phi in ((p, 0.0), (0.5, 0.0), (p, 0.5 * debiasing_phi(p)), (p, debiasing_phi(p))):
             bound = error_bound(pi_inv, pi_sp, alpha, q, phi)
-            assert exact_error(pi_inv, pi_sp, alpha, q, phi) <= bound + 1e-12
+            assert pruned_error_by_hand(pi_inv, pi_sp, alpha, q, phi) <= bound + 1e-12
             informative += bound < 1
     assert informative > 5
     for D in (1, 15, 50):
@@ -135,15 +125,33 @@ def test_equation_39_holds_with_the_addition_outside_artanh_and_not_as_printed()
 
 
 def test_the_flow_is_gradient_descent_with_small_steps():
-    p, D, dt = 0.8, 3, 1e-3
-    w = np.array([0.3, 0.1, 0.2, 0.05])
-    rows = np.array(list(itertools.product((1, -1), repeat=D)))
-    x = np.concatenate([np.ones((8, 1)), rows], axis=1)
-    chance = np.prod(np.where(rows == 1, p, 1 - p), axis=1)
-    flow = gradient_flow(w[0], w[1:], p, np.array([0.0, 2.0]))
-    for _ in range(2000):
-        w = w + dt * (chance * np.exp(-x @ w)) @ x  # minus the gradient of E exp(−w·x)
+    w = reference.flow_by_hand(0.3, [0.1, 0.2, 0.05], 0.8, 2.0)
+    flow = gradient_flow(0.3, np.array([0.1, 0.2, 0.05]), 0.8, np.array([0.0, 2.0]))
     assert flow.inv[-1] == pytest.approx(w[0], abs=1e-3) and flow.sp[-1] == pytest.approx(w[1:], abs=1e-3)
+
+
+def test_bounds_are_those_by_hand():
+    for world in worlds(10, 3, np.random.default_rng(5)):
+        for p, phi in ((0.9, 0.0), (0.8, 0.3), (0.6, 0.9)):
+            assert margin(*world, p, phi) == pytest.approx(reference.margin_by_hand(*world, p, phi), abs=1e-9)
+            assert error_bound(*world, p, phi) == pytest.approx(reference.error_bound_by_hand(*world, p, phi))
+            assert debiasing_phi(p) == pytest.approx(reference.debiasing_phi_by_hand(p), abs=1e-12)
+
+
+@pytest.mark.parametrize("p", [0.6, 0.9])
+def test_bounds_of_weights_are_those_by_hand(p):
+    w_inv, w_sp, t = 0.3, [0.1, 0.05, -0.2], 1.5
+    found = invariant_bounds(w_inv, np.array(w_sp), p, np.array([t]))
+    assert np.ravel(found) == pytest.approx(reference.invariant_bounds_by_hand(w_inv, w_sp, p, t), abs=1e-3)
+    floor = spurious_floor(0.1, p, 3, np.array([t]), last=0.8)
+    assert floor == pytest.approx(reference.spurious_floor_by_hand(0.1, p, 3, t, 0.8), abs=1e-3)
+
+
+def test_a_trained_classifier_is_that_by_hand():
+    settings = {"p": 0.8, "D": 3, "n": 50, "epochs": 6, "batch": 16, "lr": 0.3, "seed": 2}
+    found = trained_ratio(**settings)
+    assert found == pytest.approx(reference.trained_ratio_by_hand(**settings), rel=1e-4)
+    assert 0 < found.ratio < 1
 
 
 def test_the_ratio_vanishes_with_time_but_the_more_slowly_the_stronger_the_bias():
@@ -187,6 +195,46 @@ def test_definition_3_10_by_hand():
     assert beta[0] == pytest.approx(abs((math.log(2) - g) / g - j) / j)
     assert spurious_ratio((z[:, None], y), (z[:, None], y))[0] == 0
     assert information_gain_ratio(z, z) == math.inf
+
+
+def two_data(n=60, few=False):
+    rng = np.random.default_rng(7)
+    y, other = rng.integers(0, 3, n), rng.integers(0, 3, n + 10)
+    z, true = rng.standard_normal((n, 2)) + y[:, None], rng.standard_normal((n + 10, 2)) + 0.3 * other[:, None]
+    return ((z.round(), y), (true.round(), other)) if few else ((z, y), (true, other))
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_definitions_are_those_by_hand(few):
+    seen, true = two_data(few=few)
+    rows = [(z.tolist(), y.tolist()) for z, y in (seen, true)]
+    z, y = seen[0][:, 0], seen[1]
+    edges = reference.edges_by_hand(z.tolist(), 8)
+    assert expected_posterior(z, y, bins=8) == pytest.approx(reference.expected_posterior_by_hand(z, y, edges))
+    assert information_gain_ratio(z, y, bins=8) == pytest.approx(reference.gain_ratio_by_hand(z, y, edges))
+    assert spurious_correlation(seen, true, 8) == pytest.approx(reference.spurious_correlation_by_hand(*rows, 8))
+    assert spurious_ratio(seen, true, 8) == pytest.approx(reference.spurious_ratio_by_hand(*rows, 8))
+    a = np.array([[1.0, -2.0, 0.5], [3.0, 0.1, -1.0]])
+    assert activation_variability(true[0] + 9, a) == pytest.approx(
+        np.array(reference.variability_by_hand((true[0] + 9).tolist(), a.tolist()))
+    )
+    first, second = seen[0].T.round(1)
+    assert rank_correlation(first, second) == pytest.approx(reference.correlation_by_hand(first, second)[1])
+
+
+def test_units_are_those_by_hand(capsys):
+    found = units_on_gaussians("random", seed=3, epochs=5, rows=40)
+    data = load_data({"name": "gaussians", "labels": "random", "seed": 3})
+    fresh = load_data({"name": "gaussians", "labels": "random", "seed": 1003, "n": 40, "n_test": 40})
+    mlp = {"name": "mlp", "widths": [32, 32], "activation": "tanh"}
+    net = fit("erm", data, mlp, {"epochs": 5}, 3, device="cpu", progress=False).classifier
+    z = np.array(reference.hidden_by_hand(net, data.train.x))
+    assert z.shape[1] == len(found.layer) == 64
+    assert found.mean == pytest.approx([sum(c) / len(c) for c in z.T], abs=1e-5)
+    assert found.variance == pytest.approx([sum((c - c.mean()) ** 2) / len(c) for c in z.T], abs=1e-5)
+    assert found.kappa == pytest.approx(found.variance / abs(found.mean))
+    pairs = [(reference.hidden_by_hand(net, s.x), s.y.tolist()) for s in (fresh.train, fresh.test)]
+    assert found.beta[:6] == pytest.approx(reference.spurious_ratio_by_hand(*pairs, 16)[:6])
 
 
 def test_a_latent_that_tells_nothing_gains_next_to_nothing():
@@ -341,3 +389,192 @@ def test_a_linear_part_never_converges_in_the_sense_of_definition_1():
     ratios = gradient_ratio(net, x, y, ["spurious.weight"], ["core.weight"], [10_000, 20_000])
     wrong = x[~aligned]
     assert ratios == pytest.approx(float(wrong[:, 3:].norm(dim=1).sum() / wrong[:, :3].norm(dim=1).sum()), rel=0.01)
+
+
+@pytest.mark.parametrize("leak", [0.0, 0.2])
+def test_the_decomposed_network_by_hand(leak):
+    net = Decomposed(core=0.4, spurious=2.0, leak=leak)
+    for u, v in itertools.product((-1.0, 1.0), repeat=2):
+        out = net(torch.tensor([[u, v]])).tolist()[0]
+        assert out[1] - out[0] == pytest.approx(reference.decomposed_by_hand(u, v, 0.4, 2.0, leak))
+        assert out[0] == -out[1]
+
+
+# What is given
+
+
+def test_lists_and_tensors_are_taken_as_arrays_are():
+    seen, true = two_data()
+    z, y = seen[0][:, 0], seen[1]
+    for like in (np.ndarray.tolist, torch.from_numpy):
+        pairs = [tuple(like(np.array(each)) for each in pair) for pair in (seen, true)]
+        assert expected_posterior(like(z), like(y)) == expected_posterior(z, y)
+        assert spurious_correlation(*pairs).tolist() == spurious_correlation(seen, true).tolist()
+        assert spurious_ratio(*pairs).tolist() == spurious_ratio(seen, true).tolist()
+        assert activation_variability(pairs[0][0]).tolist() == activation_variability(seen[0]).tolist()  # not n − 1
+        assert rank_correlation(like(z), like(z)) == pytest.approx(1)
+        for bound in (margin, error_bound, pruned_error):
+            assert bound(1.0, like(np.array([0.5, 1])), like(np.array([0.2, 0.3])), 0.9) == bound(
+                1.0, np.array([0.5, 1]), np.array([0.2, 0.3]), 0.9
+            )
+        t = np.array([0.5, 1.0])
+        assert gradient_flow(0.1, like(np.array([0.1])), 0.9, like(t)).inv == pytest.approx(
+            gradient_flow(0.1, np.array([0.1]), 0.9, t).inv
+        )
+        assert np.array_equal(
+            invariant_bounds(0.1, like(np.array([0.1])), 0.9, like(t))[0],
+            invariant_bounds(0.1, np.array([0.1]), 0.9, t)[0],
+        )
+        assert np.array_equal(spurious_floor(0.1, 0.9, 3, like(t), 1.0), spurious_floor(0.1, 0.9, 3, t, 1.0))
+    assert expected_posterior(z, y, edges=[0.5, -0.5]) == expected_posterior(z, y, edges=np.array([-0.5, 0.5]))
+
+
+def test_lists_and_arrays_are_taken_as_tensors_are():
+    logits, y, aligned = followers()
+    for like in (torch.Tensor.tolist, torch.Tensor.numpy):
+        given = like(logits), like(y), like(aligned)
+        assert margins(*given) == pytest.approx(margins(logits, y, aligned), rel=1e-6)  # a list is of single precision
+        assert loss_ratio(*given, [1, 2]) == pytest.approx(loss_ratio(logits, y, aligned, [1, 2]), rel=1e-5)
+    net = Decomposed().double()
+    x, y = net.rows(9, 1)
+    expected = gradient_ratio(net, x, y, ["s"], ["c"], [2])
+    for like in (torch.Tensor.tolist, torch.Tensor.numpy):
+        assert gradient_ratio(net, like(x), like(y), "s", "c", [2]) == pytest.approx(expected)
+    assert growth_rate(torch.tensor([1.0, 2]), torch.tensor([1.0, 4]), 0) == pytest.approx(math.log(4))
+    assert growth_rate([0, 2], [1, math.e], 0) == pytest.approx(0.5)
+
+
+def test_a_network_in_training_mode_is_asked_in_evaluation_mode():
+    net = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 2)).double()
+    x, y = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)).double(), torch.arange(8) % 2
+    found = gradient_ratio(net, x, y, ["0.weight"], ["2.weight"], [1, 3])
+    assert net.training and float(net[0].running_mean.abs().sum()) == 0
+    assert found == pytest.approx(gradient_ratio(net.eval(), x, y, ["0.weight"], ["2.weight"], [1, 3]))
+
+
+Z, Y, ONE, TIMES = np.array([0.0, 0, 1, 1]), np.array([0, 1, 1, 1]), np.ones(2), np.array([0.0, 1.0])
+LOGITS, LABELS, ALIGNED = torch.tensor([[2.0, 0], [3, 0], [1, 0]]), torch.tensor([0, 0, 1]), torch.arange(3) < 2
+NORMED = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+FEW = {"p": 0.9, "D": 3, "n": 20, "epochs": 1}
+
+
+def decomposed(**changed):
+    net = Decomposed().double()
+    x, y = net.rows(9, 1)
+    given = {"net": net, "x": x, "y": y, "spurious": ["s"], "core": ["c"], "scales": [1]}
+    return gradient_ratio(**(given | {k: f(given[k]) for k, f in changed.items()}))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        *[
+            (lambda f=f, z=z, y=y, s=settings: f(z, y, **s), said)
+            for f in (expected_posterior, information_gain_ratio)
+            for z, y, settings, said in [
+                (Z[:0], Y[:0], {}, "not empty"),
+                (Z, Y[:3], {}, "as long"),
+                (Z, Y[:1], {}, "as long"),
+                (Z[:, None], Y, {}, "z must be a list"),
+                (Z * math.nan, Y, {}, "finite"),
+                (Z, Y * math.nan, {}, "whole numbers"),
+                (Z, Y + 0.5, {}, "whole numbers"),
+                (Z, Y, {"bins": 0}, "bins = 0"),
+                (Z, Y, {"edges": [math.nan]}, "edges"),
+            ]
+        ],
+        *[
+            (lambda f=f, a=a, b=b: f(a, b), said)
+            for f in (spurious_correlation, spurious_ratio)
+            for a, b, said in [
+                ((Z, Y), (Z, Y), "2 dimensions"),
+                ((Z[:, None], Y), (np.ones((4, 2)), Y), "same latents"),
+                ((np.ones((4, 2)), Y), (Z[:, None], Y), "same latents"),
+                ((Z[:, None], Y[:2]), (Z[:, None], Y), "as long"),
+                ((Z[:0, None], Y[:0]), (Z[:, None], Y), "not empty"),
+                ((np.full((4, 1), math.nan), Y), (Z[:, None], Y), "finite"),
+                (Z[:, None], Z[:, None], "two pairs"),
+            ]
+        ],
+        (lambda: activation_variability(np.zeros((0, 2))), "not empty"),
+        (lambda: activation_variability(np.ones((3, 2)), np.ones((1, 4))), "a row for each of the latents"),
+        (lambda: activation_variability(np.ones((3, 2)), np.ones(2)), "2 dimensions"),
+        (lambda: rank_correlation(ONE, np.ones(3)), "as long"),
+        (lambda: rank_correlation(np.ones((2, 2)), np.ones((2, 2))), "as long"),
+        *[
+            (lambda f=f, world=world: f(*world), said)
+            for f in (margin, error_bound, pruned_error)
+            for world, said in [
+                ((1.0, ONE, ONE, 2), "p = 2"),
+                ((1.0, ONE, ONE, math.nan), "p = nan"),
+                ((1.0, ONE, ONE, 0.9, -1), "phi = -1"),
+                ((3.0, ONE, ONE, 0.9), "pi_inv = 3"),
+                ((1.0, 3 * ONE, ONE, 0.9), "pi_sp holds a share"),
+                ((1.0, ONE * math.nan, ONE, 0.9), "pi_sp must hold finite"),
+                ((1.0, ONE, ONE * math.inf, 0.9), "alpha must hold finite"),
+                ((1.0, np.ones(1), ONE, 0.9), "each of the 2 ratios"),
+            ]
+        ],
+        (lambda: pruned_error(1.0, ONE, ONE, 0.9, n=0), "n = 0"),
+        (lambda: gradient_flow(0.1, ONE, 2, TIMES), "p = 2"),
+        (lambda: gradient_flow(math.nan, ONE, 0.9, TIMES), "w_inv must hold finite"),
+        (lambda: gradient_flow([0.1, 0.2], ONE, 0.9, TIMES), "w_inv is one number"),
+        (lambda: gradient_flow(0.1, ONE[None], 0.9, TIMES), "w_sp must be a list"),
+        (lambda: gradient_flow(0.1, ONE, 0.9, []), "not empty"),
+        (lambda: gradient_flow(0.1, ONE, 0.9, TIMES[::-1]), "must grow"),
+        (lambda: gradient_flow(0.1, ONE, 0.9, [0.0]), "end after 0"),
+        (lambda: gradient_flow(0.1, ONE, 0.9, TIMES - 1), "from 0 on"),
+        (lambda: gradient_flow(0.1, ONE, 0.9, [0, math.inf]), "finite"),
+        (lambda: gradient_flow(0.1, ONE * 800, 0.9, TIMES), "beyond all numbers"),
+        (lambda: invariant_bounds(0.1, ONE / 10, 1.5, TIMES), "p = 1.5"),
+        (lambda: invariant_bounds(0.1, ONE / 10, 0.9, TIMES - 5), "from 0 on"),
+        (lambda: invariant_bounds(0.1, ONE / 10, 0.3, TIMES), "or below"),  # the two would change places
+        (lambda: spurious_floor(5.0, 0.9, 3, TIMES, 1.0), "or below"),
+        (lambda: spurious_floor(0.1, 1.0, 3, TIMES, 1.0), "p = 1"),
+        (lambda: spurious_floor(0.1, 0.9, 0, TIMES, 1.0), "D = 0"),
+        (lambda: spurious_floor(0.1, 0.9, 3, TIMES, math.nan), "last"),
+        *[
+            (lambda name=name, value=value: trained_ratio(**(FEW | {name: value})), f"{name} = {value}")
+            for name, value in [("p", 2), ("D", 0), ("n", 0), ("epochs", 0), ("batch", 0), ("lr", 0), ("lr", math.nan)]
+        ],
+        *[
+            (lambda f=f, given=given: f(*given), said)
+            for f in (margins, lambda *given: loss_ratio(*given, [1]))
+            for given, said in [
+                ((LOGITS, LABELS - 1, ALIGNED), "from 0 to 1"),
+                ((LOGITS, LABELS + 5, ALIGNED), "from 0 to 1"),
+                ((LOGITS, LABELS + 0.5, ALIGNED), "whole numbers"),
+                ((LOGITS, LABELS[1:], ALIGNED), "one label for each row"),
+                ((LOGITS * math.nan, LABELS, ALIGNED), "finite"),
+                ((LOGITS[:0], LABELS[:0], ALIGNED[:0]), "0 rows"),
+                ((LOGITS[:, :1], LABELS * 0, ALIGNED), "two classes"),
+                ((LOGITS[:, 0], LABELS, ALIGNED), "two classes"),
+            ]
+        ],
+        (lambda: loss_ratio(LOGITS, LABELS, ALIGNED, [-1]), "from 0 on"),
+        (lambda: loss_ratio(LOGITS, LABELS, ALIGNED, [math.nan]), "finite"),
+        (lambda: growth_rate([1, 2], [0, 1], 1), "above 0"),
+        (lambda: growth_rate([0, 2], [1, 1], 1), "above 0"),
+        (lambda: growth_rate([1, 2], [1, 2], math.nan), "finite power"),
+        (lambda: decomposed(x=lambda x: x[:, :1]), "Decomposed cannot take inputs of shape"),
+        (lambda: decomposed(x=lambda x: x[:0], y=lambda y: y[:0]), "0 rows"),
+        (lambda: decomposed(x=lambda x: x * math.nan), "finite"),
+        (lambda: decomposed(y=lambda y: y[:3]), "one label for each row"),
+        (lambda: decomposed(y=lambda y: y + 5), "from 0 to 1"),
+        (lambda: decomposed(scales=lambda _: [0]), "above 0"),
+        (lambda: Decomposed.rows(-1, 2), "aligned = -1"),
+        (
+            lambda: gradient_ratio(NORMED, torch.rand(3, 2), LABELS, "0.running_mean", "1.bias", [1]),
+            "no parameter '0.run",
+        ),
+    ],
+)
+def test_what_has_no_answer_is_refused_in_a_sentence(call, said):
+    with pytest.raises(UserError, match=said):
+        call()
+
+
+def test_what_has_an_odd_answer_has_it_without_a_warning():
+    assert activation_variability(np.array([[-1.0], [1.0]])).tolist() == [math.inf]
+    assert math.isnan(rank_correlation(np.ones(3), np.arange(3.0)))
+    assert spurious_floor(0.0, 0.5, 3, TIMES, 1.0).tolist() == [0, 0]  # at its limit a weight stays

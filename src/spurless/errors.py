@@ -1,6 +1,7 @@
 """Mistakes that a user can mend: the command line prints the message, no traceback, and exits with 2."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -29,11 +30,24 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
-    return UserError(f"There is no {kind} '{name}'{hint} The {kind}s are: {', '.join(names)}.")
+    return UserError(f"There is no {kind} '{name}'{hint} The {_several(kind)} are: {', '.join(names)}.")
+
+
+def _several(kind: str) -> str:
+    """
+    >>> _several("data set"), _several("way to prune"), _several("family of corruptions")
+    ('data sets', 'ways to prune', 'families of corruptions')
+    """
+    noun, *rest = re.split("(?= (?:to|of|for) )", kind, maxsplit=1)
+    return "".join([noun[:-1] + "ies" if noun.endswith("ily") else f"{noun}s", *rest])
 
 
 class NotNumbers(UserError):
     """A network's outputs are not numbers, so that they have no accuracy."""
+
+
+class BadArgument(UserError, ValueError):
+    """A number or an array that cannot be measured; a ValueError, too, to those who call a measure by itself."""
 
 
 def one_of(kind: str, given: str, known: Iterable[str]) -> None:

@@ -49,7 +49,7 @@ def outputs(
             part = None if draws is None else draws[:, i * size : (i + 1) * size]
             x = inputs.training(rows.to(device, non_blocking=True), part)
             with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-                found.append(_tensor(ask(x)).float())  # type: ignore[operator]
+                found.append(tensor_of(ask(x)).float())  # type: ignore[operator]
     return torch.cat(found)
 
 
@@ -89,7 +89,8 @@ class Judged:
         return float(nn.functional.cross_entropy(self.logits, self.y))
 
 
-def _tensor(said: Any) -> Tensor:
+def tensor_of(said: Any) -> Tensor:
+    """What a network gave, which must be a tensor."""
     if not isinstance(said, Tensor):
         raise UserError(
             f"The network gives a {type(said).__name__}, not a tensor; wrap it so that it gives its logits."

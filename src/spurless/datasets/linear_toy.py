@@ -8,6 +8,7 @@ import torch
 
 from spurless.core import Bundle, Recipe, Split
 from spurless.datasets import _draw
+from spurless.errors import UserError
 from spurless.settings import Range
 
 
@@ -81,4 +82,6 @@ def debiasing_phi(p: float) -> float:
     >>> (1 - debiasing_phi(0.8)) * 0.8
     0.5
     """
+    if not 0.5 <= p <= 1:
+        raise UserError(f"p = {p} is not allowed: at 0.5 to 1 there is a bias to mix away, and a weight from 0 to 1.")
     return 1 - 1 / (2 * p)

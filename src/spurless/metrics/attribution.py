@@ -20,6 +20,7 @@ from torch import Tensor, fx, nn
 from spurless.core import Bundle, Recipe
 from spurless.errors import UserError, one_of, unknown
 from spurless.feed import Inputs
+from spurless.metrics import checks
 from spurless.metrics.regions import Rows, device_of, rows_of
 from spurless.metrics.regions import background_mask as background_mask
 from spurless.metrics.regions import core_mask as core_mask
@@ -82,8 +83,8 @@ def attribute(
     one_of("attribution", how, ("gradcam", "ig", "deeplift"))
     one_of("way to join channels", channels, ("sum", "abs"))
     one_of("output to attribute", of, ("logits", "features"))
-    if steps < 1:
-        raise UserError(f"steps = {steps} is not allowed; there must be at least one.")
+    checks.count(steps, "steps")
+    x = checks.inputs(x)
     if len(x) == 0:
         return torch.zeros(0, *(x.shape[2:] if x.dim() == 4 else x.shape[1:]))
     with torch.inference_mode(False), torch.enable_grad(), _quiet():
@@ -93,12 +94,12 @@ def attribute(
             complain(f"{type(net).__name__} has no convolution for Grad-CAM: the maps are Integrated Gradients.")
             how = "ig"
         goal = _goal(target, len(x), width)
-        start = torch.as_tensor(baseline, dtype=x.dtype).expand(x.shape)
+        start = _start(baseline, x)
         explain: Callable[[Tensor, Tensor, Tensor], Tensor]
         match how:
             case "gradcam":
                 at = last if layer is None else _layer(module, layer)
-                explain, rows = _gradcam(captum, module, at), batch_size
+                explain, rows = _gradcam(captum, module, at, layer), batch_size
             case "ig":
                 explain, rows = _integrated(captum, module, steps), batch_size // steps
             case "deeplift":
@@ -124,6 +125,7 @@ def usable(net: nn.Module, how: How, shape: Sequence[int]) -> How:
     >>> usable(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), "gradcam", (1, 2, 2))
     'ig'
     """
+    one_of("attribution", how, ("gradcam", "ig", "deeplift"))
     if how != "gradcam":
         return how
     with torch.inference_mode(False), torch.no_grad():
@@ -181,7 +183,8 @@ def share(maps: Tensor, mask: Tensor) -> Tensor:
     >>> share(torch.tensor([[[1.0, -2.0], [0.0, 1.0]]]), torch.tensor([[True, True], [False, False]])).tolist()
     [0.75]
     """
-    if maps.dim() < 2 or mask.dtype != torch.bool or mask.shape not in (maps.shape, maps.shape[1:]):
+    maps, mask = places(maps), checks.tensor(mask, "mask")
+    if mask.dtype != torch.bool or mask.shape not in (maps.shape, maps.shape[1:]):
         raise UserError(
             f"A mask holds True and False for each of {tuple(maps.shape[1:])} places, of each map or of all; "
             f"this one is {str(mask.dtype).removeprefix('torch.')} of shape {tuple(mask.shape)}."
@@ -199,10 +202,18 @@ def entropy(maps: Tensor, relative: bool = False) -> Tensor:
     >>> entropy(torch.tensor([[[1.0, 1.0], [1.0, -1.0]], [[0.0, 5.0], [0.0, 0.0]]]), relative=True).tolist()
     [1.0, 0.0]
     """
-    weight = maps.abs().double().flatten(1)
+    weight = places(maps).abs().double().flatten(1)
     p = weight / weight.sum(1, keepdim=True)  # (n, places)
     found = torch.special.entr(p).sum(1)
     return (found / math.log(p.shape[1]) if relative else found).float()
+
+
+def places(maps: Tensor) -> Tensor:
+    """Maps (n, h, w), or (n, d) of vectors, as a tensor."""
+    found = checks.tensor(maps, "maps")
+    if found.dim() < 2 or 0 in found.shape[1:]:
+        raise UserError(f"Maps are rows of at least one place; these are of shape {tuple(found.shape)}.")
+    return found
 
 
 def unit_shares(
@@ -223,7 +234,7 @@ def unit_shares(
     >>> unit_shares(net, torch.ones(4, 3), torch.tensor([True, False, False]), [0, 1]).tolist()
     [0.25, 0.0]
     """
-    numbers = torch.as_tensor(units).tolist()
+    numbers = checks.tensor(units, "units").flatten().tolist()
     found = [share(attribute(net, x, unit, how, of="features", **settings), mask).nanmean() for unit in numbers]
     return torch.stack(found) if found else torch.zeros(0)
 
@@ -237,7 +248,10 @@ def overlay(image: Tensor, heat: Tensor, strength: float = 0.85) -> Tensor:
     >>> overlay(torch.zeros(1, 1, 2, dtype=torch.uint8), torch.tensor([[0.0, 1.0]]), strength=1.0).tolist()
     [[[0, 240]], [[0, 228]], [[0, 66]]]
     """
-    if image.dtype != torch.uint8 or image.shape[:-3] != heat.shape[:-2] or image.shape[-2:] != heat.shape[-2:]:
+    image, heat = checks.tensor(image, "image"), checks.tensor(heat, "heat")
+    checks.share(strength, "strength")
+    fits = image.dim() == heat.dim() + 1 >= 3 and (*image.shape[:-3], *image.shape[-2:]) == heat.shape
+    if image.dtype != torch.uint8 or not fits or 0 in image.shape[-3:]:
         raise UserError(
             f"overlay takes uint8 images (c, h, w) and maps (h, w) of the same size, not "
             f"{str(image.dtype).removeprefix('torch.')} {tuple(image.shape)} and {tuple(heat.shape)}."
@@ -261,11 +275,15 @@ def _integrated(captum: Any, module: nn.Module, steps: int) -> Callable[[Tensor,
     return lambda x, start, target: found.attribute(x, start, target=target, n_steps=steps)
 
 
-def _gradcam(captum: Any, module: nn.Module, layer: nn.Module | None) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def _gradcam(
+    captum: Any, module: nn.Module, layer: nn.Module | None, name: str | None
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     found = captum.LayerGradCam(module, layer)
 
     def explain(x: Tensor, start: Tensor, target: Tensor) -> Tensor:
         small = found.attribute(x, target=target, relu_attributions=True)  # (m, 1, h', w')
+        if x.dim() != 4 or small.dim() != 4:
+            raise UserError(f"Layer '{name}' gives no picture, which Grad-CAM needs; name a convolution of images.")
         return nn.functional.interpolate(small, x.shape[-2:], mode="bilinear", align_corners=False)
 
     return explain
@@ -348,7 +366,7 @@ def _overlaps(pool: nn.MaxPool2d) -> bool:
 def _own_copy(net: nn.Module, of: str, x: Tensor) -> nn.Module:
     """A copy in evaluation mode, without operations in place, whose outputs (n, outputs) are to be explained."""
     if of == "features" and not isinstance(net, Net):
-        net = Net.wrap(net, example=x[:2].to(device_of(net)))
+        net = checks.as_net(net, x[:2].to(device_of(net)))
     try:
         module = copy.deepcopy(net).eval().requires_grad_(False)
     except Exception as error:
@@ -374,7 +392,7 @@ def _look(module: nn.Module, example: Tensor) -> tuple[int, nn.Module | None]:
     # In the order of the calls: a module may list its layers in any order.
     hooks = [part.register_forward_hook(watch) for part in module.modules() if part is not module]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), checks.asking(module, example):
             out = module(example.to(device_of(module)))
     finally:
         for hook in hooks:
@@ -404,11 +422,22 @@ def _layer(module: nn.Module, name: str) -> nn.Module:
 def _goal(target: Tensor | int | None, n: int, width: int) -> Tensor | None:
     if target is None:
         return None
-    goal = torch.as_tensor(target).cpu().long()
-    goal = goal.expand(n) if goal.dim() == 0 else goal
-    if goal.shape != (n,) or not (0 <= int(goal.min()) <= int(goal.max()) < width):
+    wanted = checks.tensor(target, "target").cpu()
+    wanted = wanted.expand(n) if wanted.dim() == 0 else wanted
+    goal = wanted.long()
+    if goal.shape != (n,) or (goal != wanted).any() or not (0 <= int(goal.min()) <= int(goal.max()) < width):
         raise UserError(f"target must hold one number from 0 to {width - 1} for each of {n} rows, or one for all.")
     return goal
+
+
+def _start(baseline: Tensor | float, x: Tensor) -> Tensor:
+    start = checks.tensor(baseline, "baseline").to(x.dtype)
+    try:
+        return start.expand(x.shape)
+    except RuntimeError:
+        raise UserError(
+            f"baseline is a number, or of the shape of one row or of all, {tuple(x.shape)}, not {tuple(start.shape)}."
+        ) from None
 
 
 def _per_row(values: Tensor, like: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from spurless.core import Bundle
 from spurless.errors import UserError
-from spurless.metrics.attribution import _captum, _goal, _own_copy, _quiet
+from spurless.metrics import checks
+from spurless.metrics.attribution import _captum, _goal, _own_copy, _quiet, places
 from spurless.metrics.regions import Rows, device_of, rows_of
 from spurless.text import Tokens, bucket, row_lengths
 from spurless.words import words_of
@@ -49,14 +50,22 @@ def attribute_tokens(
     [[1.0, -2.0, 0.0, 0.0], [2.0, 0.5, 0.5, -1.0]]
     """
     captum = _captum()
+    x, steps = checks.tensor(x, "x"), checks.count(steps, "steps")
+    if x.dim() != 3 or x.shape[1] != 2 or x.shape[2] == 0:
+        raise UserError(f"Rows of tokens have shape (n, 2, length), ids and where they are, not {tuple(x.shape)}.")
     found = torch.zeros(len(x), x.shape[-1])
     if len(x) == 0:
         return found
     with torch.inference_mode(False), torch.enable_grad(), _quiet():
         module = _own_copy(net, "logits", x)
         read = Blankable(module, layer or token_layer(module, x[:2].to(device_of(module))), baseline)
+        if layer is None and not 0 <= int(x[:, 0].min()) <= int(x[:, 0].max()) < read.vectors.num_embeddings:
+            raise UserError(
+                f"Token ids are 0 to {read.vectors.num_embeddings - 1} in this network; some of these are not: "
+                "were they made with another tokenizer?"
+            )
         place, explain = device_of(module), captum.LayerIntegratedGradients(read, read.vectors)
-        with torch.no_grad():
+        with torch.no_grad(), checks.asking(module, x):
             goal = _goal(target, len(x), module(x[:1].to(place)).shape[1])
         lengths = row_lengths(x).cpu()
         for idx in lengths.argsort(stable=True).split(max(1, batch_size // steps)):
@@ -97,6 +106,14 @@ def attribute_text(
 
 def by_word(tokens: Tokens, row: Tensor, of: Tensor) -> list[tuple[str, float]]:
     """The words of a row (2, l), each with the sum of what its pieces (l,) have; special tokens are left out."""
+    row, of = checks.tensor(row, "row"), checks.tensor(of, "of")
+    if row.dim() != 2 or len(row) != 2 or of.shape != row.shape[1:]:
+        raise UserError(
+            f"A row of tokens has shape (2, length), and a number for each; not {tuple(row.shape)} and "
+            f"{tuple(of.shape)}."
+        )
+    if not 0 <= int(row[0].min()) <= int(row[0].max()) < tokens.size:
+        raise UserError(f"Token ids are 0 to {tokens.size - 1} here; some of these are not.")
     return [(word.text, float(of[word.start : word.stop].sum())) for word in words_of(tokens).of(row)]
 
 
@@ -106,7 +123,7 @@ def shares(maps: Tensor) -> Tensor:
     >>> shares(torch.tensor([[1.0, -3.0, 0.0]])).tolist()
     [[0.25, 0.75, 0.0]]
     """
-    weight = maps.abs().double()
+    weight = places(maps).abs().double()
     return (weight / weight.sum(1, keepdim=True)).float()
 
 
@@ -126,7 +143,7 @@ class Blankable(nn.Module):
             raise UserError(f"'{layer}' is no nn.Embedding of the network; there are: {', '.join(tables) or 'none'}.")
         self.module, self.vectors = module, cast(nn.Embedding, known[layer])
         self.blank: Tensor | None = None
-        if baseline is not None and not 0 <= baseline < self.vectors.num_embeddings:
+        if baseline is not None and (baseline != int(baseline) or not 0 <= baseline < self.vectors.num_embeddings):
             raise UserError(f"baseline = {baseline} is no token; they are 0 to {self.vectors.num_embeddings - 1}.")
 
         def hook(_: nn.Module, given: Any, e: Tensor) -> Tensor:
@@ -166,7 +183,7 @@ def token_layer(module: nn.Module, rows: Tensor) -> str:
 
             hooks.append(part.register_forward_pre_hook(watch))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), checks.asking(module, rows):
             module(rows)
     finally:
         for hook in hooks:

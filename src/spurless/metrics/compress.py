@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from spurless.core import Bundle, Recipe
 from spurless.errors import NotNumbers, UserError, one_of, unknown
+from spurless.metrics import checks
+from spurless.metrics.feature_use import some_rows
 from spurless.metrics.regions import Rows, device_of, first_rows, rows_of
 
 How = Literal["structured", "magnitude"]
@@ -30,7 +32,9 @@ def sparsity(z: Tensor, tolerance: float = 0.0) -> Tensor:
     >>> sparsity(torch.tensor([[0.0, 0.0, 3.0, -1.0], [1.0, 1.0, 1.0, 1.0]])).tolist()
     [0.5, 0.0]
     """
-    _entries(z)
+    z = _entries(z)
+    if not tolerance >= 0:
+        raise UserError(f"tolerance = {tolerance} is not allowed; it is a size, at least 0.")
     return (z.abs() <= tolerance).double().masked_fill(z.isnan(), math.nan).mean(-1).float()
 
 
@@ -46,7 +50,8 @@ def compressibility(z: Tensor, q: float = 2.0, kappa: float = 0.1) -> Tensor:
     if not (q > 0 and 0 <= kappa <= 1):
         raise UserError(f"(q, κ)-compressibility needs q > 0 and κ from 0 to 1, not q = {q} and κ = {kappa}.")
     size = _scaled(z)
-    rest = size.sort(-1, descending=True).values[..., _ceil(kappa * z.shape[-1]) :]
+    kept = _ceil(kappa * size.shape[-1])
+    rest = size.sort(-1, descending=True).values[..., kept:] if kept < size.shape[-1] else 0 * size[..., :1]
     whole = torch.linalg.vector_norm(size, q, -1)
     lost = torch.linalg.vector_norm(rest, q, -1) / torch.where(whole == 0, 1.0, whole)
     return (1 - lost).float()
@@ -65,7 +70,7 @@ def pq_index(z: Tensor, p: float = 1.0, q: float = 2.0) -> Tensor:
     size = _scaled(z)
     whole = torch.linalg.vector_norm(size, q, -1)
     part = torch.linalg.vector_norm(size, p, -1) / torch.where(whole == 0, math.nan, whole)
-    return (1 - z.shape[-1] ** (1 / q - 1 / p) * part).float()
+    return (1 - size.shape[-1] ** (1 / q - 1 / p) * part).float()
 
 
 class Compressed(NamedTuple):
@@ -84,6 +89,7 @@ def compressed(z: Tensor, q: float = 2.0, kappa: float = 0.1) -> Compressed:
     >>> compressed(torch.tensor([[0.0, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]), kappa=0.25)
     Compressed(sparsity=0.875, compressibility=1.0, pq_index=0.5, n=2, zeros=1)
     """
+    z = _entries(z)
     empty = (z == 0).all(-1)
     zeros, held = (float(f.double().mean()) for f in (sparsity(z), compressibility(z, q, kappa)))
     return Compressed(zeros, held, float(pq_index(z[~empty]).double().mean()), empty.numel(), int(empty.sum()))
@@ -101,9 +107,7 @@ def activations_compressed(
     """
     from spurless.metrics.representation import features_of
 
-    every = rows_of(data, split, None)
-    mix = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))
-    return compressed(features_of(net, data, split, mix[:most].sort().values), **settings)
+    return compressed(features_of(net, data, split, some_rows(data, split, most, seed).sort().values), **settings)
 
 
 def weights_compressed(net: nn.Module, q: float = 2.0, kappa: float = 0.1) -> dict[str, Compressed]:
@@ -153,7 +157,7 @@ def prunability(
     >>> prunability(net, lambda n: 100 * float(n.weight.abs().sum() > 0), kappas=(0, 0.5, 1)).kept
     (1.0, 1.0, 0.0)
     """
-    _some(kappas)
+    kappas = _some(kappas)
     found, shares = [], []
     order = Order(net, how, scope, **settings)
     for kappa in kappas:
@@ -182,18 +186,20 @@ def activation_prunability(
     (1.0, 1.0)
     """
     _one_of(how, How)
-    _some(kappas)
-    z = features.detach()
-    if z.dim() != 2:
+    kappas = _some(kappas)
+    z = checks.inputs(features, "features").detach()
+    if z.dim() != 2 or 0 in z.shape:
         raise UserError(f"Activations are a table of rows and neurons; these are of shape {tuple(z.shape)}.")
     score = _mean_square(z, 0)[None] if how == "structured" else z.abs()  # (1, d) or (n, d)
     order = score.argsort(dim=1, stable=True)
     found, shares = [], []
     for kappa in kappas:
-        gone = order[:, : _floor(_checked(kappa) * z.shape[1])]
+        gone = order[:, : _floor(kappa * z.shape[1])]
         mask = torch.zeros_like(score, dtype=torch.bool).scatter_(1, gone, True)
         with torch.no_grad():
-            found.append(_accuracy(accuracy, head(z.masked_fill(mask, 0)), kappa))
+            with checks.asking(head, z):
+                logits = head(z.masked_fill(mask, 0))
+            found.append(_accuracy(accuracy, logits, kappa))
         shares.append(gone.shape[1] / z.shape[1])
     with torch.no_grad():
         whole = found[list(kappas).index(0)] if 0 in kappas else float(accuracy(head(z)))
@@ -229,10 +235,17 @@ def data_accuracy(
     def accuracy(asked: nn.Module | Tensor) -> float:
         if isinstance(asked, nn.Module):
             place = device_of(asked)
-            asked = outputs(asked, held, Inputs(data, recipe, place), recipe, place)
+            with checks.asking(asked, torch.empty(0, *data.shape)):
+                asked = outputs(asked, held, Inputs(data, recipe, place), recipe, place)
+        asked = checks.tensor(asked, "logits")
+        if len(asked) != len(held):
+            raise UserError(
+                f"There are logits for {len(asked)} rows, and {len(held)} rows of {data.name} are asked for."
+            )
         found = scores_of(data, held, asked)[name]
         if found is None:
-            raise UserError(f"{data.name} has no rows that its {name} accuracy could be taken from; use average.")
+            hint = "" if name == "average" else "; use average"
+            raise UserError(f"{data.name} has no rows that its {name} accuracy could be taken from{hint}.")
         return found
 
     return accuracy
@@ -260,11 +273,10 @@ def data_prunability(
         return prunability(net, accuracy, **settings)
     from spurless.metrics.attribution import prepare
     from spurless.metrics.representation import features_of
-    from spurless.nets import Net
 
     place = device_of(net)
     example = prepare(data, split, first_rows(data, split)).to(place)
-    whole = net if isinstance(net, Net) else Net.wrap(net, example=example)
+    whole = checks.as_net(net, example)
     head = whole.head
     return activation_prunability(features_of(whole, data, split, rows).to(place), head, accuracy, **settings)
 
@@ -359,7 +371,12 @@ def lowest(scores: Tensor, sizes: Tensor, kappa: float) -> Tensor:
     >>> lowest(torch.tensor([3.0, 1.0, 2.0, 1.0]), torch.ones(4), 0.5).tolist()
     [False, True, False, True]
     """
-    return _first(*_order(scores, sizes), kappa)
+    scores, sizes = checks.tensor(scores, "scores"), checks.tensor(sizes, "sizes")
+    if scores.dim() != 1 or scores.shape != sizes.shape or not len(sizes) or not bool((sizes > 0).all()):
+        raise UserError(
+            f"Units have a score and a size above 0 each, (m,), not {tuple(scores.shape)} and {tuple(sizes.shape)}."
+        )
+    return _first(*_order(scores, sizes), _checked(kappa))
 
 
 def _order(scores: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
@@ -423,23 +440,24 @@ def _mean_square(z: Tensor, dims: int | tuple[int, ...], keepdim: bool = False) 
     return z.double().square().mean(dims, keepdim=keepdim)
 
 
-def _entries(z: Tensor) -> None:
+def _entries(z: Tensor) -> Tensor:
+    z = checks.tensor(z, "z")
     if z.dim() == 0 or z.shape[-1] == 0:
         raise UserError(f"Vectors without entries cannot be measured; these are of shape {tuple(z.shape)}.")
+    return z.double() if z.dtype == torch.bool else z
 
 
 def _scaled(z: Tensor) -> Tensor:
     """Absolute values in double precision, divided by the largest of each vector: their powers neither under- nor
     overflow, and these measures do not depend on scale."""
-    _entries(z)
-    size = z.detach().abs().double()
+    size = _entries(z).detach().abs().double()
     largest = size.amax(-1, keepdim=True)
     return size / torch.where(largest == 0, 1.0, largest)
 
 
 def _curve(kappas: Sequence[float], accuracy: list[float], shares: list[float], whole: float) -> Curve:
-    if whole == 0:
-        raise UserError("The whole network has an accuracy of 0, so what it keeps of it means nothing.")
+    if not whole > 0:
+        raise UserError(f"The whole network has an accuracy of {whole:g}, so what it keeps of it means nothing.")
     return Curve(tuple(kappas), tuple(accuracy), tuple(a / whole for a in accuracy), tuple(shares))
 
 
@@ -453,9 +471,12 @@ def _accuracy(accuracy: Callable[[Any], float], asked: Any, kappa: float) -> flo
         return 0.0
 
 
-def _some(kappas: Sequence[float]) -> None:
-    if not kappas:
+def _some(kappas: Any) -> tuple[float, ...]:
+    """Shares; an array's as plain numbers."""
+    found = tuple(_checked(kappa) for kappa in (kappas.tolist() if hasattr(kappas, "tolist") else kappas))
+    if not found:
         raise UserError("kappas is empty; prunability is a mean over shares such as 0, 0.1, ..., 0.9.")
+    return found
 
 
 def _one_of(given: str, known: Any) -> None:

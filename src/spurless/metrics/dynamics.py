@@ -24,6 +24,7 @@ from torch.utils.hooks import RemovableHandle
 from spurless.core import Bundle, Recipe, Stage
 from spurless.distributed import world
 from spurless.errors import Diverged, UserError, unknown
+from spurless.metrics import checks
 from spurless.metrics.feature_use import feature_use
 from spurless.metrics.parts import Parts, columns_of
 from spurless.metrics.parts import unit_parts as unit_parts
@@ -75,6 +76,10 @@ class Dynamics:
     records: list[Record] = field(default_factory=list)
     path: Path | None = None
 
+    def __post_init__(self) -> None:
+        for name, least in (("every", 0), ("rows", 1), ("attributed", 0), ("ig_steps", 1)):
+            checks.count(getattr(self, name), name, least)
+
     def start(self, folder: str | Path | None) -> None:
         """A run begins, or goes on, in this folder; what an earlier session saw of it is there."""
         self.path = None if folder is None else Path(folder) / FILE
@@ -104,7 +109,11 @@ def as_dynamics(given: Dynamics | Mapping[str, Any] | bool | None) -> Dynamics |
             if name not in known:
                 raise unknown("setting of dynamics", name, known)
         return Dynamics(**given)
-    return (Dynamics() if given else None) if isinstance(given, bool) else given
+    if isinstance(given, bool):
+        return Dynamics() if given else None
+    if given is not None and not isinstance(given, Dynamics):
+        raise UserError(f"dynamics is True, a table of settings or a Dynamics, not {given!r}.")
+    return given
 
 
 class StageDynamics(StepWatch):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from spurless.core import Bundle
 from spurless.errors import UserError, one_of
+from spurless.metrics import checks
 from spurless.metrics.regions import Rows, core_mask, device_of, first_rows, rows_of, spurious_mask
 from spurless.nets import Net
 
@@ -47,7 +48,7 @@ def feature_use(
         raise UserError(f"attributed = {attributed} is not allowed; 0 leaves attribution out.")
     idx, held = some_rows(data, split, rows, seed), data.splits[split]
     example = prepare(data, split, first_rows(data, split)).to(device_of(net))
-    whole = net if isinstance(net, Net) else Net.wrap(net, example=example)
+    whole, chosen = checks.as_net(net, example), checks.tensor(units, "units").flatten().tolist()
     z, y = features_of(whole, data, split, idx), held.y[idx]
     found: dict[str, Any] = {"n": len(idx)} | _accuracies(whole, z, data, split, idx)
     found["csi"] = csi(z, y).average if len(y.unique()) > 1 else None
@@ -65,9 +66,9 @@ def feature_use(
     found["core_share"] = None if core is None else _mean(share(maps, core))
     found["spurious_share"] = None if spurious is None else _mean(share(maps, spurious))
     found["entropy"] = _mean(entropy(maps, relative=True))
-    if units and spurious is not None:
+    if chosen and spurious is not None:
         x = prepare(data, split, part)
-        shares = unit_shares(whole, x, spurious, list(units), how, steps=steps)
+        shares = unit_shares(whole, x, spurious, chosen, how, steps=steps)
         found["unit_shares"] = [None if v != v else v for v in shares.tolist()]
     return found
 
@@ -81,11 +82,11 @@ def some_rows(data: Bundle, split: str, rows: int | None, seed: int = 0) -> Tens
     (5, [0, 1, 2])
     """
     every = rows_of(data, split, None)
-    if rows is not None and rows < 1:
+    if rows is not None and not (rows >= 1 and float(rows).is_integer()):
         raise UserError(f"rows = {rows} is not allowed; there must be at least one, or None for all.")
     if rows is None or rows >= len(every):
         return every
-    return torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))[:rows]
+    return torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))[: int(rows)]
 
 
 def _accuracies(net: Net, z: Tensor, data: Bundle, split: str, idx: Tensor) -> dict[str, float | None]:

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spurless.errors import BadArgument
+from spurless.metrics import checks
+
 MOST_CONFUSED = 20  # classes; a larger table of confusions nobody reads
 METRICS = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted")
 
@@ -23,6 +26,10 @@ def wilson(correct: float, n: float, level: float = 0.95) -> tuple[float, float]
     >>> wilson(0, 0)
     (0.0, 1.0)
     """
+    if not (0 <= correct <= n and 0 <= level < 1):
+        raise BadArgument(
+            f"An interval needs 0 ≤ correct ≤ n and a level from 0 to below 1, not {correct} of {n} at level {level}."
+        )
     if n == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf(0.5 + level / 2)
@@ -52,8 +59,12 @@ def mean_of_cells(
     >>> [round(v, 4) for v in mean_of_cells([8, 5], [10, 10], [1, 1])]
     [0.65, 0.4398, 0.8146]
     """
-    c, m = np.asarray(correct, float), np.asarray(n, float)  # (cells,), (cells,)
-    w = np.asarray(weights, float) / np.sum(weights)  # (cells,)
+    c, m, w = (np.asarray(each, float) for each in (correct, n, weights))  # (cells,) each
+    if not (c.shape == m.shape == w.shape and (m > 0).all() and (c >= 0).all() and (c <= m).all()):
+        raise BadArgument("A mean of cells needs rows in each, how many are right, and a weight: lists as long.")
+    if not ((w >= 0).all() and 0 < w.sum() < np.inf):
+        raise BadArgument("The weights of cells are at least 0, and not all 0.")
+    w = w / w.sum()
     p = (c + 1) / (m + 2)  # (cells,)
     effective = (w @ p) * (1 - w @ p) / np.sum(w**2 * p * (1 - p) / m)
     mean = float(min(w @ (c / m), 1.0))  # a sum of weights can round to more than 1
@@ -125,15 +136,17 @@ def group_scores(
     hit = boolean(correct, "correct")  # (n,)
     target = _codes(y, hit.shape, "y")  # (n,)
     parts = [_Part(dict.fromkeys(METRICS, Figure()) | {"average": _share(hit, level)}, [], {})]
-    if a is not None and np.shape(a)[1:] != (0,):
+    a = None if a is None else checks.array(a, "a")
+    if a is not None and a.shape[1:] != (0,):
         parts.append(_of_attributes(hit, target, a, aligned, classes, attributes, values, train_counts, level))
     if member is not None:
         parts.append(_of_overlap(hit, target, member, classes, overlap or ("group", ()), level))
     figures, groups, by_attribute = parts[0]
     for part in parts[1:]:
         if part.by_attribute.keys() & by_attribute.keys():
-            raise ValueError(
-                f"an attribute and the overlapping groups have the same name, {next(iter(part.by_attribute))}"
+            raise BadArgument(
+                f"An attribute and the overlapping groups have the same name, {next(iter(part.by_attribute))}; "
+                "give one of them another."
             )
         figures |= part.figures
         groups += part.groups
@@ -153,7 +166,7 @@ class _Part(NamedTuple):
 def _of_attributes(
     hit: NDArray,
     target: NDArray,
-    a: ArrayLike,
+    a: NDArray,
     aligned: ArrayLike | None,
     classes: Sequence[str],
     attributes: Sequence[str],
@@ -161,18 +174,22 @@ def _of_attributes(
     train_counts: Sequence[ArrayLike] | None,
     level: float,
 ) -> _Part:
-    k = np.shape(a)[1] if np.ndim(a) == 2 else 1  # the next line refuses any other shape
+    k = a.shape[1] if a.ndim == 2 else 1  # the next line refuses any other shape
     attribute = _codes(a, (len(hit), k), "a")  # (n, k)
     agrees = None if aligned is None else boolean(aligned, "aligned", attribute.shape)  # (n, k)
     names = list(attributes) or [f"a{j}" for j in range(k)]
     if len(names) != k or len(set(names)) != k:
-        raise ValueError(f"a has {k} columns, which need as many different names, not {names}")
+        raise BadArgument(f"a has {k} columns, which need as many different names, not {names}.")
+    tables = () if train_counts is None else train_counts
+    for name, each in (("values", values), ("train_counts", tables)):
+        if len(each) not in (0, k):
+            raise BadArgument(f"{name} must have an entry for each of {k} attributes, not {len(each)}.")
 
     parts, groups, by_attribute = [], [], {}
     for j, name in enumerate(names):
         column = None if agrees is None else agrees[:, j]  # (n,)
         cells, empty = _cells(hit, target, attribute[:, j], column, classes, values[j] if values else (), level)
-        counts = None if train_counts is None else np.asarray(train_counts[j])  # (classes, values)
+        counts = _counts(tables[j], cells, name) if len(tables) else None  # (classes, values)
         part = _over_cells(cells, counts, level) | _shares(hit, column, level) | {"average": _share(hit, level)}
         parts.append(part)
         groups += [c.row(name) for c in cells]
@@ -194,7 +211,8 @@ def _of_overlap(
     level: float,
 ) -> _Part:
     name, names = overlap
-    inside = boolean(member, "member", (len(hit), np.shape(member)[-1]))  # (n, m)
+    inside = checks.array(member, "member")
+    inside = boolean(inside, "member", (len(hit), inside.shape[-1] if inside.ndim else 0))  # (n, m)
     cells: list[_Cell] = []
     empty = 0
     for j in range(inside.shape[1]):
@@ -218,6 +236,8 @@ def confusion(
 ) -> dict[str, Any] | None:
     """For each kind of rows, (n,) masks by name, how often each label got each prediction; None for many classes.
 
+    Predictions beyond the classes, of a network with more outputs, are in no column.
+
     >>> found = confusion([0, 1, 1], [0, 1, 0], ["cat", "dog"], {"all": [True, True, True]})
     >>> found["groups"]
     [{'name': 'all', 'counts': [[1, 0], [1, 1]]}]
@@ -225,10 +245,15 @@ def confusion(
     number = len(classes)
     if number > MOST_CONFUSED:
         return None
-    cell = np.asarray(y) * number + np.asarray(predicted)  # (n,)
+    label = _codes(y, checks.array(y, "y").shape[:1], "y")  # (n,)
+    said = _codes(predicted, label.shape, "predicted")  # (n,)
+    if label.max(initial=-1) >= number:
+        raise BadArgument(f"y holds {label.max()}, and there are {number} classes, counted from 0.")
+    cell, known = label * number + said, said < number  # (n,) each
     groups = []
     for name, mask in kinds.items():
-        counts = np.bincount(cell[np.asarray(mask, dtype=bool)], minlength=number**2).reshape(number, number)
+        chosen = boolean(mask, name, label.shape) & known
+        counts = np.bincount(cell[chosen], minlength=number**2).reshape(number, number)
         groups.append({"name": name, "counts": counts.tolist()})
     return {"classes": [str(c) for c in classes], "groups": groups}
 
@@ -238,13 +263,13 @@ def boolean(mask: ArrayLike, name: str, shape: tuple[int, ...] | None = None) ->
 
     >>> boolean([0.2, 0.5], "mined")
     Traceback (most recent call last):
-    ValueError: mined must hold True and False for each row, not float64
+    spurless.errors.BadArgument: mined must hold True and False for each row, not float64.
     """
-    array = np.asarray(mask)
+    array = checks.array(mask, name)
     if array.dtype != bool and array.size:
-        raise ValueError(f"{name} must hold True and False for each row, not {array.dtype}")
+        raise BadArgument(f"{name} must hold True and False for each row, not {array.dtype}.")
     if array.shape != (shape or (array.size,)):
-        raise ValueError(f"{name} has shape {array.shape}, not {shape or (array.size,)}")
+        raise BadArgument(f"{name} has shape {array.shape}, not {shape or (array.size,)}.")
     return array.astype(bool)
 
 
@@ -335,12 +360,23 @@ def _as_dict(figures: dict[str, Figure]) -> dict[str, Any]:
 
 
 def _codes(values: ArrayLike, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
-    array = np.asarray(values)
+    array = checks.array(values, name)
     if array.shape != shape:
-        raise ValueError(f"{name} has shape {array.shape}, not {shape}")
-    if array.size and (array.min() < 0 or not np.issubdtype(array.dtype, np.integer)):
-        raise ValueError(f"{name} must hold whole numbers from 0 on")
+        raise BadArgument(f"{name} has shape {array.shape}, not {shape}.")
+    if array.size and (not np.issubdtype(array.dtype, np.integer) or array.min() < 0):
+        raise BadArgument(f"{name} must hold whole numbers from 0 on.")
     return array.astype(np.int64)
+
+
+def _counts(table: ArrayLike, cells: list[_Cell], name: str) -> NDArray:
+    """How many training rows each cell has."""
+    counts = checks.numbers(table, f"train_counts of {name}", dims=2)
+    needed = [max((c.code[i] for c in cells), default=-1) for i in (0, 1)]
+    if counts.min() < 0 or needed[0] >= counts.shape[0] or needed[1] >= counts.shape[1]:
+        raise BadArgument(
+            f"train_counts of {name} must hold a number from 0 on for each class and value, not shape {counts.shape}."
+        )
+    return counts
 
 
 def _name(names: Sequence[str], code: int) -> str:

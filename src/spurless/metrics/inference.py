@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spurless.metrics import checks
 from spurless.metrics.groups import boolean
 from spurless.metrics.mining import mining_scores
 
@@ -28,10 +29,9 @@ def inference_scores(groups: ArrayLike, truth: ArrayLike, y: ArrayLike, conflict
     >>> inference_scores(y, truth, y, conflicting=[False, False, False, True, False, False])["ami"]
     0.0
     """
-    guess, true, label = (np.asarray(each) for each in (groups, truth, y))  # (n,) each
-    hard = boolean(conflicting, "conflicting", guess.shape)  # (n,)
-    if not guess.shape == true.shape == label.shape:
-        raise ValueError(f"groups, truth and y must be as long, not {guess.shape}, {true.shape} and {label.shape}")
+    hard = boolean(conflicting, "conflicting")  # (n,)
+    named = {"groups": groups, "truth": truth, "y": y}
+    guess, true, label = (checks.labels(each, name, hard.shape) for name, each in named.items())  # (n,) each
     names, group = np.unique(guess, return_inverse=True)
     count, bad = (np.bincount(group, weights, len(names)) for weights in (None, hard))
     taken = (2 * bad > count)[group]  # (n,)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from spurless.core import Bundle
 from spurless.errors import UserError, one_of
+from spurless.metrics import checks
 from spurless.metrics.feature_use import some_rows
 from spurless.metrics.regions import device_of, spurious_mask
 from spurless.nets.heads import evaluating
@@ -79,7 +80,7 @@ def moved(net: nn.Module, steps: Sequence[tuple[float, Direction]]) -> Iterator[
         with torch.no_grad():
             for name, p in net.named_parameters():
                 for step, direction in steps:
-                    p.add_(direction[name], alpha=step)
+                    p.add_(_way(direction, name, p), alpha=step)
         yield
     finally:
         with torch.no_grad():
@@ -108,8 +109,8 @@ def landscape(
     >>> found.values["first"].tolist()  # a moves the first weight, b the second
     [[-1.0, -1.0, -1.0], [3.0, 3.0, 3.0], [7.0, 7.0, 7.0]]
     """
-    if points < 1 or not measures:
-        raise UserError("A landscape needs at least one point and one measure.")
+    if points < 1 or not measures or not np.isfinite(span):
+        raise UserError(f"A landscape needs at least one point and one measure, and a finite span, not {span}.")
     first, second = directions or (random_direction(net, 2 * seed), random_direction(net, 2 * seed + 1))
     steps = np.linspace(-span, span, points) if points > 1 else np.zeros(1)
     values = {name: np.full((points, points), np.nan) for name in measures}
@@ -150,6 +151,7 @@ def data_landscape(
     from spurless.metrics.attribution import prepare
     from spurless.metrics.compress import data_accuracy
     from spurless.metrics.representation import bsi, features_of
+    from spurless.scoring import predictions
 
     one_of("way to treat BatchNorm", batchnorm, ("kept", "recomputed"))
     if spurious is not None:
@@ -159,6 +161,7 @@ def data_landscape(
     train, test = some_rows(data, "train", rows, seed), some_rows(data, on, rows, seed)
     x, y = prepare(data, "train", train).to(place), data.train.y[train].to(place)
     x_test, score = prepare(data, on, test).to(place), data_accuracy(data, on, test)
+    predictions(data, _logits(net, x[:2]))  # refuses a network that is not for this data
     measures: dict[str, Measure] = {
         "loss": lambda n: float(nn.functional.cross_entropy(_logits(n, x).double(), y)),
         "accuracy": lambda n: score(_logits(n, x_test)),
@@ -167,7 +170,7 @@ def data_landscape(
     if spurious is None:
         spurious = "attribution" if _knows(data, on) else "bsi" if a is not None else "none"
     if spurious == "attribution":
-        measures["spurious"] = _attribution(data, on, test[:attributed])
+        measures["spurious"] = _attribution(data, on, test[: checks.count(attributed, "attributed")])
     elif spurious == "bsi":
         if a is None:
             raise UserError(f"{data.name} has no bias attributes, so its neurons cannot be asked for them.")
@@ -191,6 +194,7 @@ def recompute_batchnorm(net: nn.Module, x: Tensor, batch_size: int = 1024) -> No
     """
     norms = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
     momenta = [m.momentum for m in norms]
+    x, size = checks.inputs(x), checks.count(batch_size, "batch_size")
     if len(x) < 2:
         raise UserError(f"BatchNorm's statistics need at least two rows, not {len(x)}.")
     with evaluating(net), torch.no_grad():
@@ -199,9 +203,10 @@ def recompute_batchnorm(net: nn.Module, x: Tensor, batch_size: int = 1024) -> No
             m.momentum = None
             m.train()
         try:
-            count = min(-(-len(x) // batch_size), len(x) // 2)  # of batches; one row has no variance
-            for part in x.tensor_split(count):
-                net(part)
+            count = min(-(-len(x) // size), len(x) // 2)  # of batches; one row has no variance
+            with checks.asking(net, x):
+                for part in x.tensor_split(count):
+                    net(part)
         finally:
             for m, momentum in zip(norms, momenta, strict=True):
                 m.momentum = momentum
@@ -227,7 +232,11 @@ def plot(found: Landscape | Mapping[str, Landscape], path: str | Path | None = N
     from matplotlib.figure import Figure
 
     every = {"": found} if isinstance(found, Landscape) else dict(found)
-    names = list(next(iter(every.values())).values)
+    names = list(next(iter(every.values())).values) if every else []
+    if not names or any(set(land.values) != set(names) for land in every.values()):
+        raise UserError("A picture needs at least one landscape, and all of them must have the same measures.")
+    if any(len(steps) < 2 for land in every.values() for steps in (land.a, land.b)):
+        raise UserError("A landscape of a single point has no picture; compute it with points=21 or so.")
     figure = Figure(figsize=(3.6 * len(names), 2.7 * len(every)), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12)  # type: ignore[union-attr, call-arg]
     panels = figure.subplots(len(every), len(names), squeeze=False)
@@ -261,8 +270,18 @@ def plot(found: Landscape | Mapping[str, Landscape], path: str | Path | None = N
 
 
 def _logits(net: nn.Module, x: Tensor, batch_size: int = 1024) -> Tensor:
-    with evaluating(net), torch.no_grad():
+    with evaluating(net), torch.no_grad(), checks.asking(net, x):
         return torch.cat([net(part) for part in x.split(batch_size)])
+
+
+def _way(direction: Direction, name: str, p: Tensor) -> Tensor:
+    """What a direction says of a parameter."""
+    if name not in direction:
+        raise UserError(f"A direction must name every parameter of the network; this one lacks '{name}'.")
+    found = checks.tensor(direction[name], name)
+    if found.shape != p.shape:
+        raise UserError(f"A direction for '{name}' has shape {tuple(p.shape)}, not {tuple(found.shape)}.")
+    return found.to(p.device)
 
 
 def _knows(data: Bundle, split: str) -> bool:

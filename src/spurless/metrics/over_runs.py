@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,9 +108,12 @@ def same_order(points: Sequence[Point], over: str = "lr", first: str = "csi", se
     Agreement(values=[0.01, 0.1], first=[0.3, 0.55], second=[0.6, 0.75], same=True, spearman=1.0)
     """
     known = _with(points, first, second)
-    values = sorted({p[over] for p in known})
-    if not values:
+    if not known:
         raise UserError(f"No run has both {first} and {second}.")
+    try:
+        values = sorted({p[over] for p in known})
+    except (KeyError, TypeError):
+        raise UserError(f"The runs must all have {over}, and of one kind, to be put in its order.") from None
 
     def means(name: str) -> list[float]:
         return [float(np.mean([p[name] for p in known if p[over] == v])) for v in values]
@@ -122,7 +126,7 @@ def same_order(points: Sequence[Point], over: str = "lr", first: str = "csi", se
 
 def _with(points: Sequence[Point], *names: str) -> list[Point]:
     """Those that have a finite number under each of these names."""
-    return [p for p in points if all(p.get(n) is not None and math.isfinite(p[n]) for n in names)]
+    return [p for p in points if all(isinstance(p.get(n), Real) and math.isfinite(p[n]) for n in names)]
 
 
 def _point(result: Result, over: str) -> dict[str, Any]:
@@ -136,5 +140,6 @@ def _pearson(pairs: np.ndarray) -> float:
     if len(pairs) < 2 or (np.ptp(pairs, 0) == 0).any():  # the deviation of equal numbers may be 1e-17
         return math.nan
     centred = pairs - pairs.mean(0)
+    centred = np.ldexp(centred, -np.frexp(np.abs(centred).max(0))[1])  # squares of 1e200 are infinite
     found = float((centred[:, 0] @ centred[:, 1]) / np.sqrt((centred**2).sum(0)).prod())
     return max(-1.0, min(1.0, round(found, 12)))

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from spurless.core import Bundle
 from spurless.errors import UserError, unknown
-from spurless.metrics.regions import core_mask, spurious_mask
+from spurless.metrics import checks
+from spurless.metrics.regions import core_mask, first_rows, spurious_mask
 from spurless.nets import Net
 
 Parts = Mapping[str, Mapping[str, Tensor | None]]  # name -> parameter -> which of its entries; None: all
@@ -38,9 +39,19 @@ def columns_of(model: nn.Module, parts: Parts | None, held: set[int]) -> list[Co
         for name, mask in entries.items():
             if name not in named:
                 raise unknown("parameter", name, named)
-            like = None if mask is None else mask.to(named[name]).expand_as(named[name])
+            like = None if mask is None else _mask(mask, name, named[name])
             found += [Column(part, named[name], like)] if id(named[name]) in held else []
     return found
+
+
+def _mask(mask: Tensor, name: str, parameter: Tensor) -> Tensor:
+    chosen = checks.tensor(mask, f"The mask of '{name}'").to(parameter)
+    try:
+        return chosen.expand_as(parameter)
+    except RuntimeError:
+        raise UserError(
+            f"The mask of '{name}' must have its shape, {tuple(parameter.shape)}, not {tuple(chosen.shape)}."
+        ) from None
 
 
 def unit_parts(
@@ -72,6 +83,7 @@ def unit_parts(
 
     if not isinstance(net, Net):
         raise UserError("unit_parts takes a trained run's classifier, or Net.wrap(your module).")
+    first_rows(data, split)  # refuses a split without any
     idx = some_rows(data, split, rows)
     x, every = prepare(data, split, idx), range(net.feature_dim)
     on_core = unit_shares(net, x, core_mask(data, split, idx), every, how, steps=steps)

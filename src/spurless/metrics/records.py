@@ -14,6 +14,7 @@ from torch import Tensor
 
 from spurless.errors import UserError
 from spurless.folder import finite
+from spurless.metrics import checks
 
 FILE = "dynamics.json"
 Array = np.ndarray
@@ -38,7 +39,12 @@ def batch_shares(logits: Tensor, y: Tensor, conflicting: Tensor | None, sizes: S
     >>> found.loss_share.tolist(), found.conflicting.tolist()
     ([0.25], [1.0])
     """
-    steps, batch, _ = logits.shape
+    logits = checks.tensor(logits, "logits")
+    if logits.dim() != 3:
+        raise UserError(f"logits have shape (steps, batch, classes), not {tuple(logits.shape)}.")
+    steps, batch, classes = logits.shape
+    if len(sizes) != steps or not all(0 <= size <= batch for size in sizes):
+        raise UserError(f"sizes must hold the rows, at most {batch}, of each of {steps} batches.")
     device = logits.device
     here = torch.arange(batch, device=device) < torch.tensor(sizes, device=device)[:, None]  # (steps, batch)
     # (classes, rows): sums over classes are many times as fast so, and in double no square is too large.
@@ -47,7 +53,11 @@ def batch_shares(logits: Tensor, y: Tensor, conflicting: Tensor | None, sizes: S
     if conflicting is None:
         unknown = np.full(steps, np.nan, np.float32)
         return Shares(unknown, unknown, unknown, unknown, as_array(length))
-    loss = -z.log_softmax(0).gather(0, y.reshape(1, -1)).view(steps, batch)
+    y, conflicting = checks.tensor(y, "y"), checks.flags(conflicting, "conflicting", (steps, batch))
+    if y.shape != (steps, batch):
+        raise UserError(f"y has shape {tuple(y.shape)}, not {(steps, batch)}.")
+    own = checks.codes(y.reshape(-1), steps * batch, classes) if steps * batch else y.reshape(-1).long()
+    loss = -z.log_softmax(0).gather(0, own[None]).view(steps, batch)
     bad, good = here & conflicting, here & ~conflicting
     of_bad, of_good = (loss.where(which, 0.0).sum(1) for which in (bad, good))  # (steps,)
     many, few = bad.sum(1), good.sum(1)
@@ -93,7 +103,7 @@ class Record:
         """
         share = self.series["loss_share"].astype(float)
         share = share[~np.isnan(share)]
-        if len(share) < window:
+        if len(share) < checks.count(window, "window"):
             return None
         return float(np.convolve(share, np.ones(window) / window, "valid").max())
 
@@ -138,9 +148,9 @@ def read(folder: str | Path) -> list[Record]:
     path = Path(folder) / FILE
     try:
         return [Record.from_row(row) for row in json.loads(path.read_text(encoding="utf-8"))]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{folder} was not watched: train it with dynamics=True.") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, IsADirectoryError):
         raise UserError(f"{path} is damaged: remove it and the run, and train again.") from None
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from spurless.core import Bundle
 from spurless.errors import UserError, unknown
+from spurless.metrics import checks
 
 Rows = Tensor | Sequence[int] | None
 
@@ -59,11 +60,17 @@ def background_mask(x: Tensor, segmenter: nn.Module, background: int = 0, batch_
     """
     from spurless.nets.heads import evaluating
 
-    found = []
+    x, found = checks.inputs(x), []
     with evaluating(segmenter), torch.no_grad():
-        for part in x.split(batch_size):
-            said = segmenter(part.to(device_of(segmenter)))
-            scores = said["out"] if isinstance(said, dict) else said  # (m, classes, h, w)
+        for part in x.split(checks.count(batch_size, "batch_size")):
+            with checks.asking(segmenter, x):
+                said = segmenter(part.to(device_of(segmenter)))
+            scores = said.get("out") if isinstance(said, dict) else said  # (m, classes, h, w)
+            if not isinstance(scores, Tensor) or scores.dim() != 4 or not 0 <= background < scores.shape[1]:
+                kind = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+                raise UserError(f"A segmenter gives scores (n, classes, h, w) with class {background}, not {kind}.")
+            if scores.isnan().any():
+                raise UserError("The segmenter's scores are NaN somewhere, so what it sees there is not known.")
             if scores.shape[-2:] != x.shape[-2:]:
                 scores = nn.functional.interpolate(scores, x.shape[-2:], mode="bilinear", align_corners=False)
             found.append((scores.argmax(1) == background).cpu())
@@ -86,21 +93,21 @@ def rows_of(data: Bundle, split: str, rows: Rows) -> Tensor:
     n = len(data.splits[split])
     if rows is None:
         return torch.arange(n)
-    given = torch.as_tensor(rows)
-    if given.dim() != 1:
-        raise UserError(f"Rows are a list of numbers, not of shape {tuple(given.shape)}.")
-    if given.dtype == torch.bool:
-        if given.shape != (n,):
+    chosen = checks.tensor(rows, "rows")
+    if chosen.dim() != 1:
+        raise UserError(f"Rows are a list of numbers, not of shape {tuple(chosen.shape)}.")
+    if chosen.dtype == torch.bool:
+        if chosen.shape != (n,):
             raise UserError(
-                f"A mask of rows has one entry for each of {n} rows; this one has shape {tuple(given.shape)}."
+                f"A mask of rows has one entry for each of {n} rows; this one has shape {tuple(chosen.shape)}."
             )
-        return given.nonzero()[:, 0].cpu()
-    if given.is_floating_point() and len(given):
+        return chosen.nonzero()[:, 0].cpu()
+    if chosen.is_floating_point() and len(chosen):
         raise UserError("Rows are whole numbers, or True and False for each row.")
-    given = given.to("cpu", torch.int64)
-    if len(given) and not 0 <= int(given.min()) <= int(given.max()) < n:
+    chosen = chosen.to("cpu", torch.int64)
+    if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < n:
         raise UserError(f"Rows of the split '{split}' are from 0 to {n - 1}; there are others among those asked for.")
-    return given
+    return chosen
 
 
 def first_rows(data: Bundle, split: str) -> list[int]:

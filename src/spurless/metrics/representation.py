@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from spurless.core import Bundle, Recipe, Split
 from spurless.errors import UserError, one_of
 from spurless.feed import Inputs
+from spurless.metrics import checks
 from spurless.metrics.regions import Rows, device_of, rows_of
 from spurless.nets import Net
 
@@ -34,12 +35,13 @@ def features_of(net: nn.Module, data: Bundle, split: str = "test", rows: Rows = 
 
     idx, whole = rows_of(data, split, rows), data.splits[split]
     place = device_of(net)
-    recipe = Recipe(channels_last=False, eval_batch_size=batch_size)
+    recipe = Recipe(channels_last=False, eval_batch_size=checks.count(batch_size, "batch_size"))
     inputs = Inputs(data, recipe, place)
     if not isinstance(net, Net):
-        net = Net.wrap(net, example=inputs(whole[idx[:2]].to(place)))
+        net = checks.as_net(net, inputs(whole[idx[:2]].to(place)))
     picked = whole if rows is None else Split(whole[idx], whole.y[idx])
-    return outputs(net, picked, inputs, recipe, place, features=True).cpu()
+    with checks.asking(net, torch.empty(0, *data.shape)):
+        return outputs(net, picked, inputs, recipe, place, features=True).cpu()
 
 
 def class_separation(features: Tensor, y: Tensor) -> float:
@@ -55,7 +57,8 @@ def class_separation(features: Tensor, y: Tensor) -> float:
     >>> class_separation(torch.tensor([[1.0, 0], [0, 1], [1, 0], [0, 1]]), torch.tensor([0, 0, 1, 1]))
     0.0
     """
-    means, _, _ = _means(features, _codes(y, len(features)), _units)  # (k, d)
+    features = _table(features)
+    means, _, _ = _means(features, checks.codes(y, len(features)).cpu(), _units)  # (k, d)
     if len(means) < 2:
         raise UserError("Class separation needs rows of at least two classes.")
     within = 1 - float(means.square().sum(1).mean())
@@ -103,7 +106,10 @@ def csi(
     ([0.5, 0.0], 0.5, 0)
     """
     one_of("way to treat negative values", negative, ("clip", "keep"))
-    codes = _codes(y, len(activations))
+    if not epsilon >= 0:
+        raise UserError(f"epsilon = {epsilon} is not allowed; it is a small number, at least 0.")
+    activations = _table(activations)
+    codes = checks.codes(y, len(activations)).cpu()
     means, names, _ = _means(activations, codes, lambda z: z.clamp(min=0) if negative == "clip" else z)  # (k, d)
     if len(means) < 2:
         raise UserError("Selectivity needs rows of at least two classes (or values of the attribute).")
@@ -121,6 +127,7 @@ def bsi(activations: Tensor, a: Tensor, **settings: Any) -> Selectivity:
     >>> bsi(torch.tensor([[1.0], [0.0]]), torch.tensor([1, 0])).preferred.tolist()
     [1]
     """
+    a = checks.tensor(a, "a")
     if a.dim() != 1:
         raise UserError(f"bsi takes one attribute, a[:, k] of shape (n,), not shape {tuple(a.shape)}.")
     return csi(activations, a, **settings)
@@ -148,10 +155,9 @@ def alignment_gap(features: Tensor, y: Tensor, aligned: Tensor) -> Alignment:
     >>> alignment_gap(features, torch.zeros(3, dtype=torch.long), torch.tensor([True, True, False]))
     Alignment(gap=1.0, among=1.0, across=0.0, classes=1)
     """
-    codes = _codes(y, len(features))
-    if aligned.dtype != torch.bool or aligned.shape != codes.shape:
-        raise UserError(f"aligned must hold True or False for each of {len(codes)} rows, not {tuple(aligned.shape)}.")
-    cells = 2 * codes + aligned.cpu()
+    features = _table(features)
+    codes = checks.codes(y, len(features)).cpu()
+    cells = 2 * codes + checks.flags(aligned, "aligned", (len(codes),)).cpu()
     means, names, count = _means(features, cells, _units)  # (cells, d), (cells,), (cells,)
     lengths = _means(features, cells, lambda x: _units(x).square().sum(1, keepdim=True))[0]  # (cells, 1)
     at = {cell: i for i, cell in enumerate(names.tolist())}
@@ -224,10 +230,10 @@ def project(
     torch.Size([20, 2])
     """
     one_of("projection", how, ("tsne", "umap"))
+    features = _table(features)
     n = len(features)
     if n < 4:
         raise UserError(f"A projection needs at least 4 rows, not {n}.")
-    _check_table(features)
     if not perplexity > 0:
         raise UserError(f"perplexity = {perplexity} is not allowed; it is about how many neighbours a row has.")
     draw = np.random.default_rng(seed).permutation(n)[: max(most, 4)]
@@ -280,7 +286,6 @@ def _means(
 
     In double precision, a chunk of rows at a time: the memory does not grow with n.
     """
-    _check_table(values)
     names, at, count = codes.unique(return_inverse=True, return_counts=True)
     sums: Tensor | float = 0.0
     for part, where in zip(values.detach().flatten(1).split(chunk), at.split(chunk), strict=True):
@@ -289,14 +294,8 @@ def _means(
     return sums / count[:, None], names, count
 
 
-def _check_table(features: Tensor) -> None:
-    if features.dim() < 2 or not features[0].numel():
-        raise UserError(f"Features are a table of rows and neurons; these are of shape {tuple(features.shape)}.")
-
-
-def _codes(y: Tensor, n: int) -> Tensor:
-    if y.shape != (n,) or n == 0:
-        raise UserError(f"There must be one label for each row: {n} rows have labels of shape {tuple(y.shape)}.")
-    if y.is_floating_point() and not bool((y == y.round()).all()):
-        raise UserError("Labels are whole numbers; some of these are not.")
-    return y.cpu().long()
+def _table(features: Tensor) -> Tensor:
+    found = checks.tensor(features, "features")
+    if found.dim() < 2 or 0 in found.shape[1:]:
+        raise UserError(f"Features are a table of rows and neurons; these are of shape {tuple(found.shape)}.")
+    return found

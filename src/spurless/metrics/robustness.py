@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from spurless.core import Bundle, Recipe, Split
 from spurless.errors import UserError, unknown
 from spurless.feed import Inputs
+from spurless.metrics import checks
 from spurless.metrics.feature_use import some_rows
-from spurless.metrics.regions import device_of
+from spurless.metrics.regions import device_of, first_rows
 from spurless.result import Result
 
 CHUNK = 256  # images that are corrupted and judged at a time
@@ -48,8 +49,7 @@ def robustness(
     from spurless.scoring import score
 
     data, net = load_data(data, root=root), _network(model)
-    if split not in data.splits:
-        raise UserError(f"{data.name} has no split '{split}'; it has {', '.join(data.splits)}.")
+    first_rows(data, split)  # refuses a split that is not there, or without any
     held = data.splits[split]
     if len(data.shape) != 3 or held.x.dtype != torch.uint8:
         raise UserError(f"Corruptions are for images, and {data.name} holds none.")
@@ -80,6 +80,9 @@ def as_table(found: Sequence[Mapping[str, Any]], scores: Sequence[str] = ("avera
     lines = [f"| corruption | {' | '.join(scores)} |", f"| :-- |{' --: |' * len(scores)}"]
     for row in found:
         name = row["corruption"].replace("_", " ") + (f", severity {row['severity']}" if row["severity"] else "")
+        for key in scores:
+            if key not in row:
+                raise unknown("score", key, [known for known in SHOWN if known in row])
         values = ["-" if row[key] is None else f"{row[key]:.1f}" for key in scores]
         lines.append(f"| {name} | {' | '.join(values)} |")
     return "\n".join(lines)
@@ -116,14 +119,17 @@ def _corruptions(
 @torch.no_grad()
 def _logits(net: nn.Module, split: Split, idx: Tensor, corrupt: Corrupt, inputs: Inputs, place: torch.device) -> Tensor:
     from spurless.nets.heads import evaluating
+    from spurless.scoring import tensor_of
 
     found: Tensor | None = None
     with evaluating(net):
         for start in range(0, len(idx), CHUNK):
             part = idx[start : start + CHUNK]
-            said = net(inputs(corrupt(split[part], part).to(place))).float().cpu()
+            x = inputs(corrupt(split[part], part).to(place))
+            with checks.asking(net, x):
+                said = tensor_of(net(x)).float().cpu()
             # One table from the start: many small results between large images would leave holes in memory.
-            found = said.new_empty(len(idx), said.shape[1]) if found is None else found
+            found = said.new_empty(len(idx), *said.shape[1:]) if found is None else found
             found[start : start + CHUNK] = said
     assert found is not None
     return found

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from spurless.errors import BadArgument
+from spurless.metrics import checks
+
 if TYPE_CHECKING:
     from spurless.core import Split
 
@@ -59,8 +62,16 @@ def activation_variability(z: Array, a: Array | None = None) -> Array:
     >>> activation_variability(np.array([[1.0], [3.0]]), np.array([[1.0, -2.0]])).tolist()  # linear in A, and signed
     [[0.5, -1.0]]
     """
-    kappa = z.var(0) / z.mean(0)
-    return kappa if a is None else a * kappa[:, None]
+    z = checks.array(z, "z")
+    z = checks.numbers(z, "z", dims=max(1, z.ndim))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kappa = z.var(0) / z.mean(0)
+    if a is None:
+        return kappa
+    weight = checks.numbers(a, "A", dims=2)
+    if z.ndim != 2 or len(weight) != z.shape[1]:
+        raise BadArgument(f"A has a row for each of the latents, (d, k); here A is {weight.shape} and z {z.shape}.")
+    return weight * kappa[:, None]
 
 
 class Units(NamedTuple):
@@ -105,21 +116,34 @@ def units_on_gaussians(labels: str = "structured", seed: int = 0, epochs: int = 
 
 
 def rank_correlation(a: Array, b: Array) -> float:
-    """Spearman's, over the places where both are finite.
+    """Spearman's, over the places where both are finite; NaN where fewer than two differ.
 
     >>> rank_correlation(np.array([1.0, 2.0, 3.0, np.inf]), np.array([9.0, 5.0, 1.0, 0.0]))
     -1.0
     """
     from scipy.stats import spearmanr
 
-    finite = np.isfinite(a) & np.isfinite(b)
-    return float(spearmanr(a[finite], b[finite]).statistic)
+    first, second = checks.array(a, "a"), checks.array(b, "b")
+    if first.ndim != 1 or first.shape != second.shape or not {first.dtype.kind, second.dtype.kind} <= set("biuf"):
+        raise BadArgument(f"Two lists of numbers, as long, can be compared; not {first.shape} and {second.shape}.")
+    finite = np.isfinite(first) & np.isfinite(second)
+    first, second = first[finite], second[finite]
+    if len(np.unique(first)) < 2 or len(np.unique(second)) < 2:
+        return float("nan")
+    return float(spearmanr(first, second).statistic)
 
 
 def _apart(
     measure: Callable[..., float], seen: tuple[Array, Array], true: tuple[Array, Array], bins: int
 ) -> tuple[Array, Array]:
     """(d,), (d,) The absolute difference of a measure between two data sets, and its value in the second."""
+    try:
+        (z, y), (z_true, y_true) = seen, true
+    except ValueError:
+        raise BadArgument("Data are two pairs of latents z (n, d) and labels y (n,).") from None
+    seen, true = (checks.numbers(z, "z", 2), y), (checks.numbers(z_true, "z", 2), y_true)
+    if seen[0].shape[1] != true[0].shape[1]:
+        raise BadArgument(f"Both data need the same latents, not {seen[0].shape[1]} and {true[0].shape[1]}.")
     values = []
     for i in range(seen[0].shape[1]):
         edges = _edges(np.concatenate([seen[0][:, i], true[0][:, i]]), bins)  # the same cells for both
@@ -132,14 +156,16 @@ def _apart(
 def _edges(z: Array, bins: int) -> Array:
     """Inner borders of cells: one for each value where there are few, else cells with equally many rows."""
     values = np.unique(z)
-    if len(values) <= bins:
+    if len(values) <= checks.count(bins, "bins"):
         return (values[1:] + values[:-1]) / 2
     return np.unique(np.quantile(z, np.linspace(0, 1, bins + 1)[1:-1]))
 
 
 def _joint(z: Array, y: Array, edges: Array | None, bins: int) -> Array:
     """(cells, classes) Shares of the rows."""
-    edges = _edges(z, bins) if edges is None else edges
+    z = checks.numbers(z, "z")
+    y = checks.labels(y, "y", z.shape)
+    edges = _edges(z, bins) if edges is None else np.sort(checks.numbers(edges, "edges", least=0))
     _, label = np.unique(y, return_inverse=True)
     counts = np.zeros((len(edges) + 1, int(label.max()) + 1))
     np.add.at(counts, (np.searchsorted(edges, z), label), 1)

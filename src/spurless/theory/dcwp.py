@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from spurless.datasets.linear_toy import debiasing_phi as debiasing_phi
+from spurless.errors import BadArgument, UserError, first_line
+from spurless.metrics import checks
 
 Array = np.ndarray
 
@@ -24,6 +26,7 @@ def margin(pi_inv: float, pi_sp: Array, alpha: Array, p: float, phi: float = 0.0
     >>> margin(1.0, np.array([1.0, 0.5]), np.array([0.5, 1.0]), p=0.75)
     1.5
     """
+    pi_sp, alpha = _classifier(pi_inv, pi_sp, alpha, p, phi)
     return float(pi_inv + (2 * p * (1 - phi) - 1) * np.dot(alpha, pi_sp))
 
 
@@ -36,6 +39,7 @@ def error_bound(pi_inv: float, pi_sp: Array, alpha: Array, p: float, phi: float 
     >>> round(error_bound(1.0, np.zeros(1), np.zeros(1), p=0.9), 4)  # 2/e²
     0.2707
     """
+    pi_sp, alpha = _classifier(pi_inv, pi_sp, alpha, p, phi)
     return 2 * float(np.exp(-2 * max(0.0, margin(pi_inv, pi_sp, alpha, p, phi)) ** 2 / (4 * np.sum(alpha**2) + 1)))
 
 
@@ -47,11 +51,23 @@ def pruned_error(
     >>> pruned_error(0.0, np.zeros(2), np.ones(2), p=0.9, n=10)  # nothing is left
     0.5
     """
+    pi_sp, alpha = _classifier(pi_inv, pi_sp, alpha, p, phi)
+    checks.count(n, "n")
     rng = np.random.default_rng(seed)
     agrees = np.where(rng.random((n, len(alpha))) < p * (1 - phi), 1, -1)  # Z_sp · Y
     kept = rng.random((n, len(alpha))) < pi_sp
     output = (rng.random(n) < pi_inv) + (agrees * kept) @ alpha  # times Y / w_inv
     return float(0.5 * np.mean(1 - np.sign(np.round(output, 12))))
+
+
+def _classifier(pi_inv: float, pi_sp: Array, alpha: Array, p: float, phi: float) -> tuple[Array, Array]:
+    """(D,), (D,) The masks' probabilities and the weight ratios."""
+    for name, value in (("pi_inv", pi_inv), ("p", p), ("phi", phi)):
+        checks.share(value, name)
+    kept, ratio = (checks.numbers(each, name, least=0) for name, each in (("pi_sp", pi_sp), ("alpha", alpha)))
+    if kept.shape != ratio.shape or ((kept < 0) | (kept > 1)).any():
+        raise BadArgument(f"pi_sp holds a share from 0 to 1 for each of the {len(ratio)} ratios in alpha.")
+    return kept, ratio
 
 
 # Dynamics of the weight ratio
@@ -76,18 +92,30 @@ def gradient_flow(w_inv: float, w_sp: Array, p: float, times: Array) -> Flow:
     """
     from scipy.integrate import solve_ivp
 
+    first = np.concatenate([[checks.number(w_inv, "w_inv")], checks.numbers(w_sp, "w_sp", least=0)])
+    checks.share(p, "p")
+    t = np.atleast_1d(_times(times))
+    if (np.diff(t) <= 0).any() or t[-1] == 0:
+        raise BadArgument("times must grow, and end after 0.")
+
     def slope(_: float, w: Array) -> Array:
         up, down = p * np.exp(-w[1:]), (1 - p) * np.exp(w[1:])
         loss = np.exp(-w[0]) * np.prod(up + down)
         return np.concatenate([[loss], loss * (up - down) / (up + down)])
 
-    first = np.concatenate([[w_inv], w_sp])
-    found = solve_ivp(slope, (0, float(times[-1])), first, "LSODA", t_eval=times, rtol=1e-9, atol=1e-12)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not np.isfinite(slope(0.0, first)).all():
+            raise BadArgument("The flow cannot start here: the loss of these weights is beyond all numbers.")
+    found = solve_ivp(slope, (0, float(t[-1])), first, "LSODA", t_eval=t, rtol=1e-9, atol=1e-12)
+    if not found.success:
+        raise UserError(f"The flow could not be followed to the end: {first_line(found.message)}")
     return Flow(found.y[0], found.y[1:].T)
 
 
 def invariant_bounds(w_inv: float, w_sp: Array, p: float, t: Array) -> tuple[Array, Array]:
     """Between what w_inv(t) lies (equations 37 and 38): both grow like log t."""
+    w_inv, w_sp, t = checks.number(w_inv, "w_inv"), checks.numbers(w_sp, "w_sp", least=0), _times(t)
+    _below_limit(w_sp, p)
     slow = (4 * p * (1 - p)) ** (len(w_sp) / 2)
     fast = float(np.prod(p * np.exp(-w_sp) + np.sqrt(p * (1 - p))))
     return np.log(np.exp(w_inv) + slow * t), np.log(np.exp(w_inv) + fast * t)
@@ -98,8 +126,34 @@ def spurious_floor(w_sp: float, p: float, D: int, t: Array, last: float) -> Arra
 
     The addition is outside artanh here. Inside, as printed, it does not follow from the line before it, and is wrong.
     """
+    t, last = _times(t), checks.number(last, "last")
+    checks.count(D, "D")
+    _below_limit(w_sp, p)
+    if p == 1:
+        raise BadArgument("p = 1 is not allowed: there w_sp grows without end, and the floor is for what ends.")
+    with np.errstate(divide="ignore"):  # at the limit itself the weight stays
+        start = np.arctanh(np.minimum(np.sqrt((1 - p) / p) * np.exp(w_sp), 1.0))
     push = np.exp(-last) * 2 ** (D - 1) * (p * (1 - p)) ** (D / 2) * t
-    return np.log(p / (1 - p)) / 2 + np.log(np.tanh(np.arctanh(np.sqrt((1 - p) / p) * np.exp(w_sp)) + push))
+    return np.log(p / (1 - p)) / 2 + np.log(np.tanh(start + push))
+
+
+def _below_limit(w_sp: Array | float, p: float) -> None:
+    """Both bounds are for weights that grow."""
+    checks.share(p, "p")
+    with np.errstate(divide="ignore"):
+        limit = np.log(np.float64(p) / (1 - p)) / 2
+    if not np.all(w_sp <= limit + 1e-12):
+        raise BadArgument(
+            f"w_sp must start at ½ log(p / (1 − p)) = {limit:.4g} or below, which it grows to; not {w_sp}."
+        )
+
+
+def _times(t: Array) -> Array:
+    """As they are: one, or a list of them."""
+    found = checks.numbers(t, "t").reshape(np.shape(t))
+    if found.min() < 0:
+        raise BadArgument("Times are from 0 on; some of these are before.")
+    return found
 
 
 class Trained(NamedTuple):
@@ -116,6 +170,11 @@ def trained_ratio(
 
     The paper leaves n, the optimiser, its learning rate and the start open: plain SGD here, from weights of 0.
     """
+    checks.share(p, "p")
+    for name, value in (("D", D), ("n", n), ("epochs", epochs), ("batch", batch)):
+        checks.count(value, name)
+    if not 0 < lr < np.inf:
+        raise BadArgument(f"lr = {lr} is not allowed; it is a step above 0.")
     rng = np.random.default_rng(seed)
 
     def rows(count: int, agreement: float) -> Array:

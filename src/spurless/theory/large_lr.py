@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.errors import UserError, unknown
+from spurless.metrics import checks
 
 Array = np.ndarray
 
@@ -33,7 +34,8 @@ def margins(logits: Tensor, y: Tensor, aligned: Tensor) -> Margins:
     >>> margins(torch.tensor([[2.0, 0], [3, 0], [1, 0]]), torch.tensor([0, 0, 1]), torch.tensor([True, True, False]))
     Margins(aligned=2.0, conflicting=1.0, follows=True)
     """
-    lead = -_behind(logits.double(), y).amax(1)  # (n,) of the label
+    logits, y = _judged(logits, y)
+    lead = -_behind(logits, y).amax(1)  # (n,) of the label
     ours, theirs = _parts(lead, aligned)
     return Margins(float(ours.min()), float(-theirs.mean()), bool((ours > 0).all() and (theirs < 0).all()))
 
@@ -47,9 +49,10 @@ def loss_ratio(logits: Tensor, y: Tensor, aligned: Tensor, scales: Sequence[floa
     >>> loss_ratio(logits, y, torch.tensor([True, False]), [0, 50]).round(3) / [1, 50 * np.exp(50)]
     array([1., 1.])
     """
+    logits, y = _judged(logits, y)
     found = []
-    for k in scales:
-        ours, theirs = _parts(_losses(k * logits.double(), y), aligned)
+    for k in _scales(scales):
+        ours, theirs = _parts(_losses(k * logits, y), aligned)
         found.append(float(theirs.sum() / ours.sum()))
     return np.array(found)
 
@@ -61,10 +64,12 @@ def growth_rate(scales: Sequence[float] | Array, ratios: Array, power: int) -> f
     >>> round(growth_rate(k, 3 * k * np.exp(0.5 * k), power=1), 6)
     0.5
     """
-    k = np.asarray(scales, float)
-    if k.shape != np.shape(ratios) or len(np.unique(k)) < 2 or not np.isfinite(ratios).all():
-        raise UserError("A rate of growth needs a finite ratio for each of at least two scales.")
-    return float(np.polyfit(k, np.log(ratios) - power * np.log(k), 1)[0])
+    k, found = checks.numbers(scales, "scales"), checks.array(ratios, "ratios")
+    if k.shape != found.shape or len(np.unique(k)) < 2 or not np.isfinite(found).all() or (found <= 0).any():
+        raise UserError("A rate of growth needs a finite ratio above 0 for each of at least two scales.")
+    if not np.isfinite(power) or k.min() < 0 or (power and k.min() == 0):
+        raise UserError("A rate of growth needs scales above 0, and a finite power.")
+    return float(np.polyfit(k, np.log(found) - (power * np.log(k) if power else 0.0), 1)[0])
 
 
 def gradient_ratio(
@@ -86,11 +91,16 @@ def gradient_ratio(
     >>> round(float(np.log(ratios[1] / ratios[0])) / 2, 3)  # the smallest margin of an aligned row
     3.5
     """
-    slopes = [_jacobian(net, x, list(names)) for names in (spurious, core)]  # (n, classes, size) each
-    with torch.no_grad():
-        logits = net(x).double()
+    from spurless.nets.heads import evaluating
+
+    rows, held = checks.tensor(x, "x"), next(net.parameters(), None)
+    x = rows if rows is x or held is None else rows.to(held)  # an array: as the weights are
+    with evaluating(net), checks.asking(net, x):
+        with torch.no_grad():
+            logits, y = _judged(net(x), y)
+        slopes = [_jacobian(net, x, _names(part)) for part in (spurious, core)]  # (n, classes, size) each
     found = []
-    for k in scales:
+    for k in _scales(scales, least=1e-300):
         error = _errors(k * logits, y)  # (n, classes): π − onehot(y)
         norms = [k * torch.einsum("nc,ncp->np", error, slope).norm(dim=1).sum() for slope in slopes]
         found.append(float(norms[0] / norms[1]))
@@ -122,10 +132,29 @@ class Decomposed(nn.Module):
     @staticmethod
     def rows(aligned: int, conflicting: int) -> tuple[Tensor, Tensor]:
         """(n, 2), (n,): rows and labels, the aligned ones first."""
-        y = torch.arange(aligned + conflicting) % 2
+        y = torch.arange(checks.count(aligned, "aligned", 0) + checks.count(conflicting, "conflicting", 0)) % 2
         u = 2.0 * y - 1
         v = torch.where(torch.arange(len(y)) < aligned, u, -u)
         return torch.stack([u, v], 1).double(), y
+
+
+def _judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, classes), (n,): logits in double precision, and labels."""
+    found = checks.tensor(logits, "logits").double()
+    if found.dim() != 2 or found.shape[1] < 2 or not bool(found.isfinite().all()):
+        raise UserError(f"Logits are finite numbers (n, classes), of two classes or more; not {tuple(found.shape)}.")
+    return found, checks.codes(y, len(found), found.shape[1])
+
+
+def _scales(scales: Sequence[float] | Array, least: float = 0.0) -> list[float]:
+    found = checks.numbers(scales, "scales", least=0)
+    if (found < least).any():
+        raise UserError(f"scales are {'above' if least else 'from'} 0{'' if least else ' on'}; some of these are not.")
+    return found.tolist()
+
+
+def _names(part: Iterable[str]) -> list[str]:
+    return [part] if isinstance(part, str) else list(part)
 
 
 def _behind(logits: Tensor, y: Tensor) -> Tensor:
@@ -146,27 +175,26 @@ def _errors(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def _jacobian(net: nn.Module, x: Tensor, names: list[str]) -> Tensor:
-    """(n, classes, size): of each row's logits by the parameters of these names, in evaluation mode."""
+    """(n, classes, size): of each row's logits by the parameters of these names."""
     from torch.func import functional_call, jacrev, vmap
 
-    from spurless.nets.heads import evaluating
-
-    every = {name: p.detach() for name, p in net.named_parameters()} | dict(net.named_buffers())
+    own = {name: p.detach() for name, p in net.named_parameters()}
+    every = own | dict(net.named_buffers())
     for name in names:
-        if name not in every:
-            raise unknown("parameter", name, dict(net.named_parameters()))
+        if name not in own:
+            raise unknown("parameter", name, own)
     if not names:
         raise UserError("A part of a network needs at least one parameter.")
 
     def outputs(part: dict[str, Tensor], row: Tensor) -> Tensor:
         return functional_call(net, every | part, (row[None],))[0]
 
-    with evaluating(net):
-        found = vmap(jacrev(outputs), in_dims=(None, 0), chunk_size=64)({name: every[name] for name in names}, x)
+    found = vmap(jacrev(outputs), in_dims=(None, 0), chunk_size=64)({name: every[name] for name in names}, x)
     return torch.cat([found[name].reshape(*found[name].shape[:2], -1) for name in names], 2).double()
 
 
 def _parts(values: Tensor, aligned: Tensor) -> tuple[Tensor, Tensor]:
-    if aligned.dtype != torch.bool or aligned.shape != values.shape or aligned.all() or not aligned.any():
+    aligned = checks.flags(aligned, "aligned", tuple(values.shape))
+    if aligned.all() or not aligned.any():
         raise UserError(f"There must be aligned and conflicting rows, told apart by {len(values)} times True or False.")
     return values[aligned], values[~aligned]
