@@ -4,7 +4,7 @@
 
 The runs are those of a column of PGD's table 1 (Colored MNIST, simconv1), cut short; the first round warms up. With
 --workers the same runs are done by `spurless bench --workers` too, and the time that its processes take to start is
-theirs; start NVIDIA's MPS first (nvidia-cuda-mps-control -d), or the GPU serves one process after the other.
+theirs, as is that of the MPS that they share, unless one is running.
 """
 
 import spurless  # noqa: F401  # isort: skip

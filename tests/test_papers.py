@@ -501,3 +501,35 @@ def test_tables_that_were_run_in_one_folder_each_keep_their_own_rows_and_a_share
     assert kept("pgd-table1") == {c.key for c in first[:3]} | shared
     assert kept("pgd-table4") == {c.key for c in fourth} - shared
     assert kept("anything") == kept("pgd-table1") | kept("pgd-table4")
+
+
+def test_a_visit_begins_where_the_last_one_ended(tmp_path):
+    from benchmarks.keep import keep
+    from benchmarks.left import cells_of, put_back
+    from spurless.bench.claim import finished_row
+
+    tables = ["pgd-table1@1:CMNIST:PGD", "pgd-table7@1", "pgd-table7:Colored MNIST, debiased model"]
+    cells = cells_of(tables)
+    first, seventh = (read_spec(FOLDER / f"{name}.toml") for name in ("pgd-table1", "pgd-table7"))
+    assert [c.labels["block"] for c in cells[:4]] == ["CMNIST"] * 3 + ["Colored MNIST, debiased model"]
+    assert len({c.key for c in cells}) == len(cells) == 36 and [c.seed for c in cells[:12]] == [0] * 12
+    assert {c.key for c in cells} == {c.key for c in seventh.cells()}
+    assert all(c.after for c in cells)  # those of table 1 as well: table 7 asks for their first stage
+
+    def row(cell, after=None):
+        found = {"key": cell.key, "labels": cell.labels, "seed": cell.seed, "status": "done"}
+        return found | ({"after": after, "extra": {"first_stage": {}}} if after else {})
+
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    for cell in cells[:5]:
+        (runs / cell.folder).mkdir(parents=True)
+        (runs / cell.folder / "row.json").write_text(
+            json.dumps(row(cell, cell.after if cell is not cells[0] else None))
+        )
+    for name in ("pgd-table1", "pgd-table7"):
+        keep(runs, results / name)
+    put_back(results, tmp_path / "next")
+    done = [finished_row(tmp_path / "next" / c.folder, c.after) for c in cells]
+    assert done[0] is None and all(done[1:5]) and not any(done[5:])  # the first lacks what table 7 asks for
+    plain = {c.key: c for c in first.only(["CMNIST", "PGD"]).cells()}
+    assert finished_row(tmp_path / "next" / cells[0].folder, plain[cells[0].key].after)  # and is done for table 1

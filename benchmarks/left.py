@@ -1,0 +1,84 @@
+"""Go on with published tables from the rows that are kept: what is left of all of them is trained in one run.
+
+    python -m benchmarks.left runs/left pgd-table13:Color pgd-table7@1 pgd-table7 --compile
+    python -m benchmarks.left runs/left dcwp-table1:CMNIST:EnD:LfF --dry-run
+
+A table is TABLE[@SEEDS][:LABEL...], with labels as `spurless reproduce --only` takes them; cells are done in the order
+in which they are named. The rows of results/ are put into the folder first, so that a visit to a machine with a GPU
+begins where the last one ended. Afterwards, for each table: python -m benchmarks.keep runs/left results/TABLE
+"""
+
+import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
+
+import argparse
+import json
+from pathlib import Path
+
+from benchmarks.readme import ROOT
+from spurless.bench.claim import finished_row
+from spurless.bench.reproduce import papers
+from spurless.bench.run import agreed, run_cells
+from spurless.bench.spec import read_spec
+from spurless.errors import unknown
+
+
+def named(text):
+    """
+    >>> named("pgd-table7@1:Colored MNIST:PGD"), named("pgd-table4")
+    (('pgd-table7', 1, ['Colored MNIST', 'PGD']), ('pgd-table4', None, []))
+    """
+    name, *labels = text.split(":")
+    table, _, seeds = name.partition("@")
+    return table, int(seeds) if seeds else None, labels
+
+
+def cells_of(texts):
+    """The cells of the tables, each once, where it is first named."""
+    found = {}
+    for table, seeds, labels in map(named, texts):
+        if table not in papers():
+            raise unknown("published table", table, papers())
+        spec = read_spec(papers()[table], seeds)
+        for cell in agreed((spec.only(labels) if labels else spec).cells()):
+            first = found.setdefault(cell.key, cell)
+            if cell.after and not first.after:
+                found[cell.key] = agreed([first], cell.after)[0]
+    return list(found.values())
+
+
+def put_back(kept, out):
+    """The kept rows as cells of this folder; those that it has stay as they are."""
+    for path in sorted(kept.glob("*-table*/*.json")):
+        row = json.loads(path.read_text(encoding="utf-8"))
+        folder = out / "cells" / row["key"]
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            whole = {"error": None, "folder": f"cells/{row['key']}"} | row
+            (folder / "row.json").write_text(json.dumps(whole, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("tables", nargs="+")
+    parser.add_argument("--device")
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--data-root")
+    parser.add_argument("--dry-run", action="store_true")
+    given = parser.parse_args()
+    put_back(ROOT / "results", given.out)
+    cells = cells_of(given.tables)
+    left = [cell for cell in cells if finished_row(given.out / cell.folder, cell.after) is None]
+    print(f"{len(cells)} cells, {len(left)} to do")
+    if given.dry_run:
+        for cell in left:
+            print(", ".join([*filter(None, list(cell.labels.values())[:3]), f"seed {cell.seed}"]))
+        return
+    how = {"device": given.device, "workers": given.workers, "root": given.data_root, "compile": given.compile}
+    rows = run_cells(cells, given.out, **how)
+    print(f"{sum(row['status'] != 'failed' for row in rows)} cells have a row in {given.out}")
+
+
+if __name__ == "__main__":
+    main()
