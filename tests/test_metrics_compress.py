@@ -13,6 +13,7 @@ from spurless import evaluate, fit
 from spurless.core import Split
 from spurless.errors import UserError
 from spurless.metrics import compress as cp
+from spurless.metrics.attribution import prepare
 from spurless.nets import build
 from spurless.registry import load_data
 from tests.reference import (
@@ -272,6 +273,32 @@ def test_prunability_of_a_run_is_that_of_networks_pruned_by_hand():
     assert by_name.accuracy[0] == evaluate(net, data, device="cpu")["conflicting"]
     with pytest.raises(UserError, match="did you mean 'unbiased'"):
         cp.data_prunability(net, data, score="unbiassed")
+
+
+def test_statistics_taken_anew_after_pruning_by_hand():
+    """BatchNorm's statistics of every pruned network, from its own activations on the training rows."""
+    torch.manual_seed(0)
+    data = pictures(shape=(2, 6, 6))
+    net = nn.Sequential(nn.Conv2d(2, 3, 2), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(75, 4))
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    kappas, x = (0, 0.4, 0.8), prepare(data, "train")
+    accuracy = cp.data_accuracy(data)
+    expected = []
+    for kappa in kappas:
+        by_hand = pruned_by_hand(net, kappa, "magnitude", "layer")
+        z = by_hand[0](x)  # (n, 3, 5, 5)
+        by_hand[1].running_mean.copy_(z.mean((0, 2, 3)))
+        by_hand[1].running_var.copy_(z.var((0, 2, 3)))
+        expected.append(accuracy(by_hand))
+    found = cp.data_prunability(net, data, kappas=kappas, how="magnitude", batchnorm="recomputed")
+    kept = cp.data_prunability(net, data, kappas=kappas, how="magnitude")
+    assert found.accuracy == pytest.approx(expected) and found.accuracy != kept.accuracy
+    assert found.kept == pytest.approx([a / accuracy(net) for a in expected])  # of the network as it was
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    with pytest.raises(UserError, match="ways to treat BatchNorm are: kept, recomputed"):
+        cp.data_prunability(net, data, batchnorm="anew")
+    with pytest.raises(UserError, match="batchnorm is for weights"):
+        cp.data_prunability(net, data, of="activations", batchnorm="recomputed")
 
 
 def test_prunability_of_ones_own_module_and_of_data_without_attributes():

@@ -24,7 +24,7 @@ from spurless.pruning import squares, variability, watching, zero
 from spurless.registry import make_method
 from spurless.shrink import Channels
 from tests.test_dcwp import stages_of
-from tests.worlds import tiny
+from tests.worlds import pictures, tiny
 
 NET = {"name": "mlp", "widths": [12, 8]}
 QUICK = {"method": {"mask_iterations": 3, "mining_iterations": 3}}
@@ -161,11 +161,42 @@ def test_folders(run, data, tmp_path):
         prune(run, [0.4], out=tmp_path / "out", data=data)
 
 
+@needs_package
+@pytest.mark.parametrize("structured", [False, True])
+def test_statistics_can_be_taken_anew(tmp_path, structured):
+    data = pictures(shape=(3, 12, 12))
+    fit("erm", data, "conv3", out=tmp_path / "run", device="cpu", progress=False)
+    given = {"keep": [0.3], "data": data, "device": "cpu", "structured": structured}
+    plain = prune(tmp_path / "run", out=tmp_path / "plain", **given)
+    found = prune(tmp_path / "run", out=tmp_path / "anew", batchnorm="recomputed", **given)
+    assert any("--batchnorm recomputed" in note for note in plain["notes"])
+    assert not any("--batchnorm" in note for note in found["notes"]) and found["batchnorm"] == "recomputed"
+    files = [tmp_path / name / "keep-0.30" / "model.safetensors" for name in ("plain", "anew")]
+    trained, kept, anew = (load_classifier(f, device="cpu") for f in (tmp_path / "run" / "model.safetensors", *files))
+    for a, b in zip(kept.parameters(), anew.parameters(), strict=True):
+        assert torch.equal(a, b)
+    norm, first = next((n, m) for n, m in trained.named_modules() if isinstance(m, nn.BatchNorm2d))
+    assert torch.equal(kept.get_submodule(norm).running_mean, first.running_mean)
+    inputs = []
+    hook = anew.get_submodule(norm).register_forward_pre_hook(lambda _, x: inputs.append(x[0]))
+    evaluate(anew, replace(data, test=data.train), device="cpu")
+    hook.remove()
+    z = torch.cat(inputs).double()
+    torch.testing.assert_close(anew.get_submodule(norm).running_mean.double(), z.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(anew.get_submodule(norm).running_var.double(), z.var((0, 2, 3)), rtol=1e-4, atol=1e-5)
+    assert evaluate(anew, data, device="cpu") == found["rows"][1]["scores"]
+    for out, batchnorm in (("plain", "recomputed"), ("anew", "kept")):
+        with pytest.raises(UserError, match="other settings"):
+            prune(tmp_path / "run", out=tmp_path / out, batchnorm=batchnorm, **given)
+    assert prune(tmp_path / "run", out=tmp_path / "anew", batchnorm="recomputed", **given)["rows"] == found["rows"]
+
+
 def test_mistakes(run, data, tmp_path):
     for changed, told in [
         ({"how": "magnitud"}, "no pruning rule 'magnitud'; did you mean 'magnitude'"),
         ({"keep": [1.5]}, "--keep"),
         ({"objective": "mine"}, "own"),
+        ({"batchnorm": "new"}, "ways to treat BatchNorm"),
         ({"settings": {"method": {"q": 1}}}, "dcwp"),
     ]:
         with pytest.raises(UserError, match=told):

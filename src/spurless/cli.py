@@ -283,6 +283,7 @@ def prune(
     ] = False,
     finetune: Annotated[float, typer.Option(help="Train on: a share of the recipe's length.", min=0)] = 0.0,
     objective: Annotated[str, typer.Option(help="own: train on as the run was trained; plain: cross entropy.")] = "own",
+    batchnorm: Annotated[str, typer.Option(help="Its statistics: kept, or recomputed from training rows.")] = "kept",
     seed: Annotated[int, typer.Option(help="Decides everything that is random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/prune-NAME-HOW-...")] = None,
     set_: Set = None,
@@ -296,7 +297,8 @@ def prune(
     chosen = gather(set_ or [], ("method", "recipe"))
     with redirect_stdout(sys.stderr):
         found = prune(
-            run, keep or [0.3], how, structured, finetune, out, None, None, seed, device, data_root, chosen, objective
+            run, keep or [0.3], how, structured, finetune, out, None, None, seed, device, data_root, chosen, objective,
+            batchnorm,
         )  # fmt: skip
     if as_json:
         print_json(found)

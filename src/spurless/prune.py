@@ -23,14 +23,16 @@ from torch import Tensor
 
 from spurless.core import Batch, Bundle, Labels, Method, Run, Stage
 from spurless.engine import NetSpec, example_of, fit, load_run
-from spurless.errors import UserError, unknown
+from spurless.errors import UserError, one_of, unknown
 from spurless.export import classifier_of, folder_name, macs, parameters, size_of
+from spurless.feed import Inputs
 from spurless.folder import MODEL, finite, save_tensors
 from spurless.gates import Gates, mask_stage
 from spurless.losses import ce
 from spurless.methods import METHODS
 from spurless.methods.dcwp import DCWP, oversampling
 from spurless.methods.pgd import length
+from spurless.metrics.batchnorm import ROWS, BatchNorm, norms, refresher
 from spurless.nets import Net
 from spurless.paths import atomic
 from spurless.progress import complain
@@ -67,6 +69,9 @@ class PruneTrained(Method):
     objective: Annotated[
         Objective, "fine-tune as the run was trained, or by plain cross entropy; with dcwp, always DCWP's loss"
     ] = "own"
+    batchnorm: Annotated[BatchNorm, "its statistics after pruning: those of training, or anew from training rows"] = (
+        "kept"
+    )
     dcwp: DCWP = DCWP()
     trained: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
     by: Method | None = None  # that trained it
@@ -134,7 +139,16 @@ class PruneTrained(Method):
             self.known["scores"] = yield from self._scores(run, net)
         masks = self.masks(net, self.known["scores"])
         zero(net, masks)
+        refresh = refresher(self.batchnorm, lambda: self._rows(run))
+        if refresh is not None:
+            refresh(net)
         return masks
+
+    def _rows(self, run: Run) -> Tensor:
+        """Some of the training rows, as a network sees them."""
+        train = run.data.train
+        idx = torch.randperm(len(train), generator=run.generator("batchnorm"))[:ROWS]
+        return Inputs(run.data, run.recipe, run.device)(train[idx].to(run.device))
 
     def classifier(self, make: Any) -> Net:
         return self.by.classifier(make) if self.by else make()
@@ -232,10 +246,12 @@ def prune(
     root: str | Path | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     objective: str = "own",
+    batchnorm: str = "kept",
 ) -> dict[str, Any]:
     """Prune a run to each share, score it, save it, and draw accuracy against size. Returns what prune.json holds.
 
-    `objective`: fine-tune as the run was trained ("own"), or by plain cross entropy ("plain").
+    `objective`: fine-tune as the run was trained ("own"), or by plain cross entropy ("plain"). `batchnorm`:
+    "recomputed" takes its statistics anew after each pruning, from 1000 training rows, before any fine-tuning.
     `settings`: {"recipe": ...} changes the run's recipe for fine-tuning, {"method": ...} sets DCWP's. `data` and `net`:
     needed where the run was made with objects of your own.
     """
@@ -243,6 +259,7 @@ def prune(
         raise unknown("pruning rule", how, HOWS)
     if objective not in get_args(Objective):
         raise unknown("objective", objective, get_args(Objective))
+    one_of("way to treat BatchNorm", batchnorm, get_args(BatchNorm))
     keep = check_shares(keep)
     path, given = Path(run), settings or {}
     if given.get("method") and how != "dcwp":
@@ -259,6 +276,8 @@ def prune(
     asked |= {"settings": {k: dict(v) for k, v in given.items() if v}}
     if finetune:
         asked["objective"] = objective
+    if batchnorm != "kept":
+        asked["batchnorm"] = batchnorm
     folder = Path(out) if out is not None else default_folder(path, asked)
     if found := claim(folder, path, asked):
         return found
@@ -283,6 +302,7 @@ def prune(
                 structured,
                 finetune,
                 objective,  # type: ignore[arg-type]
+                batchnorm,  # type: ignore[arg-type]
                 dcwp,
                 classifier.state_dict(),
                 by,
@@ -301,7 +321,7 @@ def prune(
                 | {"keep": share, "scores": result.scores, "n": result.n, "scored_on": result.scored_on, "pruned": True}
             )
     curve = asked | {"data": bundle.name, "net": before.net, "method": before.method, "rows": rows}
-    curve["notes"] = notes(curve)
+    curve["notes"] = notes(curve, bool(norms(classifier)))
     draw(curve, folder)
     with atomic(folder / CURVE) as part:
         part.write_text(json.dumps(finite(curve), indent=1) + "\n", encoding="utf-8")
@@ -341,7 +361,8 @@ def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] |
         raise UserError("--out is the run's own folder, which is never changed; name another one.")
     if (folder / CURVE).exists():
         saved = json.loads((folder / CURVE).read_text(encoding="utf-8"))
-        if {k: saved.get(k) for k in asked} == json.loads(json.dumps(asked)):
+        wanted = {"batchnorm": None} | json.loads(json.dumps(asked))  # not named: kept
+        if {k: saved.get(k) for k in wanted} == wanted:
             return saved | {"folder": str(folder)}
         raise UserError(f"{folder} holds a pruning with other settings. Name another --out folder, or remove this one.")
     if folder.exists() and any(p for p in folder.iterdir() if not p.name.startswith("keep-")):
@@ -380,12 +401,18 @@ def measured(net: Net, example: Tensor, small: Shrunk | None) -> dict[str, Any]:
     }
 
 
-def notes(curve: Mapping[str, Any]) -> list[str]:
+def notes(curve: Mapping[str, Any], normalised: bool) -> list[str]:
+    """What a reader must know; `normalised`: the network has BatchNorm."""
     told = []
     if not curve["structured"]:
         told.append(
             "Single weights were removed: the compressed file is smaller, but dense kernels multiply by zeros all the "
             "same, so only channels that died as a whole save time. --structured removes channels."
+        )
+    if normalised and not curve["finetune"] and "batchnorm" not in curve:
+        told.append(
+            "BatchNorm's statistics are still those of the whole network, which may cost accuracy: --batchnorm recomputed "
+            "takes them anew, without training."
         )
     if curve.get("objective") == "plain" and curve["how"] != "dcwp":
         told.append("Fine-tuning was by plain cross entropy on the training rows, which can bring a shortcut back.")

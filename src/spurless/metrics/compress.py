@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from spurless.core import Bundle, Recipe
 from spurless.errors import NotNumbers, UserError, one_of, unknown
 from spurless.metrics import checks
+from spurless.metrics.batchnorm import ROWS, BatchNorm, buffers_kept, refresher
 from spurless.metrics.feature_use import some_rows
 from spurless.metrics.regions import Rows, device_of, first_rows, rows_of
 
@@ -145,12 +146,15 @@ def prunability(
     how: How = "structured",
     scope: Scope = "layer",
     kappas: Sequence[float] = KAPPAS,
+    refresh: Callable[[nn.Module], None] | None = None,
     **settings: Any,
 ) -> Curve:
     """κ-prunability: what share of its accuracy a network keeps when a share κ of its weights is set to 0.
 
     `accuracy(net)` is asked for each κ, with the network pruned; see `pruned` for how and for the settings. Its
     weights are put back bit by bit, also if something fails. `data_accuracy` makes such a function from a data set.
+    `refresh` is called after each pruning, such as to recompute statistics (`recompute_batchnorm`), which are put
+    back as well; what is kept is always counted from the network as it was.
 
     >>> net = nn.Linear(4, 2, bias=False)
     >>> _ = net.weight.data.copy_(torch.tensor([[0.0, 0.0, 0.0, 2.0], [0.0, 0.0, 0.0, -2.0]]))
@@ -161,10 +165,12 @@ def prunability(
     found, shares = [], []
     order = Order(net, how, scope, **settings)
     for kappa in kappas:
-        with order.pruned(kappa) as share:
+        with order.pruned(kappa) as share, nullcontext() if refresh is None else buffers_kept(net):
+            if refresh is not None:
+                refresh(net)
             found.append(_accuracy(accuracy, net, kappa))
             shares.append(share)
-    whole = found[list(kappas).index(0)] if 0 in kappas else float(accuracy(net))
+    whole = found[list(kappas).index(0)] if 0 in kappas and refresh is None else float(accuracy(net))
     return _curve(kappas, found, shares, whole)
 
 
@@ -258,9 +264,13 @@ def data_prunability(
     split: str = "test",
     rows: Rows = None,
     score: str = "unbiased",
+    batchnorm: BatchNorm = "kept",
     **settings: Any,
 ) -> Curve:
     """κ-prunability of a network on a data set: of its weights, or of its penultimate activations.
+
+    BatchNorm's statistics stay those of the whole network, as in the study; `recomputed` takes them anew after each
+    pruning, from 1000 training rows.
 
     >>> from spurless.registry import load_data
     >>> found = data_prunability(nn.Linear(7, 2), load_data({"name": "toy", "n": 20}), kappas=(0, 0.5, 0.9))
@@ -268,13 +278,15 @@ def data_prunability(
     (1.0, 3)
     """
     _one_of(of, Of)
-    accuracy = data_accuracy(data, split, rows, score)
-    if of == "weights":
-        return prunability(net, accuracy, **settings)
     from spurless.metrics.attribution import prepare
     from spurless.metrics.representation import features_of
 
-    place = device_of(net)
+    accuracy, place = data_accuracy(data, split, rows, score), device_of(net)
+    refresh = refresher(batchnorm, lambda: prepare(data, "train", some_rows(data, "train", ROWS)).to(place))
+    if of == "weights":
+        return prunability(net, accuracy, refresh=refresh, **settings)
+    if refresh is not None:
+        raise UserError("Behind the penultimate activations there is no BatchNorm: batchnorm is for weights.")
     example = prepare(data, split, first_rows(data, split)).to(place)
     whole = checks.as_net(net, example)
     head = whole.head

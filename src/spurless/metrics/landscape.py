@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from spurless.core import Bundle
 from spurless.errors import UserError, one_of
 from spurless.metrics import checks
+from spurless.metrics.batchnorm import BatchNorm, refresher
+from spurless.metrics.batchnorm import recompute_batchnorm as recompute_batchnorm
 from spurless.metrics.feature_use import some_rows
 from spurless.metrics.regions import device_of, spurious_mask
 from spurless.nets.heads import evaluating
@@ -131,7 +133,7 @@ def data_landscape(
     rows: int | None = 1000,
     attributed: int = 64,
     spurious: Literal["attribution", "bsi", "none"] | None = None,
-    batchnorm: Literal["kept", "recomputed"] = "kept",
+    batchnorm: BatchNorm = "kept",
     seed: int = 0,
 ) -> Landscape:
     """Training loss, unbiased test accuracy and spurious feature utilisation around a network (figure 9 of the study).
@@ -153,7 +155,6 @@ def data_landscape(
     from spurless.metrics.representation import bsi, features_of
     from spurless.scoring import predictions
 
-    one_of("way to treat BatchNorm", batchnorm, ("kept", "recomputed"))
     if spurious is not None:
         one_of("measure of the spurious feature", spurious, ("attribution", "bsi", "none"))
     place = device_of(net)
@@ -178,38 +179,7 @@ def data_landscape(
         measures["spurious"] = lambda n: float(
             np.mean([bsi(z, values[:, k]).average for z in [features_of(n, data, on, test)] for k in range(a.shape[1])])
         )
-    refresh = None if batchnorm == "kept" else lambda n: recompute_batchnorm(n, x)
-    return landscape(net, measures, span, points, seed, refresh=refresh)
-
-
-def recompute_batchnorm(net: nn.Module, x: Tensor, batch_size: int = 1024) -> None:
-    """Take the running statistics of all BatchNorm layers anew, as plain averages over batches of prepared inputs.
-
-    The batches are as equal in size as can be: a small last one would count as much as the others.
-
-    >>> net = nn.Sequential(nn.BatchNorm1d(1))
-    >>> recompute_batchnorm(net, torch.tensor([[1.0], [3.0]]))
-    >>> net[0].running_mean.item(), net[0].running_var.item(), net[0].momentum
-    (2.0, 2.0, 0.1)
-    """
-    norms = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
-    momenta = [m.momentum for m in norms]
-    x, size = checks.inputs(x), checks.count(batch_size, "batch_size")
-    if len(x) < 2:
-        raise UserError(f"BatchNorm's statistics need at least two rows, not {len(x)}.")
-    with evaluating(net), torch.no_grad():
-        for m in norms:
-            m.reset_running_stats()
-            m.momentum = None
-            m.train()
-        try:
-            count = min(-(-len(x) // size), len(x) // 2)  # of batches; one row has no variance
-            with checks.asking(net, x):
-                for part in x.tensor_split(count):
-                    net(part)
-        finally:
-            for m, momentum in zip(norms, momenta, strict=True):
-                m.momentum = momentum
+    return landscape(net, measures, span, points, seed, refresh=refresher(batchnorm, lambda: x))
 
 
 LABELS = {
