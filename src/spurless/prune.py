@@ -411,8 +411,8 @@ def notes(curve: Mapping[str, Any], normalised: bool) -> list[str]:
         )
     if normalised and not curve["finetune"] and "batchnorm" not in curve:
         told.append(
-            "BatchNorm's statistics are still those of the whole network, which may cost accuracy: --batchnorm recomputed "
-            "takes them anew, without training."
+            "BatchNorm's statistics are still those of the whole network, which may cost accuracy: --batchnorm "
+            "recomputed takes them anew, without training."
         )
     if curve.get("objective") == "plain" and curve["how"] != "dcwp":
         told.append("Fine-tuning was by plain cross entropy on the training rows, which can bring a shortcut back.")
