@@ -554,7 +554,7 @@ def test_processes_on_a_gpu_get_an_mps_of_their_own(tmp_path, monkeypatch, probe
         assert "CUDA_VISIBLE_DEVICES" not in behind and behind["PATH"] == os.environ["PATH"]
 
 
-def test_an_mps_that_is_running_is_used_and_left_running(tmp_path, monkeypatch):
+def test_an_mps_that_is_running_is_left_running_and_ones_own_is_not(tmp_path, monkeypatch):
     from spurless.bench import mps
 
     control = tmp_path / mps.CONTROL
@@ -564,6 +564,10 @@ def test_an_mps_that_is_running_is_used_and_left_running(tmp_path, monkeypatch):
     with mps.shared_gpu() as found:
         assert found == {}
     assert (tmp_path / "log").read_text().split() == ["get_server_list"]
+    control.write_text(CONTROLS.format(log=tmp_path / "log", running="exit 1"))
+    with pytest.raises(KeyboardInterrupt), mps.shared_gpu():
+        raise KeyboardInterrupt
+    assert (tmp_path / "log").read_text().splitlines()[-1].startswith(" quit ")  # one's own is ended, however that is
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with mps.shared_gpu() as found:
         assert found is None
