@@ -12,6 +12,7 @@ import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits b
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from benchmarks.readme import ROOT
@@ -19,7 +20,7 @@ from spurless.bench.claim import finished_row
 from spurless.bench.reproduce import papers
 from spurless.bench.run import agreed, run_cells
 from spurless.bench.spec import read_spec
-from spurless.errors import unknown
+from spurless.errors import UserError, unknown
 
 
 def named(text):
@@ -67,8 +68,8 @@ def main():
     parser.add_argument("--data-root")
     parser.add_argument("--dry-run", action="store_true")
     given = parser.parse_args()
-    put_back(ROOT / "results", given.out)
     cells = cells_of(given.tables)
+    put_back(ROOT / "results", given.out)
     left = [cell for cell in cells if finished_row(given.out / cell.folder, cell.after) is None]
     print(f"{len(cells)} cells, {len(left)} to do")
     if given.dry_run:
@@ -81,4 +82,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"Error: {error}")
