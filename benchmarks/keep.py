@@ -1,9 +1,9 @@
 """Keep the rows of a benchmark's folder as small files that are committed: what the documentation claims.
 
-python benchmarks/keep.py runs/reproduce/pgd-table1 results/pgd-table1
+python -m benchmarks.keep runs/reproduce/pgd-table1 results/pgd-table1
 
 Where several published tables were run in one folder, each keeps the rows of its own cells; a cell that is in two of
-them is kept once.
+them is kept once, where it was first, and there it is renewed.
 """
 
 import argparse
@@ -45,14 +45,17 @@ def keys_of(table):
 
 
 def keep(folder, out):
-    """The rows of `folder` that belong to `out` and that no other table has."""
+    """The rows of `folder` that belong to `out`, or to a table that has them already."""
     out.mkdir(parents=True, exist_ok=True)
     own = keys_of(out.name)
-    others = {json.loads(path.read_text())["key"] for path in out.parent.glob("*-table*/*.json") if path.parent != out}
+    places = [*out.parent.glob("*-table*/*.json"), *out.glob("*.json")] if own is not None else []
+    kept = {(old := json.loads(path.read_text()))["key"]: (path, old["labels"]) for path in places}
     for path in sorted(folder.glob("cells/*/row.json")):
         row = json.loads(path.read_text())
-        if row["status"] != "failed" and (own is None or row["key"] in own - others):
-            (out / name_of(row)).write_text(json.dumps(small(row), indent=1, ensure_ascii=False) + "\n")
+        if row["status"] != "failed" and (own is None or row["key"] in own):
+            place, labels = kept.get(row["key"], (out / name_of(row), row["labels"]))
+            text = json.dumps(small(row | {"labels": labels}), indent=1, ensure_ascii=False)
+            place.write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     python -m benchmarks.left runs/left dcwp-table1:CMNIST:EnD:LfF --dry-run
 
 A table is TABLE[@SEEDS][:LABEL...], with labels as `spurless reproduce --only` takes them; cells are done in the order
-in which they are named. The rows of results/ are put into the folder first, so that a visit to a machine with a GPU
+in which they are named. The rows of results/ are put into the folder first, so that a run on another machine
 begins where the last one ended. Afterwards, for each table: python -m benchmarks.keep runs/left results/TABLE
 """
 
@@ -52,8 +52,8 @@ def put_back(kept, out):
     for path in sorted(kept.glob("*-table*/*.json")):
         row = json.loads(path.read_text(encoding="utf-8"))
         folder = out / "cells" / row["key"]
-        if not folder.exists():
-            folder.mkdir(parents=True)
+        if not (folder / "row.json").exists():
+            folder.mkdir(parents=True, exist_ok=True)
             whole = {"error": None, "folder": f"cells/{row['key']}"} | row
             (folder / "row.json").write_text(json.dumps(whole, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import statistics
+import subprocess
 import sys
 import time
 import tomllib
@@ -529,70 +530,141 @@ case "$words" in get_server_list) {running};; esac
 """
 
 
-@pytest.mark.parametrize("probe", ["import sys", "import sys; sys.exit(1)"])
-def test_processes_on_a_gpu_get_an_mps_of_their_own(tmp_path, monkeypatch, probe):
-    """The program that controls it is played by a script that notes what it is told."""
+@pytest.fixture
+def controls(tmp_path, monkeypatch):
+    """The program that controls MPS, played by a script that notes what it is told, and says if one is running."""
     from spurless.bench import mps
 
-    control = tmp_path / mps.CONTROL
-    control.write_text(CONTROLS.format(log=tmp_path / "log", running="exit 1"))
-    control.chmod(0o755)
+    def make(running: bool, reached: bool = True):
+        path = tmp_path / mps.CONTROL
+        path.write_text(CONTROLS.format(log=tmp_path / "log", running="exit 0" if running else "exit 1"))
+        path.chmod(0o755)
+        monkeypatch.setattr(mps, "PROBE", "print(1)" if reached else "import sys; sys.exit(1)")
+        return lambda: (tmp_path / "log").read_text().splitlines()
+
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
-    monkeypatch.setattr(mps, "PROBE", probe)
+    return make
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_processes_on_a_gpu_get_an_mps_of_their_own(controls, monkeypatch, reached):
+    from spurless.bench import mps
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    told = controls(running=False, reached=reached)
     with mps.shared_gpu() as found:
-        told = (tmp_path / "log").read_text().splitlines()
-    place = told[1].split()[-1]
-    assert told == [" get_server_list ", f"-d  {place}"]
-    assert (tmp_path / "log").read_text().splitlines()[2:] == [f" quit {place}"] and not Path(place).exists()
-    if "exit" in probe:
+        first = told()
+    place = first[1].split()[-1]
+    assert first == [" get_server_list ", f"-d  {place}"]
+    assert told()[2:] == [f" quit {place}"] and not Path(place).exists()
+    if not reached:
         assert found is None  # a process could not reach the GPU behind it: nobody is sent there
     else:
         assert found["CUDA_MPS_PIPE_DIRECTORY"] == place
         behind = mps.changed(found)
         assert "CUDA_VISIBLE_DEVICES" not in behind and behind["PATH"] == os.environ["PATH"]
-
-
-def test_an_mps_that_is_running_is_left_running_and_ones_own_is_not(tmp_path, monkeypatch):
-    from spurless.bench import mps
-
-    control = tmp_path / mps.CONTROL
-    control.write_text(CONTROLS.format(log=tmp_path / "log", running="exit 0"))
-    control.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    with mps.shared_gpu() as found:
-        assert found == {}
-    assert (tmp_path / "log").read_text().split() == ["get_server_list"]
-    control.write_text(CONTROLS.format(log=tmp_path / "log", running="exit 1"))
     with pytest.raises(KeyboardInterrupt), mps.shared_gpu():
         raise KeyboardInterrupt
-    assert (tmp_path / "log").read_text().splitlines()[-1].startswith(" quit ")  # one's own is ended, however that is
+    assert told()[-1].startswith(" quit ")
+
+
+def test_an_mps_that_is_running_is_used_and_left_running(controls, tmp_path, monkeypatch):
+    from spurless.bench import mps
+
+    told = controls(running=True)
+    with mps.shared_gpu() as found:
+        assert found == {}
+    controls(running=True, reached=False)  # it is at fault, or someone else's
+    with mps.shared_gpu() as found:
+        assert found is None
+    assert [line.split() for line in told()] == [["get_server_list"]] * 2
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with mps.shared_gpu() as found:
         assert found is None
 
 
-@pytest.mark.parametrize(
-    ("cells", "gigabytes", "cores", "expected"),
-    [
-        (45, 139, 16, 8),
-        (8, 139, 16, 8),
-        (7, 139, 16, 1),
-        (45, 80, 16, 5),
-        (45, 24, 16, 1),
-        (45, 139, 4, 2),
-        (9, 139, 1, 1),
-    ],
-)
-def test_how_many_processes_share_a_gpu_if_nobody_says(tmp_path, monkeypatch, cells, gigabytes, cores, expected):
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGHUP"])
+def test_an_mps_of_ones_own_ends_with_the_process_however_that_is(controls, how):
     from spurless.bench import mps
 
+    told = controls(running=False)
+    command = f"""
+import os, signal
+from spurless.bench import mps
+mps.PROBE = {mps.PROBE!r}
+with mps.shared_gpu() as found:
+    assert found
+    os.kill(os.getpid(), signal.{how})
+    signal.pause()
+"""
+    done = subprocess.run([sys.executable, "-c", command])
+    assert done.returncode == -getattr(signal, how)
+    place = told()[1].split()[-1]
+    for _ in range(200):
+        if len(told()) == 3 and not Path(place).exists():
+            break
+        time.sleep(0.05)
+    assert told()[2:] == [f" quit {place}"] and not Path(place).exists()
+
+
+def test_a_process_has_the_environment_that_its_pool_was_given(monkeypatch):
+    import spurless.bench.pool as pool_module
+
+    monkeypatch.setenv("GONE", "1")
+    monkeypatch.setenv("EMPTY", "")  # CUDA_VISIBLE_DEVICES= hides all GPUs, from processes as well
+    tells = "import json, os; input(); print(json.dumps([os.environ.get(n) for n in ('NEW', 'GONE', 'EMPTY')]))"
+    monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", tells])
+    worker = pool_module.Worker({"threads": 1}, {"NEW": "x", "GONE": ""})
+    assert worker.ask({}) == ["x", None, ""]
+    worker.hang_up()
+    worker.process.wait()
+    worker.process.stdout.close()
+    worker.log.close()
+
+
+@pytest.mark.parametrize(
+    ("cells", "free", "cores", "expected"),
+    [
+        *[(45, 139, 16, 8), (16, 139, 16, 8), (15, 139, 16, 1)],
+        *[(45, 80, 16, 5), (45, 60, 16, 1), (45, 139, 8, 4), (45, 139, 4, 1)],
+    ],
+)
+def test_how_many_processes_share_a_gpu_if_nobody_says(tmp_path, monkeypatch, cells, free, cores, expected):
+    from spurless.bench import mps
+
+    gpu = torch.device("cuda", 1)
     monkeypatch.setattr(mps, "cores", lambda: cores)
+    monkeypatch.setattr(mps, "PROBE", f"import sys; assert sys.argv[1] == '1'; print({free} * 2**30)")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert mps.processes(cells, gigabytes * 2**30) == 1  # without MPS the GPU would serve one after the other
+    assert mps.processes_on(gpu, cells) == 1  # without MPS the GPU would serve one after the other
     (tmp_path / mps.CONTROL).touch(0o755)
-    assert mps.processes(cells, gigabytes * 2**30) == expected
+    assert mps.processes_on(gpu, cells) == expected
+    monkeypatch.setattr(mps, "PROBE", "import sys; sys.exit(1)")
+    assert mps.processes_on(gpu, cells) == 1
+
+
+@pytest.mark.parametrize("workers", [None, 8])
+def test_a_cell_without_room_beside_the_others_is_done_in_lanes(tmp_path, monkeypatch, workers):
+    full, broken, fine = (cell(seed=s) for s in range(3))
+    errors = {full.key: "OutOfMemoryError: CUDA out of memory.", broken.key: "ValueError: 3"}
+
+    def pool(cells, *_):
+        said = [(c, errors.get(c.key)) for c in cells]
+        return iter([("row", c, {"status": "failed" if error else "done", "error": error}) for c, error in said])
+
+    @contextmanager
+    def shared_gpu(index):
+        yield {}
+
+    monkeypatch.setattr(engine, "pick_device", lambda device: torch.device("cuda", 0))
+    monkeypatch.setattr("spurless.bench.pool.Pool", pool)
+    monkeypatch.setattr("spurless.bench.mps.shared_gpu", shared_gpu)
+    monkeypatch.setattr("spurless.bench.mps.processes_on", lambda gpu, cells: 8)
+    lanes = lambda cells, *_: iter([Event("row", c, {"status": "done", "error": None}) for c in cells])  # noqa: E731
+    monkeypatch.setattr(run_module, "in_lanes", lanes)
+    rows = run_module.run_cells([full, broken, fine], tmp_path, workers=workers)
+    assert [row["status"] for row in rows] == ["done" if workers is None else "failed", "failed", "done"]
 
 
 def test_the_row_of_a_lost_process_never_takes_the_place_of_a_finished_one(tmp_path, monkeypatch):

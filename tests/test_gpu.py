@@ -1,5 +1,6 @@
 """What only a CUDA device can show: the graph does what the eager step does."""
 
+import os
 from dataclasses import dataclass, replace
 
 import pytest
@@ -213,16 +214,21 @@ def test_the_number_of_lanes_is_found_by_measurement():
     assert [f.status for f in found] == ["done"] * 6
 
 
+def where(result, data, folder):
+    return {"pipe": os.environ.get("CUDA_MPS_PIPE_DIRECTORY")}
+
+
 def test_many_cells_share_a_gpu_in_processes(tmp_path):
     from spurless.bench import Cell, mps, run_cells
 
-    cells = [
-        Cell({"name": "toy", "n": 200}, {"name": "erm"}, {"name": "mlp"}, {"epochs": 2}, seed) for seed in range(8)
-    ]
+    quick = {"name": "toy", "n": 200}, {"name": "erm"}, {"name": "mlp"}, {"epochs": 2}
+    cells = [Cell(*quick, seed) for seed in range(16)]
     count = mps.processes_on(torch.device("cuda", 0), len(cells))
     if count == 1:
         pytest.skip("needs a large GPU with NVIDIA's MPS")
     with mps.shared_gpu() as shared:
         assert shared is not None
-    rows = run_cells(cells, tmp_path, device="cuda")
+    rows = run_cells(cells, tmp_path, device="cuda", after="tests.test_gpu:where")
     assert [(row["status"], row["processes"]) for row in rows] == [("done", count)] * len(cells)
+    assert len({row["extra"]["pipe"] for row in rows}) == 1
+    assert shared == {} or "spurless-mps" in rows[0]["extra"]["pipe"]

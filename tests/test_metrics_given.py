@@ -28,6 +28,7 @@ from spurless.metrics import robustness as ro
 from spurless.metrics.inference import inference_scores
 from spurless.nets import Net, build
 from spurless.text import Tokens
+from spurless.theory.dcwp import trained_ratio
 from tests.worlds import OwnModule, pictures, tiny
 
 X, V = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.linspace(0, 1, 28).view(4, 7)
@@ -318,3 +319,29 @@ def test_not_enough_memory_is_not_taken_for_a_wrong_shape():
 
         with pytest.raises(RuntimeError, match="memory"), checks.asking(MLP, V):
             fails(V)
+
+
+def test_statistics_are_those_from_before_if_something_fails():
+    net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2))
+    net[0].running_mean.fill_(3.0)
+    with pytest.raises(UserError, match="cannot take inputs"):
+        ls.recompute_batchnorm(net, torch.randn(6, 3))
+    assert net[0].running_mean.tolist() == [3.0] * 4 and net[0].momentum == 0.1 and int(net[0].num_batches_tracked) == 0
+
+
+def test_whole_numbers_may_be_written_as_floats():
+    assert (found := dy.Dynamics(every=4.0, attributed=2.0)).every == 4 and isinstance(found.every, int)
+    assert isinstance(found.attributed, int)
+    assert trained_ratio(0.9, D=2, n=20.0, epochs=1.0) == trained_ratio(0.9, D=2, n=20, epochs=1)
+    x = torch.randn(2, 5)
+    assert torch.equal(at.attribute(nn.Linear(5, 2), x * 0, 0, "ig", steps=4.0), torch.zeros(2, 5))
+
+
+def test_labels_and_numbers_of_kinds_that_numpy_or_torch_know_little_of():
+    assert checks.codes(np.array([0, 2], dtype=np.uint16), 2, classes=3).tolist() == [0, 2]
+    assert checks.numbers(torch.tensor([1.0, 2.5], dtype=torch.bfloat16), "w").tolist() == [1.0, 2.5]
+
+
+def test_a_fault_of_the_gpu_is_not_blamed_on_the_inputs():
+    with pytest.raises(RuntimeError, match="cuDNN"), checks.asking(nn.Identity(), torch.zeros(2, 2)):
+        raise RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")

@@ -533,3 +533,23 @@ def test_a_visit_begins_where_the_last_one_ended(tmp_path):
     assert done[0] is None and all(done[1:5]) and not any(done[5:])  # the first lacks what table 7 asks for
     plain = {c.key: c for c in first.only(["CMNIST", "PGD"]).cells()}
     assert finished_row(tmp_path / "next" / cells[0].folder, plain[cells[0].key].after)  # and is done for table 1
+
+
+def test_a_shared_cell_is_renewed_where_it_was_kept_first(tmp_path):
+    from benchmarks.keep import keep
+
+    first, seventh = (read_spec(FOLDER / f"{name}.toml").cells() for name in ("pgd-table1", "pgd-table7"))
+    own = {c.key: c for c in first}
+    shared = next(c for c in seventh if c.key in own)
+    row = {"key": shared.key, "seed": shared.seed, "status": "done"}
+    old = tmp_path / "results" / "pgd-table1" / "as-it-was-named.json"
+    old.parent.mkdir(parents=True)
+    old.write_text(json.dumps(row | {"labels": own[shared.key].labels}))
+    (tmp_path / "runs" / shared.folder).mkdir(parents=True)
+    measured = row | {"labels": shared.labels, "extra": {"first_stage": {"average": 18.0}}}
+    (tmp_path / "runs" / shared.folder / "row.json").write_text(json.dumps(measured))
+    for table in ("pgd-table7", "pgd-table1"):
+        keep(tmp_path / "runs", tmp_path / "results" / table)
+    files = list((tmp_path / "results").rglob("*.json"))
+    assert files == [old]
+    assert json.loads(old.read_text()) == measured | {"labels": own[shared.key].labels}

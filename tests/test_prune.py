@@ -191,6 +191,18 @@ def test_statistics_can_be_taken_anew(tmp_path, structured):
     assert prune(tmp_path / "run", out=tmp_path / "anew", batchnorm="recomputed", **given)["rows"] == found["rows"]
 
 
+@needs_package
+def test_learning_a_mask_does_not_move_the_statistics(tmp_path):
+    """DCWP's mask is learnt with the network in training mode, once, for the first share."""
+    data = pictures(shape=(3, 12, 12))
+    fit("erm", data, "conv3", out=tmp_path / "run", device="cpu", progress=False)
+    prune(tmp_path / "run", [0.5, 0.3], "dcwp", out=tmp_path / "out", data=data, device="cpu", settings=QUICK)
+    trained = load_classifier(tmp_path / "run" / "model.safetensors", device="cpu").state_dict()
+    for share in ("0.50", "0.30"):
+        pruned = load_classifier(tmp_path / "out" / f"keep-{share}" / "model.safetensors", device="cpu").state_dict()
+        assert all(torch.equal(pruned[name], t) for name, t in trained.items() if "running" in name)
+
+
 def test_mistakes(run, data, tmp_path):
     for changed, told in [
         ({"how": "magnitud"}, "no pruning rule 'magnitud'; did you mean 'magnitude'"),

@@ -19,7 +19,7 @@ MethodName = Annotated[str, typer.Option(help="A method: see `spurless list meth
 RecipeName = Annotated[str | None, typer.Option(help="A named recipe. Default: the data set's own.")]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Processes, one run each. Default: one for each core; on a GPU one process with lanes.", min=1),
+    typer.Option(help="Processes, one run each; 1 on a GPU: lanes. Default: as many as the machine can share.", min=1),
 ]
 
 

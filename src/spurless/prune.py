@@ -137,9 +137,10 @@ class PruneTrained(Method):
         net.load_state_dict(self.trained)
         if "scores" not in self.known:
             self.known["scores"] = yield from self._scores(run, net)
+            net.load_state_dict(self.trained)  # learning a mask moves BatchNorm's statistics
         masks = self.masks(net, self.known["scores"])
         zero(net, masks)
-        refresh = refresher(self.batchnorm, lambda: self._rows(run))
+        refresh = refresher(self.batchnorm, lambda: self._rows(run), run.recipe.eval_batch_size)
         if refresh is not None:
             refresh(net)
         return masks
@@ -409,6 +410,8 @@ def notes(curve: Mapping[str, Any], normalised: bool) -> list[str]:
             "Single weights were removed: the compressed file is smaller, but dense kernels multiply by zeros all the "
             "same, so only channels that died as a whole save time. --structured removes channels."
         )
+    if not normalised and "batchnorm" in curve:
+        told.append("The network has no BatchNorm, so that there were no statistics to take anew.")
     if normalised and not curve["finetune"] and "batchnorm" not in curve:
         told.append(
             "BatchNorm's statistics are still those of the whole network, which may cost accuracy: --batchnorm "

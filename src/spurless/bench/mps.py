@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from spurless.bench.one import cores
@@ -22,37 +22,50 @@ if TYPE_CHECKING:
     import torch
 
 CONTROL = "nvidia-cuda-mps-control"
-PROCESSES = 8  # with so many, the 45 trainings of PGD's table 1 took 6.5 minutes on an H200
-MEMORY = 16 * 2**30  # bytes of a GPU for each process; a cell that needs more than its share has a row that says so
+MOST, LEAST = 8, 4  # processes; with eight, the 45 trainings of PGD's table 1 took 6.5 minutes on an H200
+MEMORY = 16 * 2**30  # free bytes of the GPU for each process
 PATIENCE = 20  # seconds in which the control program must answer
 
-# Whether a process can reach the GPU this way is asked of the driver: torch would take seconds to be imported.
+# Asked of the driver by a process of its own: torch would take seconds to be imported, and leave a context behind.
 PROBE = """
 import ctypes, sys
 cuda, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
-steps = lambda: (cuda.cuInit(0), cuda.cuDeviceGet(ctypes.byref(device), int(sys.argv[1])),
-                 cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
-sys.exit(any(steps()))
+free, total = ctypes.c_size_t(), ctypes.c_size_t()
+steps = (
+    lambda: cuda.cuInit(0),
+    lambda: cuda.cuDeviceGet(ctypes.byref(device), int(sys.argv[1])),
+    lambda: cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
+    lambda: cuda.cuCtxPushCurrent_v2(context),
+    lambda: cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)),
+)
+sys.exit(any(step() for step in steps) or print(free.value))
+"""
+# Waits until the process that started it is gone, however that ended, and then ends the MPS.
+GUARD = """
+import shutil, subprocess, sys
+sys.stdin.read()
+subprocess.run([sys.argv[1]], input="quit\\n", text=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+shutil.rmtree(sys.argv[2], ignore_errors=True)
 """
 
 
 def processes_on(gpu: torch.device, cells: int) -> int:
     """How many processes do so many cells on this GPU, if nobody says; 1 stands for lanes."""
-    import torch
+    if shutil.which(CONTROL) is None:
+        return 1
+    return processes(cells, int(_told([sys.executable, "-c", PROBE, str(gpu.index or 0)], os.environ) or 0))
 
-    return processes(cells, torch.cuda.get_device_properties(gpu).total_memory)
 
+def processes(cells: int, free: int) -> int:
+    """The same for a GPU with so many free bytes.
 
-def processes(cells: int, memory: int) -> int:
-    """The same for a GPU with so many bytes.
+    Lanes are at once, and adapt to the memory that there is: processes are for many cells on a GPU with much room.
 
-    A few cells are sooner done in lanes than processes are started.
-
-    >>> processes(45, 8 * 2**30), processes(1, 2**40)
+    >>> processes(45, 8 * 2**30), processes(3, 2**40)
     (1, 1)
     """
-    count = min(PROCESSES, cores() // 2, memory // MEMORY)
-    return count if cells >= count > 1 and shutil.which(CONTROL) else 1
+    count = min(MOST, cores() // 2, free // MEMORY)
+    return count if count >= LEAST and cells >= 2 * count else 1
 
 
 @contextmanager
@@ -60,20 +73,31 @@ def shared_gpu(index: int = 0) -> Iterator[dict[str, str] | None]:
     """What the environment of processes must hold to share the GPU; None where MPS cannot be had."""
     if shutil.which(CONTROL) is None:
         yield None
-        return
-    if _told([CONTROL], dict(os.environ), "get_server_list\n"):  # one is running
-        yield {}
-        return
-    with tempfile.TemporaryDirectory(prefix="spurless-mps-", ignore_cleanup_errors=True) as folder:
-        own = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        # The server numbers the GPUs that it sees anew: a process behind it must not choose among them again.
-        behind = own | ({"CUDA_VISIBLE_DEVICES": ""} if os.environ.get("CUDA_VISIBLE_DEVICES") else {})
-        control = os.environ | own
-        try:
-            started = _told([CONTROL, "-d"], control)
-            yield behind if started and _told([sys.executable, "-c", PROBE, str(index)], changed(behind)) else None
-        finally:
-            _told([CONTROL], control, "quit\n")
+    elif _told([CONTROL], os.environ, "get_server_list\n") is not None:  # one is running
+        yield {} if _reached(index, {}) else None
+    else:
+        with _own() as (behind, started):
+            yield behind if started and _reached(index, behind) else None
+
+
+@contextmanager
+def _own() -> Iterator[tuple[dict[str, str], bool]]:
+    """An MPS that ends with this process; what a process behind it needs, and whether it was started."""
+    folder = tempfile.mkdtemp(prefix="spurless-mps-")
+    own = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+    guard = subprocess.Popen(
+        [sys.executable, "-c", GUARD, CONTROL, folder],
+        stdin=subprocess.PIPE, env=os.environ | own, start_new_session=True,
+    )  # fmt: skip
+    # The server numbers the GPUs that it sees anew: a process behind it must not choose among them again.
+    behind = own | ({"CUDA_VISIBLE_DEVICES": ""} if os.environ.get("CUDA_VISIBLE_DEVICES") else {})
+    try:
+        yield behind, _told([CONTROL, "-d"], os.environ | own) is not None
+    finally:
+        assert guard.stdin
+        guard.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            guard.wait(PATIENCE)
 
 
 def changed(by: Mapping[str, str]) -> dict[str, str]:
@@ -82,16 +106,21 @@ def changed(by: Mapping[str, str]) -> dict[str, str]:
     >>> "PATH" in changed({"PATH": ""}), changed({"A_NAME": "x"})["A_NAME"]
     (False, 'x')
     """
-    return {name: value for name, value in (os.environ | dict(by)).items() if by.get(name, value)}
+    return {name: value for name, value in (os.environ | dict(by)).items() if by.get(name) != ""}
 
 
-def _told(command: list[str], environment: dict[str, str], words: str = "") -> bool:
-    """Whether the command took these words and said that all is well."""
+def _reached(index: int, behind: Mapping[str, str]) -> bool:
+    """Whether a process with these changes reaches the GPU."""
+    return _told([sys.executable, "-c", PROBE, str(index)], changed(behind)) is not None
+
+
+def _told(command: list[str], environment: Mapping[str, str], words: str = "") -> str | None:
+    """What the command answered to these words; None if it failed."""
     try:
         done = subprocess.run(
-            command, input=words, env=environment, text=True, timeout=PATIENCE,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            command, input=words, env=dict(environment), text=True, timeout=PATIENCE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+        return None
+    return done.stdout if done.returncode == 0 else None

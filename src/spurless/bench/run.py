@@ -217,7 +217,14 @@ def _on_gpu(
     with shared_gpu(place.index or 0) if count > 1 else nullcontext() as shared:
         if asked > 1 and (workers or shared is not None):
             yield Event("plan", plan=(left, there, count))
-            yield from _in_processes(left, out, str(place), count, max(1, cores() // asked), root, shared or {})
+            crowded = []  # cells that had no room beside the others
+            for event in _in_processes(left, out, str(place), count, max(1, cores() // asked), root, shared or {}):
+                if workers is None and event.cell and event.row and "out of memory" in str(event.row.get("error")):
+                    crowded.append(event.cell)
+                    event = Event("busy", event.cell)
+                yield event
+            if crowded:
+                yield from in_lanes(crowded, out, str(place), root, tell)
         else:
             yield Event("plan", plan=(left, there, 0))
             yield from in_lanes(left, out, str(place), root, tell)

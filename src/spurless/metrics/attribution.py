@@ -83,8 +83,7 @@ def attribute(
     one_of("attribution", how, ("gradcam", "ig", "deeplift"))
     one_of("way to join channels", channels, ("sum", "abs"))
     one_of("output to attribute", of, ("logits", "features"))
-    checks.count(steps, "steps")
-    x = checks.inputs(x)
+    x, steps = checks.inputs(x), checks.count(steps, "steps")
     if len(x) == 0:
         return torch.zeros(0, *(x.shape[2:] if x.dim() == 4 else x.shape[1:]))
     with torch.inference_mode(False), torch.enable_grad(), _quiet():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
@@ -18,19 +19,22 @@ BatchNorm = Literal["kept", "recomputed"]
 ROWS = 1000  # training rows from which they are taken, where nobody says
 
 
-def refresher(how: BatchNorm, inputs: Callable[[], Tensor]) -> Callable[[nn.Module], None] | None:
+def refresher(
+    how: BatchNorm, inputs: Callable[[], Tensor], batch_size: int = 1024
+) -> Callable[[nn.Module], None] | None:
     """What is to be done to a network before it is measured: nothing, or its statistics are taken from these inputs."""
     one_of("way to treat BatchNorm", how, get_args(BatchNorm))
     if how == "kept":
         return None
     x = inputs()
-    return lambda net: recompute_batchnorm(net, x)
+    return lambda net: recompute_batchnorm(net, x, batch_size)
 
 
 def recompute_batchnorm(net: nn.Module, x: Tensor, batch_size: int = 1024) -> None:
     """Take the running statistics of all BatchNorm layers anew, as plain averages over batches of prepared inputs.
 
-    The batches are as equal in size as can be: a small last one would count as much as the others.
+    The batches are as equal in size as can be: a small last one would count as much as the others. If something fails,
+    the statistics are those from before.
 
     >>> net = nn.Sequential(nn.BatchNorm1d(1))
     >>> recompute_batchnorm(net, torch.tensor([[1.0], [3.0]]))
@@ -38,7 +42,7 @@ def recompute_batchnorm(net: nn.Module, x: Tensor, batch_size: int = 1024) -> No
     (2.0, 2.0, 0.1)
     """
     found = norms(net)
-    momenta = [m.momentum for m in found]
+    before = [(m.momentum, copy.deepcopy(m.state_dict())) for m in found]
     x, size = checks.inputs(x), checks.count(batch_size, "batch_size")
     if len(x) < 2:
         raise UserError(f"BatchNorm's statistics need at least two rows, not {len(x)}.")
@@ -52,8 +56,12 @@ def recompute_batchnorm(net: nn.Module, x: Tensor, batch_size: int = 1024) -> No
             with checks.asking(net, x):
                 for part in x.tensor_split(count):
                     net(part)
+        except BaseException:
+            for m, (_, state) in zip(found, before, strict=True):
+                m.load_state_dict(state)
+            raise
         finally:
-            for m, momentum in zip(found, momenta, strict=True):
+            for m, (momentum, _) in zip(found, before, strict=True):
                 m.momentum = momentum
 
 

@@ -31,7 +31,8 @@ def array(values: Any, name: str) -> Array:
     spurless.errors.BadArgument: y must be a table of numbers, with as many in each row.
     """
     if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
+        values = values.detach().cpu()
+        values = (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()  # numpy has no bfloat16
     try:
         return np.asarray(values)
     except ValueError:
@@ -124,9 +125,10 @@ def codes(y: Any, n: int, classes: int | None = None) -> Tensor:
         raise UserError(f"There must be one label for each row: {n} rows have labels of shape {tuple(found.shape)}.")
     if found.is_floating_point() and not bool((found == found.round()).all()):
         raise UserError("Labels are whole numbers; some of these are not.")
-    if classes is not None and not 0 <= int(found.min()) <= int(found.max()) < classes:
+    whole = found.long()
+    if classes is not None and not 0 <= int(whole.min()) <= int(whole.max()) < classes:
         raise UserError(f"Labels are from 0 to {classes - 1} here; some of these are not.")
-    return found.long()
+    return whole
 
 
 def flags(mask: Any, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -154,7 +156,7 @@ def asking(net: nn.Module, x: Tensor) -> Iterator[None]:
         raise
     except (RuntimeError, ValueError, IndexError) as error:
         said = first_line(error)
-        if re.search("out of memory|allocate|CUDA", said):  # not the inputs' fault
+        if re.search("out of memory|allocate|CUDA|cuDNN|CUDNN|cuBLAS|NCCL", said):  # not the inputs' fault
             raise
         kind = str(x.dtype).removeprefix("torch.")
         raise UserError(

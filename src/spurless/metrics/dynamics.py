@@ -78,7 +78,7 @@ class Dynamics:
 
     def __post_init__(self) -> None:
         for name, least in (("every", 0), ("rows", 1), ("attributed", 0), ("ig_steps", 1)):
-            checks.count(getattr(self, name), name, least)
+            setattr(self, name, checks.count(getattr(self, name), name, least))
 
     def start(self, folder: str | Path | None) -> None:
         """A run begins, or goes on, in this folder; what an earlier session saw of it is there."""

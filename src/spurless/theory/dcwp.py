@@ -52,7 +52,7 @@ def pruned_error(
     0.5
     """
     pi_sp, alpha = _classifier(pi_inv, pi_sp, alpha, p, phi)
-    checks.count(n, "n")
+    n = checks.count(n, "n")
     rng = np.random.default_rng(seed)
     agrees = np.where(rng.random((n, len(alpha))) < p * (1 - phi), 1, -1)  # Z_sp · Y
     kept = rng.random((n, len(alpha))) < pi_sp
@@ -127,7 +127,7 @@ def spurious_floor(w_sp: float, p: float, D: int, t: Array, last: float) -> Arra
     The addition is outside artanh here. Inside, as printed, it does not follow from the line before it, and is wrong.
     """
     t, last = _times(t), checks.number(last, "last")
-    checks.count(D, "D")
+    D = checks.count(D, "D")
     _below_limit(w_sp, p)
     if p == 1:
         raise BadArgument("p = 1 is not allowed: there w_sp grows without end, and the floor is for what ends.")
@@ -171,8 +171,8 @@ def trained_ratio(
     The paper leaves n, the optimiser, its learning rate and the start open: plain SGD here, from weights of 0.
     """
     checks.share(p, "p")
-    for name, value in (("D", D), ("n", n), ("epochs", epochs), ("batch", batch)):
-        checks.count(value, name)
+    D, n = checks.count(D, "D"), checks.count(n, "n")
+    epochs, batch = checks.count(epochs, "epochs"), checks.count(batch, "batch")
     if not 0 < lr < np.inf:
         raise BadArgument(f"lr = {lr} is not allowed; it is a step above 0.")
     rng = np.random.default_rng(seed)
