@@ -24,9 +24,9 @@ from spurless.bench.one import stamp
 from spurless.core import Recipe
 from spurless.engine import fit
 from spurless.feed import Inputs
+from spurless.metrics.batchnorm import recompute_batchnorm
 from spurless.metrics.compress import KAPPAS, LAYERS, Order, data_accuracy, lowest
 from spurless.metrics.feature_use import some_rows
-from spurless.metrics.landscape import recompute_batchnorm
 from spurless.registry import load_data
 
 DATA = '{"name": "double_mnist", "rho": 0.025}'

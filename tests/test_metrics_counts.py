@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from spurless.metrics.batchnorm import recompute_batchnorm
 from spurless.metrics.compress import activations_compressed, compressibility, weights_compressed
 from spurless.metrics.groups import group_scores, wilson
 from spurless.metrics.inference import inference_scores
-from spurless.metrics.landscape import recompute_batchnorm
 from spurless.metrics.mining import mining_scores
 from spurless.metrics.over_runs import same_order
 from spurless.metrics.records import Record

@@ -25,6 +25,7 @@ from spurless.metrics import records as rc
 from spurless.metrics import regions as rg
 from spurless.metrics import representation as rp
 from spurless.metrics import robustness as ro
+from spurless.metrics.batchnorm import recompute_batchnorm
 from spurless.metrics.inference import inference_scores
 from spurless.nets import Net, build
 from spurless.text import Tokens
@@ -92,7 +93,7 @@ def same(a, b):
         (lambda z: cp.activation_prunability(z, HEAD, lambda logits: logits.norm().item()), (V.double(),)),
         (lambda logits: cp.data_accuracy(DATA, rows=range(4))(logits), (V,)),
         (lambda scores, sizes: cp.lowest(scores, sizes, 0.5), (V[0], V[1] + 1)),
-        (lambda x: ls.recompute_batchnorm(NORM, x) or NORM[0].running_mean.clone(), (V.double(),)),
+        (lambda x: recompute_batchnorm(NORM, x) or NORM[0].running_mean.clone(), (V.double(),)),
         (lambda x: rg.background_mask(x, SEGMENTER), (X.double(),)),
         (lambda rows: at.prepare(DATA, "test", rows), (torch.tensor([3, 1]),)),
         (rp.class_separation, (V, Y)),
@@ -227,8 +228,8 @@ def columns(mask):
         (lambda: ls.data_landscape(nn.Linear(7, 1), DATA, points=1, rows=9), "2 classes"),
         (lambda: ls.data_landscape(MLP, DATA, points=1, rows=9, attributed=0), "attributed = 0"),
         (lambda: ls.data_landscape(MLP, DATA, points=1, rows=9, attributed=-1), "attributed = -1"),
-        (lambda: ls.recompute_batchnorm(NORM, V[:, :3]), "cannot take inputs"),
-        (lambda: ls.recompute_batchnorm(NORM, V, 0), "batch_size = 0"),
+        (lambda: recompute_batchnorm(NORM, V[:, :3]), "cannot take inputs"),
+        (lambda: recompute_batchnorm(NORM, V, 0), "batch_size = 0"),
         (lambda: ls.plot({}), "at least one landscape"),
         (lambda: ls.plot({"a": LAND, "b": replace(LAND, values={"x": np.ones((2, 2))})}), "same measures"),
         (lambda: ls.plot(ls.Landscape(np.zeros(1), np.zeros(1), {"loss": np.ones((1, 1))})), "single point"),
@@ -325,7 +326,7 @@ def test_statistics_are_those_from_before_if_something_fails():
     net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2))
     net[0].running_mean.fill_(3.0)
     with pytest.raises(UserError, match="cannot take inputs"):
-        ls.recompute_batchnorm(net, torch.randn(6, 3))
+        recompute_batchnorm(net, torch.randn(6, 3))
     assert net[0].running_mean.tolist() == [3.0] * 4 and net[0].momentum == 0.1 and int(net[0].num_batches_tracked) == 0
 
 

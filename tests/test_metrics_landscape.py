@@ -13,6 +13,7 @@ from spurless import evaluate, fit
 from spurless.core import Split
 from spurless.errors import UserError
 from spurless.metrics import landscape as ls
+from spurless.metrics.batchnorm import recompute_batchnorm
 from spurless.metrics.representation import bsi, features_of
 from spurless.nets import build
 from tests.reference import direction_by_hand, landscape_by_hand
@@ -95,7 +96,7 @@ def test_the_network_comes_back_bit_by_bit():
     with pytest.raises(KeyboardInterrupt):
         ls.landscape(net, {"x": fails})
     x = torch.randn(20, 2, 4, 4)
-    ls.landscape(net, {"x": lambda n: 0.0}, points=3, refresh=lambda n: ls.recompute_batchnorm(n, x))
+    ls.landscape(net, {"x": lambda n: 0.0}, points=3, refresh=lambda n: recompute_batchnorm(n, x))
     for key, value in net.state_dict().items():
         assert torch.equal(value.nan_to_num(7.0), before[key].nan_to_num(7.0)), key
     assert [p.data_ptr() for p in net.parameters()] == places and all(m.training for m in net.modules())
@@ -105,7 +106,7 @@ def test_recomputed_statistics_are_those_of_the_rows():
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2)).train()
     net[1].momentum = 0.3
     x = torch.randn(40, 3)
-    ls.recompute_batchnorm(net, x, batch_size=40)
+    recompute_batchnorm(net, x, batch_size=40)
     z = net[0](x).detach()
     assert torch.allclose(net[1].running_mean, z.mean(0), atol=1e-5)
     assert torch.allclose(net[1].running_var, z.var(0), atol=1e-5)
@@ -181,12 +182,12 @@ def test_the_picture_has_a_panel_for_each_network_and_measure(tmp_path):
 def test_a_small_last_batch_does_not_count_as_much_as_the_others():
     net = nn.Sequential(nn.BatchNorm1d(1))
     x = torch.cat([torch.zeros(1024, 1), torch.full((2, 1), 10.0)])
-    ls.recompute_batchnorm(net, x)
+    recompute_batchnorm(net, x)
     assert net[0].running_mean.item() == pytest.approx(x.mean().item(), rel=0.01)
-    ls.recompute_batchnorm(net, x[-3:], batch_size=2)  # not two and one: one row has no variance
+    recompute_batchnorm(net, x[-3:], batch_size=2)  # not two and one: one row has no variance
     assert net[0].running_var.item() == pytest.approx(x[-3:].var().item())
     with pytest.raises(UserError, match="two rows"):
-        ls.recompute_batchnorm(net, x[:0])
+        recompute_batchnorm(net, x[:0])
 
 
 def test_unknown_words_are_refused():

@@ -51,7 +51,7 @@ shutil.rmtree(sys.argv[2], ignore_errors=True)
 
 def processes_on(gpu: torch.device, cells: int) -> int:
     """How many processes do so many cells on this GPU, if nobody says; 1 stands for lanes."""
-    if shutil.which(CONTROL) is None:
+    if cells < 2 * LEAST or shutil.which(CONTROL) is None:
         return 1
     return processes(cells, int(_told([sys.executable, "-c", PROBE, str(gpu.index or 0)], os.environ) or 0))
 

@@ -20,7 +20,6 @@ from spurless.core import Bundle
 from spurless.errors import UserError, one_of
 from spurless.metrics import checks
 from spurless.metrics.batchnorm import BatchNorm, refresher
-from spurless.metrics.batchnorm import recompute_batchnorm as recompute_batchnorm
 from spurless.metrics.feature_use import some_rows
 from spurless.metrics.regions import device_of, spurious_mask
 from spurless.nets.heads import evaluating
