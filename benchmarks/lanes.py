@@ -1,10 +1,10 @@
 """Runs side by side on one GPU against one at a time, in the same process, with the same runs.
 
-    python benchmarks/lanes.py [--epochs 6] [--compile] [--workers 4 8] [--out rows.json]
+    python benchmarks/lanes.py [--epochs 6] [--compile] [--workers 0 4] [--out rows.json]
 
 The runs are those of a column of PGD's table 1 (Colored MNIST, simconv1), cut short; the first round warms up. With
---workers the same runs are done by `spurless bench --workers` too, and the time that its processes take to start is
-theirs, as is that of the MPS that they share, unless one is running.
+--workers the same runs are done by `spurless bench --workers` too (0: without that option, as it comes), and the time
+that its processes take to start is theirs, as is that of the MPS that they share, unless one is running.
 """
 
 import spurless  # noqa: F401  # isort: skip
@@ -51,7 +51,7 @@ def measure_processes(settings, epochs, seeds, workers, device, compile, root):
     cells = [Cell(settings, {"name": m}, {"name": "simconv1"}, recipe, s) for s in range(seeds) for m in METHODS]
     with tempfile.TemporaryDirectory() as out:
         started = time.monotonic()
-        rows = run_cells(cells, out, device=device, workers=workers, root=root, compile=compile)
+        rows = run_cells(cells, out, device=device, workers=workers or None, root=root, compile=compile)
         seconds = time.monotonic() - started
     broken = [row["error"] for row in rows if row["status"] != "done"]
     assert not broken, broken
@@ -83,7 +83,7 @@ if __name__ == "__main__":
             settings, given.epochs, given.seeds, workers, given.device, given.compile, given.data_root
         )
         speed_up = round(rows[0]["seconds"] / seconds, 2)
-        rows.append({"processes": workers, "seconds": round(seconds, 2), "speed_up": speed_up})
+        rows.append({"processes": workers or "as it comes", "seconds": round(seconds, 2), "speed_up": speed_up})
         print(rows[-1], flush=True)
     if given.out:
         name = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"

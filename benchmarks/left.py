@@ -1,10 +1,10 @@
 """Go on with published tables from the rows that are kept: what is left of all of them is trained in one run.
 
     python -m benchmarks.left runs/left pgd-table13:Color pgd-table7@1 pgd-table7 --compile
-    python -m benchmarks.left runs/left dcwp-table1:CMNIST:EnD:LfF --dry-run
+    python -m benchmarks.left runs/left dcwp-table1:CMNIST:EnD:LfF pgd-table1@1:CCIFAR:data.rho=0.01 --dry-run
 
-A table is TABLE[@SEEDS][:LABEL...], with labels as `spurless reproduce --only` takes them; cells are done in the order
-in which they are named. The rows of results/ are put into the folder first, so that a run on another machine
+A table is TABLE[@SEEDS][:LABEL...], with labels as `spurless reproduce --only` takes them, or one value of a setting;
+cells are done in the order in which they are named. The rows of results/ are put into the folder first, so that a run on another machine
 begins where the last one ended. Afterwards, for each table: python -m benchmarks.keep runs/left results/TABLE
 """
 
@@ -16,46 +16,54 @@ import sys
 from pathlib import Path
 
 from benchmarks.readme import ROOT
-from spurless.bench.claim import finished_row
+from spurless.bench.claim import finished_row, restore
 from spurless.bench.reproduce import papers
 from spurless.bench.run import agreed, run_cells
 from spurless.bench.spec import read_spec
 from spurless.errors import UserError, unknown
+from spurless.settings import from_text
 
 
 def named(text):
     """
-    >>> named("pgd-table7@1:Colored MNIST:PGD"), named("pgd-table4")
-    (('pgd-table7', 1, ['Colored MNIST', 'PGD']), ('pgd-table4', None, []))
+    >>> named("pgd-table7@1:Colored MNIST:PGD:method.q=0.9")
+    ('pgd-table7', 1, ['Colored MNIST', 'PGD'], {'method.q': 0.9})
+    >>> named("pgd-table4")
+    ('pgd-table4', None, [], {})
     """
-    name, *labels = text.split(":")
+    name, *words = text.split(":")
     table, _, seeds = name.partition("@")
-    return table, int(seeds) if seeds else None, labels
+    values = dict(word.split("=", 1) for word in words if "=" in word)
+    labels = [word for word in words if "=" not in word]
+    return table, int(seeds) if seeds else None, labels, {k: from_text(v) for k, v in values.items()}
 
 
 def cells_of(texts):
     """The cells of the tables, each once, where it is first named."""
     found = {}
-    for table, seeds, labels in map(named, texts):
+    for table, seeds, labels, values in map(named, texts):
         if table not in papers():
             raise unknown("published table", table, papers())
         spec = read_spec(papers()[table], seeds)
         for cell in agreed((spec.only(labels) if labels else spec).cells()):
+            if any(setting(cell, name) != value for name, value in values.items()):
+                continue
             first = found.setdefault(cell.key, cell)
             if cell.after and not first.after:
                 found[cell.key] = agreed([first], cell.after)[0]
     return list(found.values())
 
 
+def setting(cell, name):
+    """The value of "data.rho" and the like; None where the cell does not name it."""
+    section, _, field = name.partition(".")
+    return (cell.given().get(section) or {}).get(field)
+
+
 def put_back(kept, out):
     """The kept rows as cells of this folder; those that it has stay as they are."""
     for path in sorted(kept.glob("*-table*/*.json")):
-        row = json.loads(path.read_text(encoding="utf-8"))
-        folder = out / "cells" / row["key"]
-        if not (folder / "row.json").exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            whole = {"error": None, "folder": f"cells/{row['key']}"} | row
-            (folder / "row.json").write_text(json.dumps(whole, ensure_ascii=False) + "\n", encoding="utf-8")
+        restore(out, json.loads(path.read_text(encoding="utf-8")))
 
 
 def main():

@@ -4,7 +4,7 @@
     python benchmarks/sweep.py benchmarks/sweeps/colored_mnist.toml --device cuda
     python benchmarks/sweep.py benchmarks/sweeps/colored_mnist_settings.toml --only momentum --only lr
 
-Runs go to runs/sweep_NAME, where they are found again; what is small goes to results/sweep_NAME: sweep.json (with the
+Runs go to runs/sweep_NAME, where they are found again, and so are those whose rows are kept; what is small goes to results/sweep_NAME: sweep.json (with the
 study's numbers beside ours), rows.jsonl (one line a run) and sweep.png. With `dynamics` in a file the steps of its runs
 are watched (figure 12: watched.png); with `core_use` attribution is held against CSI (figure 26: core_use.png). `make
 results` then puts the tables into docs/sweep.md. --net and --set make a short trial, kept in the folder of its runs.
@@ -21,7 +21,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from spurless.bench.claim import read_row
+from spurless.bench.claim import read_row, restore
 from spurless.engine import load_run
 from spurless.errors import UserError
 from spurless.folder import finite
@@ -30,8 +30,9 @@ from spurless.registry import load_data
 from spurless.settings import from_text
 from spurless.sweep import run_sweep
 from spurless.sweep.choice import show
-from spurless.sweep.run import FILE, PLOT
+from spurless.sweep.run import AFTER, FILE, PLOT
 
+ROWS = "rows.jsonl"
 KEPT = ("data", "method", "net", "seed", "status", "error", "n", "seconds", "wall_seconds", "machine", "date", "commit")
 SCORES = ("unbiased", "conflicting", "aligned", "worst_group", "average", "intervals")
 AXES = {
@@ -94,6 +95,18 @@ def short_rows(found, folder):
             "scores": {k: scores.get(k) for k in SCORES} if scores else None,
             "extra": row.get("extra"),
         }
+
+
+def put_back(kept, folder, choices):
+    """The runs whose rows are kept as cells of this folder, so that an arm can be added on another machine."""
+    if not (kept / ROWS).exists():
+        return
+    old = json.loads((kept / FILE).read_text(encoding="utf-8"))
+    common = {k: old.get(k) for k in ("labels_used", "versions")} | {"after": AFTER, "labels": {}}
+    common["notes"] = [note for note in old["notes"] if note not in choices]
+    for line in (kept / ROWS).read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        restore(folder, common | row | {"settings": old["settings"] | row["settings"]})
 
 
 def core_use(found, folder, data, settings, root, device=None):
@@ -167,7 +180,11 @@ def main():
         parser.error(f"--only: the sweeps are {', '.join(repr(s['over']) for s in spec['sweep'])}")
     if "core_use" in spec and importlib.util.find_spec("captum") is None:  # said before hours of training, not after
         parser.error('core_use needs Captum: pip install "spurless[attribution]"')
-    folder = given.out or Path("runs") / f"sweep_{given.spec.stem}"
+    study = f"sweep_{given.spec.stem}"
+    folder = given.out or Path("runs") / study
+    trial = ", ".join([*([f"net.name={given.net}"] if given.net else []), *given.set])
+    if not trial and "core_use" not in spec:  # which looks at the networks themselves
+        put_back(Path("results") / study, folder, spec["choices"])
     over, values = [s["over"] for s in sweeps], [s["values"] for s in sweeps]
     found = run_sweep(
         spec["data"],
@@ -187,16 +204,15 @@ def main():
     if "core_use" in spec:
         found["core_use"] = core_use(found, folder, spec["data"], spec["core_use"], given.data_root, given.device)
     found |= {k: spec[k] for k in ("title", "source")} | {"notes": [*found["notes"], *spec["choices"]]}
-    trial = ", ".join([*([f"net.name={given.net}"] if given.net else []), *given.set])
     if trial:  # must neither pass for the study nor take its place
         found["title"] += f"; a trial with {trial}"
     found["paper"] = against(found, sweeps)
-    kept = given.results or (folder / "kept" if trial else Path("results") / f"sweep_{given.spec.stem}")
+    kept = given.results or (folder / "kept" if trial else Path("results") / study)
     kept.mkdir(parents=True, exist_ok=True)
     text = json.dumps(finite({k: v for k, v in found.items() if k != "folder"}), indent=1, ensure_ascii=False)
     (kept / FILE).write_text(text + "\n", encoding="utf-8")
     lines = (json.dumps(finite(row), ensure_ascii=False) for row in short_rows(found, folder))
-    (kept / "rows.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    (kept / ROWS).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     shutil.copy(folder / PLOT, kept / PLOT)
     if watched := watched_runs(found):
         picture(watched, "value", "largest_share", "unbiased", found["title"], kept / "watched.png")

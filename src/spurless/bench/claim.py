@@ -99,3 +99,11 @@ def write_row(folder: Path, row: Mapping[str, Any]) -> str:
     os.chmod(part, 0o644)
     os.replace(part, folder / ROW)
     return text
+
+
+def restore(out: Path, row: Mapping[str, Any]) -> None:
+    """A row that was kept elsewhere, as that of a cell below `out`; one that is there stays as it is."""
+    folder = out / "cells" / row["key"]
+    if read_row(folder) is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_row(folder, {"error": None, "folder": f"cells/{row['key']}"} | dict(row))
