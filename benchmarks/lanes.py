@@ -55,7 +55,7 @@ def measure_processes(settings, epochs, seeds, workers, device, compile, root):
         seconds = time.monotonic() - started
     broken = [row["error"] for row in rows if row["status"] != "done"]
     assert not broken, broken
-    return seconds
+    return seconds, rows[0]["processes"]
 
 
 if __name__ == "__main__":
@@ -79,11 +79,11 @@ if __name__ == "__main__":
         rows[-1]["speed_up"] = round(rows[0]["seconds"] / seconds, 2)
         print(rows[-1], flush=True)
     for workers in given.workers:
-        seconds = measure_processes(
+        seconds, processes = measure_processes(
             settings, given.epochs, given.seeds, workers, given.device, given.compile, given.data_root
         )
-        speed_up = round(rows[0]["seconds"] / seconds, 2)
-        rows.append({"processes": workers or "as it comes", "seconds": round(seconds, 2), "speed_up": speed_up})
+        rows.append({"processes": processes, "asked": bool(workers), "seconds": round(seconds, 2)})
+        rows[-1]["speed_up"] = round(rows[0]["seconds"] / seconds, 2)
         print(rows[-1], flush=True)
     if given.out:
         name = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"

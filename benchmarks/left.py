@@ -45,9 +45,12 @@ def cells_of(texts):
         if table not in papers():
             raise unknown("published table", table, papers())
         spec = read_spec(papers()[table], seeds)
-        for cell in agreed((spec.only(labels) if labels else spec).cells()):
-            if any(setting(cell, name) != value for name, value in values.items()):
-                continue
+        every = agreed((spec.only(labels) if labels else spec).cells())
+        wanted = [cell for cell in every if all(setting(cell, name) == value for name, value in values.items())]
+        if not wanted:
+            told = " and ".join(f"{name} = {value}" for name, value in values.items())
+            raise UserError(f"{table}: no cell has {told}.")
+        for cell in wanted:
             first = found.setdefault(cell.key, cell)
             if cell.after and not first.after:
                 found[cell.key] = agreed([first], cell.after)[0]

@@ -466,6 +466,16 @@ def wilson_by_hand(correct, n, z=1.959963984540054):
     return end(seen, 0.0), end(seen, 1.0)
 
 
+def lost_classes_by_hand(mined, y, share=0.95, few=20):
+    """Classes of which at most one row in twenty was not mined."""
+    lost = []
+    for c in sorted(set(y)):
+        own = [m for m, label in zip(mined, y, strict=True) if label == c]
+        if len(own) >= few and sum(own) >= share * len(own):
+            lost.append(c)
+    return lost
+
+
 def mining_by_hand(mined, conflicting):
     """Precision and recall in percent."""
     both = sum(m and c for m, c in zip(mined, conflicting, strict=True))

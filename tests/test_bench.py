@@ -626,7 +626,7 @@ def test_a_process_has_the_environment_that_its_pool_was_given(monkeypatch):
 @pytest.mark.parametrize(
     ("cells", "free", "cores", "expected"),
     [
-        *[(45, 139, 16, 8), (16, 139, 16, 8), (15, 139, 16, 1)],
+        *[(45, 139, 16, 8), (16, 139, 16, 8), (15, 139, 16, 7), (8, 139, 16, 4), (7, 139, 16, 1)],
         *[(45, 80, 16, 5), (45, 60, 16, 1), (45, 139, 8, 4), (45, 139, 4, 1)],
     ],
 )

@@ -577,6 +577,30 @@ def test_a_loss_that_is_not_one_number_is_explained():
         fit(Rows(), tiny(), **CPU)
 
 
+@pytest.mark.parametrize("attributes", [True, False])
+def test_a_class_that_the_network_which_mines_has_not_learnt_is_named(tmp_path, attributes):
+    @dataclass(frozen=True)
+    class Mines(Method):
+        whole: bool = True
+
+        def stages(self, run):
+            net, y = run.net(), run.data.train.y
+            yield Stage("mines", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net)
+            run.mined((y == 1) if self.whole else (torch.arange(len(y)) % 3 == 0))
+            return net
+
+    data = tiny()
+    if not attributes:  # it is noticed without bias labels
+        bare = {name: replace(split, a=None) for name, split in data.splits.items()}
+        data = replace(data, **bare, attributes=(), values=())
+    lost = fit(Mines(), data, out=tmp_path / "run", **CPU)
+    assert bool(lost.mining) == attributes
+    (note,) = lost.notes
+    assert f"class '{data.classes[1]}' were taken for conflicting" in note and "has not learnt" in note
+    assert load_run(tmp_path / "run").notes == lost.notes
+    assert fit(Mines(whole=False), data, **CPU).notes == []
+
+
 # Public names
 
 

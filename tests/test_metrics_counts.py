@@ -9,7 +9,7 @@ from spurless.metrics.batchnorm import recompute_batchnorm
 from spurless.metrics.compress import activations_compressed, compressibility, weights_compressed
 from spurless.metrics.groups import group_scores, wilson
 from spurless.metrics.inference import inference_scores
-from spurless.metrics.mining import mining_scores
+from spurless.metrics.mining import lost_classes, mining_scores
 from spurless.metrics.over_runs import same_order
 from spurless.metrics.records import Record
 from spurless.metrics.representation import features_of, represent
@@ -46,6 +46,25 @@ def test_mining_and_inferred_groups(rows):
     assert 0 < sum(given) < 200
     found = inference_scores(groups, truth, groups * 0, conflicting)
     assert (found["precision"], found["recall"]) == pytest.approx(reference.mining_by_hand(given, conflicting))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 4])
+def test_classes_that_the_network_which_mines_has_not_learnt(rows, kept):
+    mined, y, _ = rows
+    mined = mined | (y == 1)
+    mined[np.flatnonzero(y == 1)[:kept]] = False
+    found = lost_classes(mined, y)
+    assert found == reference.lost_classes_by_hand(mined.tolist(), y.tolist())
+    assert found == ([1] if kept <= 3 else [])  # the class has 64 rows, of which 5 % are 3.2
+
+
+def test_no_class_is_lost_where_all_rows_or_few_are_mined():
+    y = np.repeat([0, 1], 30)
+    assert lost_classes(np.ones(60, bool), y) == [] == lost_classes(np.zeros(60, bool), y)
+    assert lost_classes(y[:49] == 1, y[:49]) == []  # 19 rows of a class may be mined by chance
+    assert lost_classes(y[:50] == 1, y[:50]) == [1]
+    with pytest.raises(ValueError, match="shape"):
+        lost_classes([True], y)
 
 
 @pytest.mark.parametrize("window", [1, 4])

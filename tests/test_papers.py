@@ -15,6 +15,7 @@ import pytest
 
 from spurless.bench.spec import Line, Spec, read_spec
 from spurless.datasets import DATASETS
+from spurless.errors import UserError
 from spurless.recipes import RECIPES
 from spurless.report.studies import published
 
@@ -533,6 +534,19 @@ def test_a_visit_begins_where_the_last_one_ended(tmp_path):
     assert done[0] is None and all(done[1:5]) and not any(done[5:])  # the first lacks what table 7 asks for
     plain = {c.key: c for c in first.only(["CMNIST", "PGD"]).cells()}
     assert finished_row(tmp_path / "next" / cells[0].folder, plain[cells[0].key].after)  # and is done for table 1
+
+
+def test_what_is_left_can_be_narrowed_to_one_value_of_a_setting():
+    from benchmarks.left import cells_of
+
+    cells = cells_of(["pgd-table1@1:CCIFAR:data.rho=0.01"])
+    assert {c.labels["row"] for c in cells} == {"Vanilla", "LfF", "JTT", "Disen", "PGD"} and len(cells) == 5
+    assert {(c.data["rho"], c.seed) for c in cells} == {(0.01, 0)}
+    both = cells_of(["pgd-table7@1:data.rho=0.05:method.q=0.9"])
+    assert {(c.data["rho"], c.method["q"]) for c in both} == {(0.05, 0.9)}
+    for wrong in ("data.rho=0.02", "data.roh=0.01", "net.name=vgg"):
+        with pytest.raises(UserError, match=f"pgd-table1: no cell has {wrong.split('=')[0]}"):
+            cells_of([f"pgd-table1:CCIFAR:{wrong}"])
 
 
 def test_a_shared_cell_is_renewed_where_it_was_kept_first(tmp_path):

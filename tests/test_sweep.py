@@ -715,15 +715,17 @@ paper = {unbiased = [50.0, 60.0]}
 """
 
 
-def study(folder, text, monkeypatch, *words):
+def study(folder, text, monkeypatch, *words, kept=None):
     """What benchmarks/sweep.py keeps of a sweep."""
     from benchmarks import sweep as script
 
+    folder.mkdir(exist_ok=True)
     (folder / "toy.toml").write_text(text)
-    given = [str(folder / "toy.toml"), "--out", str(folder / "runs"), "--results", str(folder / "kept"), *words]
+    kept = kept or folder / "kept"
+    given = [str(folder / "toy.toml"), "--out", str(folder / "runs"), "--results", str(kept), *words]
     monkeypatch.setattr("sys.argv", ["sweep.py", *given, "--device", "cpu", "--workers", "1"])
     script.main()
-    return json.loads((folder / "kept" / "sweep.json").read_text())
+    return json.loads((kept / "sweep.json").read_text())
 
 
 def test_a_study_keeps_rows_plots_and_what_figures_12_and_26_ask(tmp_path, monkeypatch, capsys):
@@ -752,6 +754,30 @@ def test_a_study_keeps_rows_plots_and_what_figures_12_and_26_ask(tmp_path, monke
     assert f"| 0.02 | {mean['mean']:.1f} ± {mean['sd']:.1f} |" in table.replace(" (chosen)", "")
     assert "| 1e+20 | 2 of 2 diverged |" in table and "| study | 50.0 to 60.0 |" in table
     assert "over the 4 runs in range" in table and "put the values in" in table
+
+
+def test_an_arm_is_added_to_a_study_whose_runs_are_elsewhere(tmp_path, monkeypatch, trained):
+    monkeypatch.chdir(tmp_path)
+    second, kept = tmp_path / "second", tmp_path / "results" / "sweep_toy"
+    before = study(tmp_path / "first", SPEC + OVER_LR, monkeypatch, kept=kept)
+    rows = (kept / "rows.jsonl").read_text()
+    assert len(trained) == 6
+    arm = '\n[[sweep]]\nover = "momentum,lr=0.02"\nvalues = [0.5]\n'
+    after = study(second, SPEC + OVER_LR + arm, monkeypatch)
+    assert [(c["momentum"], c["seed"]) for c in trained[6:]] == [(0.5, 0), (0.5, 1)]  # and nothing else
+    old, new = after["series"]
+    assert old["points"] == before["points"] and old["ranges"] == before["ranges"]
+    assert new["points"][0]["unbiased"]["n"] == 2
+    assert (second / "kept" / "rows.jsonl").read_text().startswith(rows)
+    assert after["notes"].count("All of it.") == 1 and after["settings"]["method"] == {"name": "erm"}
+    assert after["versions"] == before["versions"]
+
+
+def test_a_trial_takes_no_rows_of_the_study(tmp_path, monkeypatch, trained):
+    monkeypatch.chdir(tmp_path)
+    study(tmp_path / "first", SPEC + OVER_LR, monkeypatch, kept=tmp_path / "results" / "sweep_toy")
+    study(tmp_path / "trial", SPEC + OVER_LR, monkeypatch, "--set", "recipe.selection=last")  # as it is, and named
+    assert len(trained) == 12
 
 
 def test_a_study_of_several_settings_compares_them_and_single_ones_can_be_asked_for(tmp_path, monkeypatch):

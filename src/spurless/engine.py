@@ -28,7 +28,7 @@ from spurless.loop import EngineRun, Loop, Progress
 from spurless.methods import METHODS
 from spurless.metrics.dynamics import Dynamics, as_dynamics
 from spurless.metrics.inference import inference_scores
-from spurless.metrics.mining import mining_scores
+from spurless.metrics.mining import lost_classes, mining_scores
 from spurless.nets import Net, build, builder
 from spurless.progress import Bar, Watcher, complain
 from spurless.pruning import sparsity
@@ -180,6 +180,8 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
     result.scores = full_score(data, split, logits)
     result.scored_on, result.n = name, len(split)
     result.sparsity = sparsity(loop.net)
+    for rows in loop.run.findings.values():
+        result.notes += [_lost(data, c) for c in lost_classes(rows.numpy(), data.train.y.numpy())]
     truth = data.is_aligned(data.train)
     if truth is not None:
         conflicting = ~truth.all(1).numpy()
@@ -187,6 +189,13 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
         true, y = groups_of(data.train, tuple(map(len, data.values))).numpy(), data.train.y.numpy()
         for k, guess in loop.run.guesses.items():
             result.mining[k] = inference_scores(guess.numpy(), true, y, conflicting)
+
+
+def _lost(data: Bundle, label: int) -> str:
+    return (
+        f"Nearly all training rows of the class '{data.classes[label]}' were taken for conflicting: the network that finds "
+        "them has not learnt this class. Try another seed or learning rate, or a smaller q where it is trained by GCE."
+    )
 
 
 def _overflown(net: nn.Module) -> str:

@@ -59,13 +59,14 @@ def processes_on(gpu: torch.device, cells: int) -> int:
 def processes(cells: int, free: int) -> int:
     """The same for a GPU with so many free bytes.
 
-    Lanes are at once, and adapt to the memory that there is: processes are for many cells on a GPU with much room.
+    Lanes are at once, and adapt to the memory that there is: processes are for many cells on a GPU with much room, and
+    take some seconds to start, so that each should have two cells at least.
 
-    >>> processes(45, 8 * 2**30), processes(3, 2**40)
+    >>> processes(45, 8 * 2**30), processes(7, 2**40)
     (1, 1)
     """
-    count = min(MOST, cores() // 2, free // MEMORY)
-    return count if count >= LEAST and cells >= 2 * count else 1
+    count = min(MOST, cores() // 2, free // MEMORY, cells // 2)
+    return count if count >= LEAST else 1
 
 
 @contextmanager
