@@ -4,8 +4,9 @@
     python -m benchmarks.left runs/left dcwp-table1:CMNIST:EnD:LfF pgd-table1@1:CCIFAR:data.rho=0.01 --dry-run
 
 A table is TABLE[@SEEDS][:LABEL...], with labels as `spurless reproduce --only` takes them, or one value of a setting;
-cells are done in the order in which they are named. The rows of results/ are put into the folder first, so that a run on another machine
-begins where the last one ended. Afterwards, for each table: python -m benchmarks.keep runs/left results/TABLE
+cells are done in the order in which they are named. The rows of results/ are put into the folder first, so that a run
+on another machine begins where the last one ended. Afterwards, for each table: python -m benchmarks.keep runs/left
+results/TABLE
 """
 
 import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)

@@ -4,10 +4,11 @@
     python benchmarks/sweep.py benchmarks/sweeps/colored_mnist.toml --device cuda
     python benchmarks/sweep.py benchmarks/sweeps/colored_mnist_settings.toml --only momentum --only lr
 
-Runs go to runs/sweep_NAME, where they are found again, and so are those whose rows are kept; what is small goes to results/sweep_NAME: sweep.json (with the
-study's numbers beside ours), rows.jsonl (one line a run) and sweep.png. With `dynamics` in a file the steps of its runs
-are watched (figure 12: watched.png); with `core_use` attribution is held against CSI (figure 26: core_use.png). `make
-results` then puts the tables into docs/sweep.md. --net and --set make a short trial, kept in the folder of its runs.
+Runs go to runs/sweep_NAME, where they are found again, and so are those whose rows are kept; what is small goes to
+results/sweep_NAME: sweep.json (with the study's numbers beside ours), rows.jsonl (one line a run) and sweep.png. With
+`dynamics` in a file the steps of its runs are watched (figure 12: watched.png); with `core_use` attribution is held
+against CSI (figure 26: core_use.png). `make results` then puts the tables into docs/sweep.md. --net and --set make a
+short trial, kept in the folder of its runs.
 """
 
 import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)

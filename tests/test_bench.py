@@ -1029,6 +1029,30 @@ def test_the_terminal_table_fits_and_loses_nothing(measured):
     assert "LfF, 0.05: 1 diverged." in re.sub(r"\s+", " ", text)
 
 
+def test_the_terminal_table_says_a_name_where_it_is_new():
+    from rich.console import Console
+
+    over = {"data": "toy", "over": {"data.rho": [0.1, 0.2]}, "methods": ["lff", "erm"]}
+    spec = make_spec({"block": [over | {"label": "One thing"}, over | {"label": "Another", "methods": ["erm", "pgd"]}]})
+    console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(tables.terminal(spec, []))
+    text = console.export_text()
+    console.file.close()
+    table = [line.split() for line in text.splitlines()[2:] if " 0.1 " in line or " 0.2 " in line]
+    names = [" ".join(line[: next(i for i, word in enumerate(line) if word in ("0.1", "0.2"))]) for line in table]
+    assert names == [
+        "One thing lff",
+        "",
+        "erm",
+        "",
+        "Another erm",
+        "",
+        "pgd",
+        "",
+    ]
+    assert (text.count("thing"), text.count("Another")) == (1, 1)
+
+
 def test_parquet_holds_the_rows(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = run([cell(), cell(method="pgd"), cell(lr=1e38, optimizer="sgd")], tmp_path)

@@ -229,6 +229,30 @@ def test_a_reproduction_compares_with_the_paper(tmp_path):
     assert left == sorted(left)
 
 
+def test_a_number_that_was_run_once_is_not_judged(tmp_path):
+    def lead(rows):
+        (tmp_path / "p.json").write_text(json.dumps(make_reproduction() | {"rows": rows}))
+        page = shown(report.write_any([tmp_path / "p.json"], tmp_path / "r.html").read_text(encoding="utf-8"))
+        return page.find("p", class_="lead")[0][1]
+
+    once = {
+        "method": "pgd",
+        "data": "BAR",
+        "metric": "average",
+        "ours": {"mean": 65.4, "n": 1},
+        "paper": "65.39 ± 0.47",
+    }
+    other = once | {"metric": "extra.first_stage.average", "ours": {"mean": 40.0, "n": 1}}
+    text = lead([once])
+    assert text.startswith("For the published number there is one run only, which gives no interval.")
+    assert text.endswith("+0.0 points (pgd, BAR).")  # the measure is named where it tells rows apart
+    assert "(pgd, BAR, extra.first_stage.average)" in lead([once, other])
+    text = lead([*make_reproduction()["rows"], once])
+    assert text.startswith(
+        "For 2 of 3 published numbers, the paper's spread and our interval overlap. For 1 more there is one run"
+    )
+
+
 # Charts
 
 

@@ -193,8 +193,8 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
 
 def _lost(data: Bundle, label: int) -> str:
     return (
-        f"Nearly all training rows of the class '{data.classes[label]}' were taken for conflicting: the network that finds "
-        "them has not learnt this class. Try another seed or learning rate, or a smaller q where it is trained by GCE."
+        f"Nearly all training rows of the class '{data.classes[label]}' were taken for conflicting: the network that "
+        "finds them has not learnt this class. Try another seed or learning rate, or a smaller q where GCE trains it."
     )
 
 

@@ -270,9 +270,22 @@ def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Table:
         side: Any = "left" if words else "right"
         short = SHORT.get(title, title.rpartition(".")[2])
         table.add_column(short, justify=side, overflow="fold", no_wrap=not words, min_width=8 if words else None)
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*map(Text, row))
+    lines = list(zip(*columns.values(), strict=True))
+    named = sum(title in columns for title in ("data", "method"))  # the columns in front
+    for above, line in zip([(), *lines], lines, strict=False):
+        if above and above[: named - 1] != line[: named - 1]:
+            table.add_section()
+        table.add_row(*map(Text, (*_new(above[:named], line[:named]), *line[named:])))
     return table
+
+
+def _new(above: Sequence[str], own: Sequence[str]) -> list[str]:
+    """The names of a line, without those that stand above it: long ones would fill several lines each time.
+
+    >>> _new(("CMNIST", "ERM"), ("CMNIST", "ERM")), _new(("CMNIST", "ERM"), ("BAR", "ERM"))
+    (['', ''], ['BAR', 'ERM'])
+    """
+    return ["" if above[: i + 1] == own[: i + 1] else name for i, name in enumerate(own)]
 
 
 def _name(line: Line) -> str:

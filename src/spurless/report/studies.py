@@ -136,10 +136,15 @@ def _best(over: str, series: Sequence[Mapping[str, Any]], present: Sequence[str]
     return [text]
 
 
+NAMES = ("name", "method", "data", "metric")  # of a row that is held against a published number
+
+
 def reproduction(found: Mapping[str, Any]) -> Part:
     """{"source", "rows": [{"method", "data", "ours": {"mean", "low", "high", "n"}, "paper": 60.94 or "60.94 ± 0.97",
     "difference"}]}; "title", "notes", "settings" and "versions" are shown where they are given."""
-    rows = [_compared(row) for row in found["rows"]]
+    told = [_named(row, *NAMES[:-1]) for row in found["rows"]]
+    names = NAMES if len(set(told)) < len(told) else NAMES[:-1]  # the measure, where the rest does not tell rows apart
+    rows = [_compared(row, _named(row, *names)) for row in found["rows"]]
     source = str(found.get("source") or "the paper")
     title = str(found.get("title") or "Reproduction")
     sections = []
@@ -167,12 +172,15 @@ def _placed(rows: Sequence[dict[str, Any]], room: float) -> list[str]:
     return [f"{v:.{0 if room > 1 else 2}f}" for v in (low, (low + high) / 2, high)]
 
 
-def _compared(row: Mapping[str, Any]) -> dict[str, Any]:
+def _named(row: Mapping[str, Any], *by: str) -> str:
+    return ", ".join(str(row[k]) for k in by if row.get(k))
+
+
+def _compared(row: Mapping[str, Any], name: str) -> dict[str, Any]:
     ours, paper = as_score(row.get("ours")), published(row.get("paper"))
     difference = number(row.get("difference"))
     if difference is None and ours and paper:
         difference = ours.value - paper.value
-    name = ", ".join(str(row[k]) for k in ("name", "method", "data", "metric") if row.get(k))
     n = row["ours"].get("n") if isinstance(row.get("ours"), Mapping) else row.get("n")
     small = str(row.get("metric")).startswith("extra.") and all(abs(s.value) < 2 for s in (ours, paper) if s)
     texts = {k: NOTHING if s is None else f"{s.value:.3f}" if small else str(s) for k, s in
@@ -203,8 +211,15 @@ def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
     known = [r for r in rows if r["difference"] is not None]
     if not known:
         return "There is no result yet."
-    near = [r for r in known if _meets(r["ours"], r["paper"])]
-    text = f"For {len(near)} of {len(known)} published numbers, the paper's spread and our interval overlap."
+    judged = [r for r in known if r["ours"] and r["ours"].low is not None]
+    near, once = [r for r in judged if _meets(r["ours"], r["paper"])], len(known) - len(judged)
+    said = []
+    if judged:
+        said.append(f"For {len(near)} of {len(judged)} published numbers, the paper's spread and our interval overlap.")
+    if once:
+        of = f"{once} more" if judged else "the published number" if once == 1 else f"each of {once} published numbers"
+        said.append(f"For {of} there is one run only, which gives no interval.")
+    text = " ".join(said)
     for small, what in ((False, " points"), (True, " of a measure of about 0 to 1")):
         own = [r for r in known if r["small"] == small]
         if own:
