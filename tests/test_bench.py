@@ -523,6 +523,52 @@ def test_a_gpu_has_processes_for_many_cells_if_they_can_share_it_and_lanes_other
     assert used == [in_lanes, (8, "cuda:0", {"A": "b"}), *asked, in_lanes, in_lanes, *without]
 
 
+@pytest.mark.parametrize(("able", "asked"), [(True, "gpu"), (False, "gpu"), (True, True), (False, True), (True, False)])
+def test_a_gpu_compiles_what_is_long_if_it_can_and_a_cpu_does_not(tmp_path, monkeypatch, able, asked):
+    seen = {}
+
+    def lanes(cells, *_):
+        seen.update({one.seed: one.recipe.get("compile") for one in cells})
+        return iter([Event("row", one, {"status": "done"}) for one in cells])
+
+    cells = [cell(seed=0), replace(cell(seed=1), dynamics=True), cell(seed=2, compile=False)]
+    monkeypatch.setattr(run_module, "can_compile", lambda: able)
+    monkeypatch.setattr(run_module, "in_lanes", lanes)
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "pick_device", lambda device: torch.device("cuda", 0))
+        rows = run_module.run_cells(cells, tmp_path / "gpu", workers=1, compile=asked)
+    assert len(rows) == 3
+    hint = {0: True, 1: None, 2: False} if able else {0: None, 1: None, 2: False}  # what is watched cannot be compiled
+    assert seen == (hint if asked == "gpu" else {0: True, 1: True, 2: True} if asked else {0: None, 1: None, 2: False})
+    if asked == "gpu":
+        (row,) = run(cells[:1], tmp_path / "cpu", compile=asked)
+        assert row["settings"]["recipe"]["compile"] is False
+
+
+def test_compiling_takes_triton_and_a_compiler(monkeypatch, tmp_path):
+    monkeypatch.setattr(run_module, "find_spec", lambda name: name == "triton" or None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert not run_module.can_compile()
+    (tmp_path / "my-cc").touch(0o755)
+    monkeypatch.setenv("CC", "my-cc")
+    assert run_module.can_compile()
+    monkeypatch.setattr(run_module, "find_spec", lambda name: None)
+    assert not run_module.can_compile()
+
+
+@pytest.mark.parametrize(("words", "expected"), [([], "gpu"), (["--compile"], True), (["--no-compile"], False)])
+def test_a_specification_says_that_its_cells_are_long(tmp_path, monkeypatch, app, words, expected):
+    asked = []
+    monkeypatch.setattr("spurless.bench.run_cells", lambda cells, out, **how: asked.append(how["compile"]) or [])
+    for top in ("compile = true\n", ""):
+        (tmp_path / "s.toml").write_text(top + '[[block]]\ndata = "toy"\nmethods = ["erm"]\n')
+        CliRunner().invoke(app, ["bench", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out"), *words])
+    assert asked == [expected, expected if words else False]
+    with pytest.raises(UserError, match="compile must be true or false"):
+        make_spec({"compile": "yes", "block": [{"data": "toy", "methods": ["erm"]}]})
+
+
 CONTROLS = """#!/bin/sh
 read -r words
 echo "$1 $words $CUDA_MPS_PIPE_DIRECTORY" >> {log}

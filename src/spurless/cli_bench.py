@@ -30,8 +30,8 @@ GpusPerCell = Annotated[
     typer.Option(help="On Ray: GPUs for each cell, such as 0.25; 0 keeps to CPUs. Default: 0.25 where there are GPUs."),
 ]
 Compile = Annotated[
-    bool,
-    typer.Option("--compile", help="Compile the losses with torch.compile: pays for long runs on a GPU."),
+    bool | None,
+    typer.Option(help="Compile the losses with torch.compile. Default: on a GPU, if the specification says so."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what is to do, what is missing, how long it takes.")]
 Format = Annotated[str, typer.Option("--format", help="table, markdown, latex, csv, jsonl or parquet.")]
@@ -53,7 +53,7 @@ def bench(
     on: On = "here",
     address: Address = None,
     gpus_per_cell: GpusPerCell = None,
-    compile: Compile = False,
+    compile: Compile = None,
     dry_run: DryRun = False,
     form: Format = "table",
     data_root: Root = None,
@@ -76,7 +76,7 @@ def reproduce(
     on: On = "here",
     address: Address = None,
     gpus_per_cell: GpusPerCell = None,
-    compile: Compile = False,
+    compile: Compile = None,
     dry_run: DryRun = False,
     form: Format = "table",
     data_root: Root = None,
@@ -123,6 +123,8 @@ def _run(
     with redirect_stdout(sys.stderr):  # libraries print where they please
         spec = read_spec(path, seeds)
         spec = spec.only(only) if only else spec
+        if place["compile"] is None:
+            place["compile"] = "gpu" if spec.compile else False
         if dry_run:
             from spurless.bench.reproduce import plan, plan_text
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from spurless.bench.cells import Cell, remember, save_keys, stale
 from spurless.bench.claim import DYNAMICS, FINISHED, Claim, claim, finished_row
@@ -54,7 +57,7 @@ def run_cells(
     address: str | None = None,
     gpus_per_cell: float | None = None,
     dynamics: Mapping[str, Any] | bool | None = None,
-    compile: bool = False,
+    compile: bool | Literal["gpu"] = False,
 ) -> list[dict[str, Any]]:
     """Train the cells that are not done, and return the rows of all of them, in their order.
 
@@ -65,10 +68,11 @@ def run_cells(
     `after` = "module:function" is called in the worker with (result, bundle, folder); its dict is row["extra"]. With
     `dynamics` the steps of every run are watched (see fit). Both are for cells that have none of their own; what is
     trained, but not measured by `after`, is only measured. `gpus_per_cell`: a share of a GPU, on a Ray cluster.
-    `compile` sets recipe.compile everywhere; like the device, it makes no other cell.
+    `compile` sets recipe.compile everywhere; like the device, it makes no other cell. "gpu": only where this machine's
+    GPU does the cells and it can be done, for cells that neither name it nor are watched.
     """
     out = Path(out)
-    if compile:
+    if compile is True:
         cells = [replace(cell, recipe=cell.recipe | {"compile": True}) for cell in cells]
     if on not in WHERE:
         raise unknown("executor", on, WHERE)
@@ -94,7 +98,7 @@ def run_cells(
     if left:
         how: dict[str, Any] = {"device": device, "workers": workers, "root": root}
         if on == "here":
-            events = _here(left, there, out, tell=watch, **how)
+            events = _here(left, there, out, tell=watch, compile=compile == "gpu", **how)
         else:
             of_ray = {"address": address, "gpus_per_cell": gpus_per_cell} if on == "ray" else {}
             events = _elsewhere(left, there, out, on, how | of_ray)
@@ -183,11 +187,14 @@ def _here(
     workers: int | None,
     root: str | Path | None,
     tell: Callable[[Event], None],
+    compile: bool,
 ) -> Iterator[Event]:
     from spurless.engine import pick_device
 
     place = pick_device(device)
     if place.type == "cuda":
+        if compile and can_compile():
+            left = [c if c.dynamics else replace(c, recipe={"compile": True} | c.recipe) for c in left]
         yield from _on_gpu(left, there, out, place, workers, root, tell)
         return
     asked = workers or cores()
@@ -198,6 +205,12 @@ def _here(
         yield from _in_this_process(left, out, str(place), threads, root)
     else:
         yield from _in_processes(left, out, str(place), count, threads, root)
+
+
+def can_compile() -> bool:
+    """Whether torch.compile has what it needs for a GPU: Triton, and a C compiler."""
+    names = (os.environ.get("CC"), "gcc", "cc", "clang")
+    return find_spec("triton") is not None and any(shutil.which(name) for name in names if name)
 
 
 def _on_gpu(

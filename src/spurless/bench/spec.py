@@ -18,7 +18,7 @@ from spurless.errors import UserError, unknown
 from spurless.folder import read_toml
 from spurless.settings import from_text
 
-TOP = ("title", "source", "metric", "seeds", "choices", "after", "dynamics", "block")
+TOP = ("title", "source", "metric", "seeds", "choices", "after", "dynamics", "compile", "block")
 BLOCK = (
     "label",
     "data",
@@ -70,6 +70,7 @@ class Spec:
     choices: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     over: tuple[str, ...] = ()  # the settings that grids run over
+    compile: bool = False  # its cells are long enough for torch.compile, where a GPU does them
     lines: tuple[Line, ...] = field(default=())
 
     def cells(self) -> list[Cell]:
@@ -106,6 +107,8 @@ def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds:
     (4, {'data.rho': '0.2'})
     """
     _keys(table, TOP, where)
+    if not isinstance(table.get("compile", False), bool):
+        raise UserError(f"{where}: compile must be true or false.")
     usual = _seeds(table.get("seeds", [0]), where)
     metric = _string(table.get("metric", "unbiased"), "metric", where)
     lines: list[Line] = []
@@ -131,6 +134,7 @@ def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds:
         choices=tuple(_string(c, "choices", where) for c in _list(table.get("choices", []), "choices", where)),
         notes=tuple(notes),
         over=tuple(dict.fromkeys(name for b in blocks for t in [b, *_rows(b, where)] for name in t.get("over", {}))),
+        compile=table.get("compile", False),
         lines=tuple(lines),
     )
 
