@@ -181,7 +181,7 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
     result.scored_on, result.n = name, len(split)
     result.sparsity = sparsity(loop.net)
     for rows in loop.run.findings.values():
-        result.notes += [_lost(data, c) for c in lost_classes(rows.numpy(), data.train.y.numpy())]
+        result.notes += [_lost(result.method, data, c) for c in lost_classes(rows.numpy(), data.train.y.numpy())]
     truth = data.is_aligned(data.train)
     if truth is not None:
         conflicting = ~truth.all(1).numpy()
@@ -191,9 +191,9 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
             result.mining[k] = inference_scores(guess.numpy(), true, y, conflicting)
 
 
-def _lost(data: Bundle, label: int) -> str:
+def _lost(method: str, data: Bundle, label: int) -> str:
     return (
-        f"Nearly all training rows of the class '{data.classes[label]}' were taken for conflicting: the network that "
+        f"{method} took nearly all training rows of the class '{data.classes[label]}' for conflicting: the network that "
         "finds them has not learnt this class. Try another seed or learning rate, or a smaller q where GCE trains it."
     )
 
