@@ -194,7 +194,7 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
 def _lost(method: str, data: Bundle, label: int) -> str:
     return (
         f"{method} took nearly all training rows of the class '{data.classes[label]}' for conflicting: the network "
-        "that finds them has not learnt this class. Try another seed or learning rate, or a smaller q where GCE trains it."
+        "that finds them has not learnt it. Try another seed or learning rate, or a smaller q where GCE trains it."
     )
 
 
