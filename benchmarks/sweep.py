@@ -23,6 +23,7 @@ import tomllib
 from pathlib import Path
 
 from spurless.bench.claim import read_row, restore
+from spurless.bench.rows import JSONL
 from spurless.engine import load_run
 from spurless.errors import UserError
 from spurless.folder import finite
@@ -33,7 +34,6 @@ from spurless.sweep import run_sweep
 from spurless.sweep.choice import show
 from spurless.sweep.run import AFTER, FILE, PLOT
 
-ROWS = "rows.jsonl"
 KEPT = ("data", "method", "net", "seed", "status", "error", "n", "seconds", "wall_seconds", "machine", "date", "commit")
 SCORES = ("unbiased", "conflicting", "aligned", "worst_group", "average", "intervals")
 AXES = {
@@ -100,12 +100,12 @@ def short_rows(found, folder):
 
 def put_back(kept, folder, choices):
     """The runs whose rows are kept as cells of this folder, so that an arm can be added on another machine."""
-    if not (kept / ROWS).exists():
+    if not (kept / JSONL).exists():
         return
     old = json.loads((kept / FILE).read_text(encoding="utf-8"))
     common = {k: old.get(k) for k in ("labels_used", "versions")} | {"after": AFTER, "labels": {}}
     common["notes"] = [note for note in old["notes"] if note not in choices]
-    for line in (kept / ROWS).read_text(encoding="utf-8").splitlines():
+    for line in (kept / JSONL).read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         restore(folder, common | row | {"settings": old["settings"] | row["settings"]})
 
@@ -213,7 +213,7 @@ def main():
     text = json.dumps(finite({k: v for k, v in found.items() if k != "folder"}), indent=1, ensure_ascii=False)
     (kept / FILE).write_text(text + "\n", encoding="utf-8")
     lines = (json.dumps(finite(row), ensure_ascii=False) for row in short_rows(found, folder))
-    (kept / ROWS).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    (kept / JSONL).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     shutil.copy(folder / PLOT, kept / PLOT)
     if watched := watched_runs(found):
         picture(watched, "value", "largest_share", "unbiased", found["title"], kept / "watched.png")

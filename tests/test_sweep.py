@@ -4,6 +4,7 @@ import io
 import json
 import math
 import random
+import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -760,7 +761,8 @@ def test_an_arm_is_added_to_a_study_whose_runs_are_elsewhere(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     second, kept = tmp_path / "second", tmp_path / "results" / "sweep_toy"
     before = study(tmp_path / "first", SPEC + OVER_LR, monkeypatch, kept=kept)
-    rows = (kept / "rows.jsonl").read_text()
+    rows = re.sub('"date": "[^"]*"', '"date": "2020-01-01"', (kept / "rows.jsonl").read_text())
+    (kept / "rows.jsonl").write_text(rows)
     assert len(trained) == 6
     arm = '\n[[sweep]]\nover = "momentum,lr=0.02"\nvalues = [0.5]\n'
     after = study(second, SPEC + OVER_LR + arm, monkeypatch)
@@ -771,6 +773,7 @@ def test_an_arm_is_added_to_a_study_whose_runs_are_elsewhere(tmp_path, monkeypat
     assert (second / "kept" / "rows.jsonl").read_text().startswith(rows)
     assert after["notes"].count("All of it.") == 1 and after["settings"]["method"] == {"name": "erm"}
     assert after["versions"] == before["versions"]
+    assert after["date"] == f"2020-01-01 to {before['date']}"  # when the runs were, not when they were put together
 
 
 def test_a_trial_takes_no_rows_of_the_study(tmp_path, monkeypatch, trained):

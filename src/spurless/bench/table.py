@@ -234,11 +234,19 @@ def remarks(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if row["status"] != "done"
     )
     machines = dict.fromkeys(str(row["machine"]) for row in rows if row.get("machine") and row["status"] == "done")
-    dates = sorted({str(row["date"]) for row in rows if row.get("date")})
     if machines:
-        when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-        said.append(f"Measured {when} on {'; '.join(machines)}.")
+        said.append(f"Measured {days(rows)} on {'; '.join(machines)}.")
     return [*said, *spec.choices, *spec.notes, *notes(rows), *errors]
+
+
+def days(rows: Sequence[Mapping[str, Any]]) -> str:
+    """When they were measured: a day, or the first and the last one.
+
+    >>> days([{"date": "2026-11-17"}, {"date": "2026-11-16"}, {}]), days([{"date": "2026-11-17"}] * 2)
+    ('2026-11-16 to 2026-11-17', '2026-11-17')
+    """
+    known = sorted({str(row["date"]) for row in rows if row.get("date")})
+    return " to ".join(dict.fromkeys([known[0], known[-1]])) if known else NOTHING
 
 
 def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Table:

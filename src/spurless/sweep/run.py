@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from spurless.bench import Cell, run_cells
 from spurless.bench.cells import digest
+from spurless.bench.table import days
 from spurless.errors import UserError
 from spurless.folder import finite
 from spurless.paths import atomic
@@ -134,7 +134,7 @@ def summary(series: Sequence[tuple[Axis, list[Point]]], rows: Sequence[Mapping[s
         "rule": rule,
         "drop": DROP,
         "labels_used": first.get("labels_used"),
-        "date": time.strftime("%Y-%m-%d"),
+        "date": days(rows),  # of the runs, which may have been there before
         "settings": common([row.get("settings") or {} for row in rows]),
         "versions": first.get("versions") or {},
         "machine": first.get("machine"),
