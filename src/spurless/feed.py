@@ -71,7 +71,8 @@ class Resident:
     def __init__(self, x: Tensor, channels_last: bool, device: torch.device):
         # Stored as (n, h, w, c), a gathered batch is channels_last without another copy.
         self.swap = channels_last and x.dim() == 4 and device.type == "cuda"
-        self.x = (x.permute(0, 2, 3, 1).contiguous() if self.swap else x).to(device)
+        here = x.to(device)
+        self.x = here.permute(0, 2, 3, 1).contiguous() if self.swap else here
 
     def rows(self, idx: Tensor) -> Tensor:
         rows = self.x.index_select(0, idx)  # not x[idx]: slow for images on a CPU

@@ -21,7 +21,7 @@ from spurless.engine import PATIENCE, Session, arithmetic, interruptible, load_r
 from spurless.loop import Interrupted, Progress
 from spurless.result import Result
 
-TURN = 16  # steps of a lane before the next one's turn: enough to hide what changing lanes costs
+TURN = 8  # steps of a lane before the next one's turn: enough to hide what changing lanes costs
 AHEAD = 2  # turns of a lane that may lie before the device: more, and a lane would fill the queue that all share
 MOST = 16  # lanes that are tried
 BREATH = 5e-5  # seconds, when all lanes have enough to do

@@ -36,8 +36,8 @@ from spurless.watch import StepWatch
 AHEAD_BYTES = 2**27  # of prepared inputs on a GPU, at most AHEAD batches of them
 AHEAD = 64
 WARMUP = 3  # eager steps of a batch size before it is captured, so that libraries have chosen their kernels
-CHUNK = 16  # steps of a graph that does several: the host then has a sixteenth of the work
-WORTH = 2000  # steps that must lie ahead before such a graph is captured
+CHUNK = 4  # steps of a graph that does several; one of thousands of kernels would make the host wait for the device
+WORTH = 500  # steps that must lie ahead before such a graph is captured
 
 
 def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float, float] = (0, 1)) -> np.ndarray:
