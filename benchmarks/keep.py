@@ -11,6 +11,7 @@ import json
 import re
 from pathlib import Path
 
+SEEDS = 20  # of a cell that may be kept, where more were run than the table's file names (--seeds)
 KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted", "intervals", "n")
 
 
@@ -36,12 +37,12 @@ def small(row):
 
 
 def keys_of(table):
-    """The keys of a published table's cells; None if there is no such table."""
+    """The keys of a published table's cells, for any seed; None if there is no such table."""
     from spurless.bench.reproduce import papers
     from spurless.bench.spec import read_spec
 
     path = papers().get(table)
-    return path and {cell.key for cell in read_spec(path).cells()}
+    return path and {cell.key for cell in read_spec(path, SEEDS).cells()}
 
 
 def keep(folder, out):

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from benchmarks.audit import ALARMS, VERDICTS, rates
+from benchmarks.keep import SEEDS
 from benchmarks.readme import ROOT, fill, rows
 
 PAGES = ("groups", "audit", "reproduction", "text", "metrics", "sweep")
@@ -311,10 +312,28 @@ def span(low, high, measure):
     return f"{low:.{digits}f} to {high:.{digits}f}"
 
 
+def with_further_seeds(path, kept):
+    """The specification in a file, and in each line the cells of further seeds whose rows have what the line shows."""
+    from spurless.bench.spec import read_spec
+    from spurless.bench.table import value_of
+
+    def counts(row, metric):
+        return row["status"] == "diverged" or value_of(row, metric) is not None
+
+    spec = read_spec(path)
+    lines = []
+    for line, wide in zip(spec.lines, read_spec(path, SEEDS).lines, strict=True):
+        named = {cell.key for cell in line.cells}
+        others = [cell for cell in wide.cells if cell.key in kept and cell.key not in named]
+        further = [cell for cell in others if counts(kept[cell.key], line.metric)]
+        assert not (line.end and further), f"{path.name}, {line.row}: a range is of the seeds that its file names"
+        lines.append(replace(line, cells=(*line.cells, *further)))
+    return replace(spec, lines=tuple(lines))
+
+
 def reproductions():
     """For each paper's table of which cells were measured, those lines of it. A cell may be in several tables."""
     from spurless.bench.reproduce import papers
-    from spurless.bench.spec import read_spec
     from spurless.bench.table import markdown
 
     kept = {name: {row["key"]: row for row in rows(name)} for name in papers()}
@@ -323,7 +342,7 @@ def reproductions():
     for name, path in papers().items():
         if not kept[name]:
             continue
-        spec = read_spec(path)
+        spec = with_further_seeds(path, all_kept)
         strange = kept[name].keys() - {cell.key for cell in spec.cells()}
         assert not strange, f"results/{name} holds rows that are not in {path.name}: {sorted(strange)}"
         lines = tuple(line for line in spec.lines if any(cell.key in all_kept for cell in line.cells))

@@ -325,6 +325,25 @@ def test_the_terminal_table_fits(tmp_path):
     assert "A: erm, B: pgd" in text and text.count("real") >= 2 and "…" not in text
 
 
+def test_eighty_columns_hold_each_comparison_in_one_line(tmp_path):
+    """Words were broken in the middle: "verdi-ct"."""
+    from rich.console import Console
+
+    named = {"erm": "Vanilla", "pgd": "PGD", "lff": "LfF", "disent": "Disen"}
+    rows = [r for m in ("pgd", "lff", "disent") for r in many(-30.0, 6, (0.005, 0.01, 0.05), method=m)]
+    rows = {r["key"]: r | {"labels": {"block": "CMNIST", "row": named[r["method"]], "grid": "x"}} for r in rows}
+    found, notes = compare([lines(tmp_path / "r.jsonl", list(rows.values()))], against="PGD")
+    console = Console(width=80, record=True, file=(tmp_path / "out").open("w"))
+    console.print(terminal(found, notes))
+    console.file.close()
+    head, titles, _, *printed = console.export_text().splitlines()
+    assert head.strip() == "CMNIST, A: PGD" and titles.split()[-1] == "verdict"
+    assert len(found) == 12
+    for line, text in zip(found, printed, strict=False):
+        assert text.startswith(line.where.removeprefix("CMNIST, ")) and text.rstrip().endswith(line.verdict)
+        assert f" {line.b} " in text and f"[{line.low:+.2f}, {line.high:+.2f}]" in text
+
+
 def test_a_setting_that_is_newer_than_a_row_does_not_part_it_from_its_like():
     """Rows kept before a field of the recipe, or of a method, was there; its default is no difference, another is."""
 

@@ -254,3 +254,34 @@ def test_lanes_are_opened_as_they_are_tried(monkeypatch, rates, room, jobs, best
         held.lanes += [Warm() for _ in range(min(count, jobs) - len(held.lanes))]
 
     assert lanes.best_lanes(held, fill, step=None) == best and len(held.lanes) == opened
+
+
+def test_one_slow_reading_does_not_decide_how_many_lanes_there_are(monkeypatch):
+    """The first evaluation of a process takes seconds; held for the lane's pace, it made two lanes look like a loss."""
+
+    class Held:
+        def __init__(self):
+            self.lanes = []
+
+        def has_room_for_as_many_again(self):
+            return True
+
+    class StandIn:
+        pace, waiting, done = 0.0, False, 10**9
+
+    alone = iter([1.0, 0.01])  # seconds a step of the first lane: an epoch ended in the first reading
+    together = {1: 0.01, 2: 0.012, 4: 0.03}
+
+    def seconds(held, chosen, step, at_least):
+        if at_least < lanes.TRIAL:
+            return [next(alone, 0.01)]
+        return [together[len(chosen)]] * len(chosen)
+
+    monkeypatch.setattr(lanes, "_seconds", seconds)
+    held = Held()
+
+    def fill(count):
+        held.lanes += [StandIn() for _ in range(count - len(held.lanes))]
+
+    assert lanes.best_lanes(held, fill, None) == 2
+    assert [lane.pace for lane in held.lanes] == [0.01] * 4

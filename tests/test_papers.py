@@ -536,6 +536,30 @@ def test_a_visit_begins_where_the_last_one_ended(tmp_path):
     assert finished_row(tmp_path / "next" / cells[0].folder, plain[cells[0].key].after)  # and is done for table 1
 
 
+def test_further_seeds_that_were_measured_count_and_those_that_were_not_are_not_missed(tmp_path):
+    from benchmarks.keep import keep
+    from benchmarks.pages import with_further_seeds
+    from spurless.bench.table import entries
+
+    path = FOLDER / "pgd-table1.toml"
+    line = read_spec(path, seeds=6).only(["CMNIST", "PGD"]).lines[0]
+    for cell, score in zip(line.cells, (60, 70, 80, 90, None, None), strict=True):  # seeds 3 and 4; 5 was not run
+        if cell.seed < 5:
+            row = {"key": cell.key, "labels": cell.labels, "seed": cell.seed, "scores": {"average": score}}
+            (tmp_path / "runs" / cell.folder).mkdir(parents=True)
+            (tmp_path / "runs" / cell.folder / "row.json").write_text(
+                json.dumps(row | {"status": "done" if score else "diverged"})
+            )
+    keep(tmp_path / "runs", tmp_path / "pgd-table1")
+    rows = [json.loads(file.read_text()) for file in (tmp_path / "pgd-table1").glob("*.json")]
+    assert {row["seed"] for row in rows} == {0, 1, 2, 3, 4}
+    spec = with_further_seeds(path, {row["key"]: row for row in rows})
+    found = next(e for e in entries(spec, rows) if (e.line.block, e.line.row) == ("CMNIST", "PGD"))
+    assert (found.ours.n, found.ours.mean, found.remark) == (4, 75.0, "1 diverged")
+    others = [own for own in spec.lines if own.block != "CMNIST" and own.cells]
+    assert others and all(len(own.cells) == 3 for own in others)
+
+
 def test_what_is_left_can_be_narrowed_to_one_value_of_a_setting():
     from benchmarks.left import cells_of
 

@@ -226,7 +226,7 @@ def best_lanes(held: Lanes, fill: Any, step: Any) -> int:
         if len(held.lanes) < count:
             break
         for lane in held.lanes[:]:  # past the capture of its graph, and the first past all that is done once a process
-            enough = 2 * TURN if lane.pace or lane is not held.lanes[0] else 20 * TURN
+            enough = 4 * TURN if lane.pace or lane is not held.lanes[0] else 40 * TURN
             while not lane.waiting and lane in held.lanes and lane.done < enough:
                 step(lane)
         rate = _rate(held, count, step)
@@ -240,8 +240,8 @@ def _rate(held: Lanes, count: int, step: Any) -> float:
     """Work done a second by so many lanes, in units of what each of them does when it is alone."""
     chosen = [lane for lane in held.lanes if not lane.waiting][:count]
     for lane in chosen:
-        if not lane.pace:
-            lane.pace = _seconds(held, [lane], step, TRIAL / 2)[0]
+        if not lane.pace:  # the better of two: in one of them an epoch may end, and its first evaluation is slow
+            lane.pace = min(_seconds(held, [lane], step, TRIAL / 4)[0] for _ in range(2))
     seconds = _seconds(held, chosen, step, TRIAL)
     return sum(lane.pace / s for lane, s in zip(chosen, seconds, strict=True) if s)
 

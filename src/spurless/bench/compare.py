@@ -269,9 +269,9 @@ def _explain(lines: Sequence[Comparison], metric: str) -> list[str]:
     tests = " and ".join(dict.fromkeys(line.test for line in lines))
     counts = [f"{len(part)}{words}" for part, words in ((overall, " overall"), (single, "")) if part]
     said = [
-        f"{metric}: mean over pairs of the same seed and data; [ ]: 95 % interval of the difference (Student's t, not "
-        f"corrected); p: {tests}; Holm: corrected for {' and, apart from these, '.join(counts)} "
-        f"comparison{'s' if len(lines) > 1 else ''}. Real: corrected p below {ALPHA:g}."
+        f"{metric}: mean over n pairs of the same seed and data; [ ]: 95 % interval of the difference (Student's t, not "
+        f"corrected); p: {tests}, corrected (Holm) for {' and, apart from these, '.join(counts)} "
+        f"comparison{'s' if len(lines) > 1 else ''}. Real: p below {ALPHA:g}."
     ]
     for part in (overall, single):
         few = [line for line in part if line.verdict == FEW]
@@ -286,6 +286,20 @@ def _explain(lines: Sequence[Comparison], metric: str) -> list[str]:
     return said
 
 
+def _without_common(places: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What all places have in common, and each without it.
+
+    >>> _without_common(["all together", "CMNIST, rho 0.01", "CMNIST, rho 0.05"])
+    (['CMNIST'], ['all together', 'rho 0.01', 'rho 0.05'])
+    """
+    parts = [place.split(", ") for place in places]
+    single = [own for own, place in zip(parts, places, strict=True) if place != EVERYWHERE]
+    if len({tuple(own) for own in single}) < 2:
+        return [], list(places)
+    common = [part for part in single[0] if all(part in own for own in single)]
+    return common, [", ".join(part for part in own if part not in common) or ", ".join(own) for own in parts]
+
+
 def terminal(lines: Sequence[Comparison], notes: Sequence[str]) -> Table:
     """For the terminal: `console.print(terminal(*compare(...)))`."""
     from rich import box
@@ -293,23 +307,23 @@ def terminal(lines: Sequence[Comparison], notes: Sequence[str]) -> Table:
     from rich.text import Text
 
     style = {REAL: "bold green", FEW: "yellow", UNSHOWN: ""}
+    common, places = _without_common([line.where for line in lines])
     columns: dict[str, list[str]] = {
-        "where": [line.where for line in lines],
+        "where": places,
         "A": [line.a for line in lines],
         "B": [line.b for line in lines],
-        "pairs": [str(line.n) for line in lines],
-        "A and B": [f"{line.mean_a:.2f} {line.mean_b:.2f}" for line in lines],
+        "n": [str(line.n) for line in lines],
+        "A and B": [f"{line.mean_a:.2f}, {line.mean_b:.2f}" for line in lines],
         "B - A": [f"{line.difference:+.2f}" for line in lines],
         "95 % interval": [NOTHING if line.low is None else f"[{line.low:+.2f}, {line.high:+.2f}]" for line in lines],
-        "p": [f"{line.p:.2g}" for line in lines],
-        "Holm": [f"{line.p_corrected:.2g}" for line in lines],
+        "p": [f"{line.p_corrected:.2g}" for line in lines],
         "verdict": [line.verdict for line in lines],
     }
     # What is the same in every line is said once: a terminal has 80 columns.
     same = [title for title in ("A", "B", "where") if len(lines) > 1 and len(set(columns[title])) == 1]
-    head = ", ".join(f"{title}: {columns.pop(title)[0]}" for title in same)
+    head = ", ".join([*common, *(f"{title}: {columns.pop(title)[0]}" for title in same)])
     table = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, title=Text(head) if head else None,
+        box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False, title=Text(head) if head else None,
         title_justify="left", caption=Text("\n".join(notes)), caption_justify="left",
     )  # fmt: skip
     for title in columns:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 ALPHA = 0.05
 EXACT = 16  # pairs: 65,536 ways to flip
-REAL, UNSHOWN, FEW = "real", "not shown", "too few pairs"
+REAL, UNSHOWN, FEW = "real", "not shown", "too few"
 
 
 @dataclass(frozen=True)

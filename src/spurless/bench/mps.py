@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 CONTROL = "nvidia-cuda-mps-control"
-MOST, LEAST = 8, 4  # processes; with eight, the 45 trainings of PGD's table 1 took 6.5 minutes on an H200
+MOST, LEAST = 8, 4  # processes; with eight, 45 trainings of PGD's table 1 take 6.5 to 7 minutes on an H200
 MEMORY = 16 * 2**30  # free bytes of the GPU for each process
 PATIENCE = 20  # seconds in which the control program must answer
 
