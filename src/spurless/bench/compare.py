@@ -269,8 +269,8 @@ def _explain(lines: Sequence[Comparison], metric: str) -> list[str]:
     tests = " and ".join(dict.fromkeys(line.test for line in lines))
     counts = [f"{len(part)}{words}" for part, words in ((overall, " overall"), (single, "")) if part]
     said = [
-        f"{metric}: mean over n pairs of the same seed and data; [ ]: 95 % interval of the difference (Student's t, not "
-        f"corrected); p: {tests}, corrected (Holm) for {' and, apart from these, '.join(counts)} "
+        f"{metric}: mean over n pairs of the same seed and data; [ ]: 95 % interval of the difference (Student's t, "
+        f"not corrected); p: {tests}, corrected (Holm) for {' and, apart from these, '.join(counts)} "
         f"comparison{'s' if len(lines) > 1 else ''}. Real: p below {ALPHA:g}."
     ]
     for part in (overall, single):
