@@ -354,3 +354,24 @@ def test_the_whole_set(cold, mapping):
     pairs = torch.bincount(data.test.y * 10 + data.test.a[:, 0], minlength=100)
     assert pairs.tolist() == [100] * 100
     assert seconds < 180
+
+
+# --- CIFAR-10 as it is -----------------------------------------------------------------------------------------------
+
+
+def test_plain_cifar10_is_the_files_in_order_without_attributes(root):
+    from spurless import fit
+    from spurless.datasets import cifar10
+    from spurless.datasets.sources import cifar10 as files
+    from spurless.errors import UserError
+
+    plain = load_data("cifar10", root=root)
+    x, y = files(root, train=True)
+    assert torch.equal(plain.train.x, x) and torch.equal(plain.train.y, y) and plain.val is None
+    assert plain.train.a is None and plain.test.a is None and plain.attributes == () and len(plain.test) == TEST
+    held = cifar10.load(val=40, root=root)
+    assert torch.equal(torch.cat((held.train.x, held.val.x)), x) and len(held.val) == 40
+    with pytest.raises(UserError, match="data.val = 300 leaves none of the 300"):
+        cifar10.load(val=TRAIN, root=root)
+    result = fit("pgd", plain, "simconv1", {"epochs": 1, "batch_size": 64}, device="cpu", progress=False)
+    assert result.status == "done" and 0 <= result.scores["average"] <= 100 and result.scores["conflicting"] is None

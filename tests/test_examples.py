@@ -241,6 +241,7 @@ NEEDS: dict[str, tuple[str, ...]] = {  # folders under the data root
     "multi_bias_mnist": ("MNIST", "FashionMNIST", "KMNIST"),
     "mnist_cifar": ("MNIST", "cifar-10-batches-py"),
     "corrupted_cifar10": ("cifar-10-batches-py",),
+    "cifar10": ("cifar-10-batches-py",),
     "bar": ("BAR",),
     "waterbirds": ("waterbird_complete95_forest2water2",),
     "bffhq": ("bffhq",),

@@ -15,6 +15,7 @@ PGD = {
     "pgd-bar": ("sgd", 16, 0.0005, 1e-5, 0.9, 0.1, 20, 100),
     "pgd-bffhq": ("adam", 64, 0.0001, 0.0, None, 0.1, 32, 160),
     "pgd-celeba": ("adam", 256, 0.0001, 0.01, None, None, "cosine", 100),
+    "pgd-cifar10": ("sgd", 128, 0.1, 5e-4, 0.9, None, "cosine", 200),  # the text to table 12; batch and length are ours
     "pgd-civilcomments": ("sgd", 16, 0.00001, 0.01, 0.9, None, None, 5),
 }
 # LfF as released: Adam.

@@ -43,6 +43,8 @@ RECIPES: dict[str, Recipe] = {
     "pgd-bffhq": _adam(1e-4, 0.0, 64, 160, 32, gamma=0.1),
     "pgd-celeba": Recipe("adam", 1e-4, weight_decay=0.01, schedule="cosine", batch_size=256, epochs=100),
     "pgd-civilcomments": _sgd(1e-5, 0.01, 16, 5),
+    # The text to its table 12, which gives neither batch size nor length.
+    "pgd-cifar10": Recipe("sgd", 0.1, weight_decay=5e-4, schedule="cosine", batch_size=128, epochs=200),
     # LfF as released (Nam et al. 2020); on CelebA it trained the head of a pretrained network alone.
     "lff-cmnist": _adam(1e-3, 0.0, 256, 100),
     "lff-ccifar": _cropped(1e-3, 0.0, 256, 200),

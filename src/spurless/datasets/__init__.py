@@ -13,6 +13,7 @@ DATASETS: dict[str, str] = {
     "double_mnist": "a dim digit (target) beside a bright one (bias)",
     "mnist_cifar": "a CIFAR-10 picture (target) with an MNIST digit (bias): dominoes",
     "corrupted_cifar10": "CIFAR-10 with one kind of corruption per class as the bias",
+    "cifar10": "CIFAR-10 as it is, without a known bias",
     "bar": "Biased Action Recognition: six actions, typical places as the bias",
     "waterbirds": "water and land birds on water and land backgrounds",
     "bffhq": "young and old faces, gender as the bias",

@@ -62,6 +62,7 @@ MAPPINGS: dict[str, tuple[str, ...]] = {
 # DisEnt's training counts (aligned, conflicting) by nominal rho. They do not add up to 45,000 each time.
 DISENT_COUNTS = {0.005: (44_832, 228), 0.01: (44_527, 442), 0.02: (44_145, 887), 0.05: (42_820, 2_242)}
 DISENT_TRAIN, DISENT_VAL = 45_000, 5_000  # with any other rho
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # of CIFAR-10, by channel
 TEST_RHO = 0.9  # every corruption equally often in every class
 
 FROST_NOTE = "frost is a procedural texture, not the photographs of the original corruption"
@@ -121,8 +122,8 @@ def load(
         attributes=("corruption",),
         values=(names,),
         aligned=(torch.eye(10, dtype=torch.bool),),
-        mean=(0.4914, 0.4822, 0.4465),
-        std=(0.2023, 0.1994, 0.2010),
+        mean=MEAN,
+        std=STD,
         augment=Augment(pad=4, flip=True),
         net="resnet18",
         recipe=Recipe(  # PGD, table 6
