@@ -221,9 +221,11 @@ def test_a_reproduction_compares_with_the_paper(tmp_path):
     page = shown(report.write_any([tmp_path / "p.json"], tmp_path / "r.html").read_text(encoding="utf-8"))
     lead = page.find("p", class_="lead")[0][1]
     assert "For 2 of 3 published numbers" in lead  # lff is 8 points off, pgd within its interval
-    assert "-8.3 points (lff, colored_mnist, 0.5\xa0%)" in lead
+    assert "-8.35 points (lff, colored_mnist, 0.5\xa0%)" in lead
     cells = [t for a, t in page.find("td") if a.get("data-name") == "difference"]
-    assert cells == ["+0.6", "-8.3", "-0.8"]
+    assert cells == ["+0.56", "-8.35", "-0.78"]
+    papers = [t for a, t in page.find("td") if a.get("data-name") == "the paper's"]
+    assert papers == [str(row["paper"]) for row in make_reproduction()["rows"]]  # not rounded anew
     assert len(page.find("circle", class_="ours")) == 1 + 3  # with that of the legend
     left = [float(a["cx"].rstrip("%")) for a, _ in page.find("circle", class_="ours") if "%" in a["cx"]]
     assert left == sorted(left)
@@ -245,7 +247,7 @@ def test_a_number_that_was_run_once_is_not_judged(tmp_path):
     other = once | {"metric": "extra.first_stage.average", "ours": {"mean": 40.0, "n": 1}}
     text = lead([once])
     assert text.startswith("For the published number there is one run only, which gives no interval.")
-    assert text.endswith("+0.0 points (pgd, BAR).")  # the measure is named where it tells rows apart
+    assert text.endswith("+0.01 points (pgd, BAR).")  # the measure is named where it tells rows apart
     assert "(pgd, BAR, extra.first_stage.average)" in lead([once, other])
     text = lead([*make_reproduction()["rows"], once])
     assert text.startswith(

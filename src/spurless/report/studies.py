@@ -183,12 +183,24 @@ def _compared(row: Mapping[str, Any], name: str) -> dict[str, Any]:
         difference = ours.value - paper.value
     n = row["ours"].get("n") if isinstance(row.get("ours"), Mapping) else row.get("n")
     small = str(row.get("metric")).startswith("extra.") and all(abs(s.value) < 2 for s in (ours, paper) if s)
-    texts = {k: NOTHING if s is None else f"{s.value:.3f}" if small else str(s) for k, s in
-             (("ours_text", ours), ("paper_text", paper))}  # fmt: skip
-    if small and ours and ours.low is not None:
-        texts["ours_text"] += f" [{ours.low:.3f}–{ours.high:.3f}]"
-    texts["difference_text"] = NOTHING if difference is None else f"{difference:+.{3 if small else 1}f}"
+    digits = 3 if small else 2  # as many as papers print
+    limits = f" [{ours.low:.{digits}f}–{ours.high:.{digits}f}]" if ours and ours.low is not None else ""
+    printed = row.get("paper")  # shown as it is: rounded anew, 91.35 would be 91.3
+    texts = {
+        "ours_text": f"{ours.value:.{digits}f}{limits}" if ours else NOTHING,
+        "paper_text": (str(printed) if isinstance(printed, str | float | int) else str(paper)) if paper else NOTHING,
+        "difference_text": NOTHING if difference is None else signed(difference, digits),
+    }
     return {"name": name, "ours": ours, "paper": paper, "difference": difference, "n": n, "small": small} | texts
+
+
+def signed(value: float, digits: int) -> str:
+    """
+    >>> signed(6.58, 1), signed(-0.004, 2)
+    ('+6.6', '0.00')
+    """
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text
 
 
 def published(found: Any) -> Score | None:
