@@ -232,6 +232,15 @@ def test_only_some_blocks_have_only_their_notes():
     assert spec.only(["A"]).notes == ("A: of A",) and spec.only(["lff"]).notes == ("A, B: of A, B",)
 
 
+def test_only_some_blocks_have_only_their_choices():
+    names = ("BAR", "BAR, small", "MNIST")
+    blocks = [{"label": name, "data": "toy", "methods": ["erm"], "over": {"data.rho": [i / 10]}} for i, name in
+              enumerate(names)]  # fmt: skip
+    spec = make_spec({"block": blocks, "choices": ["Of all.", "BAR: of both.", "MNIST: of this."]})
+    assert spec.only(["BAR, small"]).choices == ("Of all.", "BAR: of both.")
+    assert spec.only(["MNIST"]).choices == ("Of all.", "MNIST: of this.") and len(spec.choices) == 3
+
+
 def test_rows_replace_other_things_and_merge_into_the_same_ones():
     block = {"data": TOY, "net": {"name": "mlp", "widths": [8]}, "recipe": {"name": "pgd-bar", "epochs": 1}}
     rows = [

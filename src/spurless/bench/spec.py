@@ -89,9 +89,15 @@ class Spec:
         want_blocks = {label for label in labels if label in blocks} or blocks
         want_rows = {label for label in labels if label in rows - blocks} or rows
         lines = tuple(x for x in self.lines if x.block in want_blocks and x.row in want_rows)
-        others = blocks - {line.block for line in lines}
-        notes = tuple(note for note in self.notes if not any(note.startswith(f"{block}: ") for block in others))
-        return replace(self, lines=lines, notes=notes)
+        left = {line.block for line in lines}
+        others = blocks - left
+        strange = {b for b in others if not any(block.startswith(b) for block in left)}  # "BAR" is of "BAR, small", too
+        notes, choices = _not_about(others, self.notes), _not_about(strange, self.choices)
+        return replace(self, lines=lines, notes=notes, choices=choices)
+
+
+def _not_about(blocks: set[str], texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(text for text in texts if not any(text.startswith(f"{block}: ") for block in blocks))
 
 
 def read_spec(path: str | Path, seeds: int | None = None) -> Spec:
