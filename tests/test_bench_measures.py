@@ -356,9 +356,9 @@ def test_the_page_keeps_measures_between_0_and_1_apart(tmp_path):
         row["date"] = "2024-01-01"
     page = write_page(spec, rows, tmp_path).read_text(encoding="utf-8")
     assert "measures of about 0 to 1" in page and "0.510 [" in page and "+0.010" in page
-    assert "76.0 [" in page and "61.000" not in page
+    assert "76.00 [" in page and "61.000" not in page
     assert "The largest difference is -8.500 of a measure" not in page  # 1.5 against 10: no share, so in points
-    assert "-8.5" in page
+    assert "-8.50" in page
 
 
 def test_an_estimate_says_which_bound_it_is(monkeypatch):
