@@ -24,6 +24,7 @@ import typer
 from typer.testing import CliRunner
 
 import spurless.bench.cells as cells_module
+import spurless.bench.one as one_module
 import spurless.bench.run as run_module
 import spurless.engine as engine
 from spurless import cli_bench
@@ -541,7 +542,7 @@ def test_a_gpu_compiles_what_is_long_if_it_can_and_a_cpu_does_not(tmp_path, monk
         return iter([Event("row", one, {"status": "done"}) for one in cells])
 
     cells = [cell(seed=0), replace(cell(seed=1), dynamics=True), cell(seed=2, compile=False)]
-    monkeypatch.setattr(run_module, "can_compile", lambda: able)
+    monkeypatch.setattr(one_module, "can_compile", lambda: able)
     monkeypatch.setattr(run_module, "in_lanes", lanes)
     with monkeypatch.context() as patched:
         patched.setattr(engine, "pick_device", lambda device: torch.device("cuda", 0))
@@ -554,16 +555,47 @@ def test_a_gpu_compiles_what_is_long_if_it_can_and_a_cpu_does_not(tmp_path, monk
         assert row["settings"]["recipe"]["compile"] is False
 
 
+@pytest.mark.parametrize("place", ["cuda", "cpu"])
+def test_workers_elsewhere_compile_what_is_long_where_they_have_a_gpu(tmp_path, monkeypatch, place):
+    from spurless.bench import on_ray, on_slurm
+
+    seen, told = [], {}
+    monkeypatch.setattr(one_module, "can_compile", lambda: True)
+    monkeypatch.setattr(engine, "pick_device", lambda device: torch.device(place))
+    monkeypatch.setattr(on_ray, "run_one", lambda one, *_: seen.append(one) or {"status": "failed"})
+    (tmp_path / "mark").touch()
+    for asked in (True, False):
+        job = {"cell": cell().whole(), "key": cell().key, "out": str(tmp_path), "mark": "mark", "compile": asked}
+        on_ray.do(job | {"device": None, "root": None})
+    assert [one.recipe.get("compile") for one in seen] == [True if place == "cuda" else None, None]
+    assert {one.key for one in seen} == {cell().key}  # how it is computed makes no other cell
+
+    class Executor:
+        def __init__(self, **_): ...
+        def update_parameters(self, **_): ...
+        def submit_array(self, shares):
+            told.update(shares[0].settings)
+            raise KeyboardInterrupt
+
+    class Submitit:
+        AutoExecutor = Executor
+
+    monkeypatch.setattr(on_slurm, "_submitit", lambda cluster: Submitit)
+    with pytest.raises(KeyboardInterrupt):
+        run_module.run_cells([cell()], tmp_path, on="slurm", compile="gpu")
+    assert told["compile"] == "gpu"
+
+
 def test_compiling_takes_triton_and_a_compiler(monkeypatch, tmp_path):
-    monkeypatch.setattr(run_module, "find_spec", lambda name: name == "triton" or None)
+    monkeypatch.setattr(one_module, "find_spec", lambda name: name == "triton" or None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    assert not run_module.can_compile()
+    assert not one_module.can_compile()
     (tmp_path / "my-cc").touch(0o755)
     monkeypatch.setenv("CC", "my-cc")
-    assert run_module.can_compile()
-    monkeypatch.setattr(run_module, "find_spec", lambda name: None)
-    assert not run_module.can_compile()
+    assert one_module.can_compile()
+    monkeypatch.setattr(one_module, "find_spec", lambda name: None)
+    assert not one_module.can_compile()
 
 
 @pytest.mark.parametrize(("words", "expected"), [([], "gpu"), (["--compile"], True), (["--no-compile"], False)])

@@ -23,7 +23,7 @@ from typing import Any
 
 from spurless.bench.cells import Cell, digest
 from spurless.bench.claim import LOCK, ROW, finished_row, write_row
-from spurless.bench.one import bury, run_one, take
+from spurless.bench.one import bury, compiled, run_one, take
 from spurless.errors import UserError, first_line
 from spurless.folder import RESULT
 from spurless.paths import atomic
@@ -43,12 +43,14 @@ def run_on_ray(
     root: str | Path | None = None,
     address: str | None = None,
     gpus_per_cell: float | None = None,
+    compile: bool = False,
     send_back: bool = False,
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
     """Do the cells on the cluster, and yield each with its row when it is done, in no order.
 
     `workers` limits how many run at a time; without it, as many as the cluster has room for. `gpus_per_cell` may be a
-    fraction; 0 keeps them on CPUs. `send_back`: even where workers see the folder, only this process writes there.
+    fraction; 0 keeps them on CPUs. `compile`: where a worker has a GPU and can. `send_back`: even where workers see
+    the folder, only this process writes there.
     """
     ray = _ray()
     out = Path(out).resolve()
@@ -57,7 +59,7 @@ def run_on_ray(
         if gpus is None:
             gpus = GPU_SHARE if ray.cluster_resources().get("GPU") else 0.0
         how = {"device": device, "root": str(root or os.environ.get("SPURLESS_DATA") or "") or None}
-        job = how | {"out": str(out), "mark": None if send_back else mark}
+        job = how | {"out": str(out), "mark": None if send_back else mark, "compile": compile}
         task = ray.remote(do)
         todo = deque(cells)
         running: dict[Any, Cell] = {}
@@ -92,6 +94,10 @@ def do(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes] | None]:
         raise UserError("The worker has another version of spurless: install the same one on all machines.")
     shared = job["mark"] is not None and (Path(job["out"]) / job["mark"]).exists()
     out = Path(job["out"]) if shared else own_place(job["out"])
+    if job["compile"]:
+        from spurless.engine import pick_device
+
+        [cell] = compiled([cell], pick_device(job["device"]))
     row = run_one(cell, out, job["device"], job["root"])
     assert row is not None
     return row, None if shared else small_files(out / cell.folder, row)

@@ -60,12 +60,14 @@ def run_on_slurm(
     device: str | None = None,
     workers: int | None = None,
     root: str | Path | None = None,
+    compile: bool = False,
     cluster: str | None = None,
     cpus_per_task: int = 4,
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
     """Do the cells in `workers` tasks, and yield each with its row when it is done, in no order.
 
-    A task asks for a GPU unless device = "cpu"; then it does as many cells at a time as it has processors.
+    A task asks for a GPU unless device = "cpu"; then it does as many cells at a time as it has processors. `compile`:
+    where a task's GPU can.
     `cluster="local"` runs the tasks on this machine, to try it out.
     """
     submitit = _submitit(cluster)
@@ -78,6 +80,7 @@ def run_on_slurm(
     settings: dict[str, Any] = {
         "device": device,
         "root": str(root or os.environ.get("SPURLESS_DATA") or "") or None,
+        "compile": "gpu" if compile else False,
     }
     settings["workers"] = cpus_per_task if device == "cpu" else None
     tasks = min(len(cells), workers or TASKS)

@@ -6,12 +6,15 @@ import functools
 import json
 import os
 import platform
+import shutil
 import subprocess
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,8 @@ from spurless.errors import UserError
 from spurless.folder import SETTINGS, finite, read_toml
 
 if TYPE_CHECKING:
+    import torch
+
     from spurless.core import Bundle
     from spurless.result import Result
 
@@ -56,6 +61,18 @@ def run_one(
             return job.finish(fit(**job.arguments(), device=device, progress=False))
         except Exception as error:
             return job.finish(error)
+
+
+def compiled(cells: Iterable[Cell], place: torch.device) -> list[Cell]:
+    """The cells, compiled where this device is a GPU for which it can be done; not those that are watched."""
+    able = place.type == "cuda" and can_compile()
+    return [replace(c, recipe={"compile": True} | c.recipe) if able and not c.dynamics else c for c in cells]
+
+
+def can_compile() -> bool:
+    """Whether torch.compile has what it needs for a GPU: Triton, and a C compiler."""
+    names = (os.environ.get("CC"), "gcc", "cc", "clang")
+    return find_spec("triton") is not None and any(shutil.which(name) for name in names if name)
 
 
 def take(folder: Path, wait: bool = True) -> Claim | None:

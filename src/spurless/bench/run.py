@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from spurless.bench.cells import Cell, remember, save_keys, stale
 from spurless.bench.claim import DYNAMICS, FINISHED, Claim, claim, finished_row
-from spurless.bench.one import PATIENCE, Attempt, cores, lost_its_gpu, named, run_one
+from spurless.bench.one import PATIENCE, Attempt, compiled, cores, lost_its_gpu, named, run_one
 from spurless.bench.rows import write_jsonl
 from spurless.errors import UserError, unknown
 from spurless.folder import RESULT
@@ -68,8 +65,8 @@ def run_cells(
     `after` = "module:function" is called in the worker with (result, bundle, folder); its dict is row["extra"]. With
     `dynamics` the steps of every run are watched (see fit). Both are for cells that have none of their own; what is
     trained, but not measured by `after`, is only measured. `gpus_per_cell`: a share of a GPU, on a Ray cluster.
-    `compile` sets recipe.compile everywhere; like the device, it makes no other cell. "gpu": only where this machine's
-    GPU does the cells and it can be done, for cells that neither name it nor are watched.
+    `compile` sets recipe.compile everywhere; like the device, it makes no other cell. "gpu": only where a GPU does the
+    cells and it can be done, for cells that neither name it nor are watched.
     """
     out = Path(out)
     if compile is True:
@@ -101,7 +98,7 @@ def run_cells(
             events = _here(left, there, out, tell=watch, compile=compile == "gpu", **how)
         else:
             of_ray = {"address": address, "gpus_per_cell": gpus_per_cell} if on == "ray" else {}
-            events = _elsewhere(left, there, out, on, how | of_ray)
+            events = _elsewhere(left, there, out, on, how | of_ray | {"compile": compile == "gpu"})
         try:
             with watch:
                 for event in events:
@@ -193,8 +190,7 @@ def _here(
 
     place = pick_device(device)
     if place.type == "cuda":
-        if compile and can_compile():
-            left = [c if c.dynamics else replace(c, recipe={"compile": True} | c.recipe) for c in left]
+        left = compiled(left, place) if compile else left
         yield from _on_gpu(left, there, out, place, workers, root, tell)
         return
     asked = workers or cores()
@@ -205,12 +201,6 @@ def _here(
         yield from _in_this_process(left, out, str(place), threads, root)
     else:
         yield from _in_processes(left, out, str(place), count, threads, root)
-
-
-def can_compile() -> bool:
-    """Whether torch.compile has what it needs for a GPU: Triton, and a C compiler."""
-    names = (os.environ.get("CC"), "gcc", "cc", "clang")
-    return find_spec("triton") is not None and any(shutil.which(name) for name in names if name)
 
 
 def _on_gpu(
