@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from spurless import step
 from spurless.core import Recipe
@@ -107,3 +108,13 @@ def test_one_who_watches_is_asked_at_its_steps(graphs, monkeypatch):
         np.testing.assert_array_equal(chunked.series[name], values)
     for part, norms in single.gradient_norms.items():
         np.testing.assert_array_equal(chunked.gradient_norms[part], norms)
+
+
+@pytest.mark.parametrize("n", [1, 6, 7])  # less than a part, whole parts, and a rest
+def test_rows_are_turned_around_part_by_part(monkeypatch, n):
+    from spurless import feed
+
+    monkeypatch.setattr(feed, "PART", 3)
+    x = torch.arange(n * 2 * 4 * 5, dtype=torch.uint8).view(n, 2, 4, 5)
+    found = feed.with_channels_last(x, torch.device("cpu"))
+    assert found.is_contiguous() and found.dtype == x.dtype and torch.equal(found, x.permute(0, 2, 3, 1))
