@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 from spurless.augment import Augment
-from spurless.core import Bundle, Recipe, Split
+from spurless.core import Bundle, Split
 from spurless.datasets import sources
 from spurless.datasets.corrupted_cifar10 import MEAN, STD
 from spurless.errors import UserError
+from spurless.recipes import RECIPES
 from spurless.settings import Range
 
 
@@ -36,6 +37,6 @@ def load(
         std=STD,
         augment=Augment(pad=4, flip=True),
         net="resnet18",
-        recipe=Recipe("sgd", 0.1, weight_decay=5e-4, batch_size=128, schedule="cosine", epochs=200),
+        recipe=RECIPES["pgd-cifar10"],
         settings={"val": val},
     )
