@@ -351,6 +351,22 @@ def reproductions():
     return found
 
 
+def pgd_ccifar_table():
+    """Accuracy and mining of each row of benchmarks/specs/pgd_ccifar.toml, in its order."""
+    from spurless.bench.spec import read_spec
+
+    kept = {row["key"]: row for row in rows("pgd_ccifar")}
+    lines = ["| | average | aligned | conflicting | rows above the mean | of them conflicting, % | recall, % |"]
+    lines += ["| :-- |" + " --: |" * 6]
+    for cell in read_spec(ROOT / "benchmarks" / "specs" / "pgd_ccifar.toml").cells():
+        row = kept[cell.key]
+        scores = [f"{row['scores'][k]:.1f}" for k in ("average", "aligned", "conflicting")]
+        if mined := row["mining"].get("mined"):
+            scores += [f"{mined['n_mined']:,}", f"{mined['precision']:.0f}", f"{mined['recall']:.0f}"]
+        lines.append(f"| {cell.labels['row']} | {' | '.join(scores + ['–'] * (6 - len(scores)))} |")
+    return "\n".join(lines)
+
+
 def tables():
     return (
         reproductions()
@@ -365,6 +381,7 @@ def tables():
             "text": text_table(),
             "metrics": metrics_table(),
             "pruning_forms": pruning_forms_table(),
+            "pgd_ccifar": pgd_ccifar_table(),
         }
     )
 

@@ -634,6 +634,14 @@ def controls(tmp_path, monkeypatch):
     return make
 
 
+def test_as_many_processes_share_a_gpu_as_there_are_pairs_of_cells_for(monkeypatch):
+    from spurless.bench import mps
+
+    monkeypatch.setattr(mps, "cores", lambda: 16)
+    assert [mps.processes(cells, 2**40) for cells in (6, 8, 9, 15, 45)] == [1, 4, 5, 8, 8]
+    assert mps.processes(15, 5 * mps.MEMORY) == 5
+
+
 @pytest.mark.parametrize("reached", [True, False])
 def test_processes_on_a_gpu_get_an_mps_of_their_own(controls, monkeypatch, reached):
     from spurless.bench import mps

@@ -60,12 +60,13 @@ def processes(cells: int, free: int) -> int:
     """The same for a GPU with so many free bytes.
 
     Lanes are at once, and adapt to the memory that there is: processes are for many cells on a GPU with much room, and
-    take some seconds to start, so that each should have two cells at least.
+    take some seconds to start, so that each should have about two cells. Of an odd number one has one: another would
+    have a third, and the others nothing to do meanwhile.
 
-    >>> processes(45, 8 * 2**30), processes(7, 2**40)
+    >>> processes(45, 8 * 2**30), processes(6, 2**40)
     (1, 1)
     """
-    count = min(MOST, cores() // 2, free // MEMORY, cells // 2)
+    count = min(MOST, cores() // 2, free // MEMORY, -(-cells // 2))
     return count if count >= LEAST else 1
 
 
