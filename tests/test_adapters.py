@@ -50,6 +50,14 @@ def test_arrays_with_drawn_splits():
     assert (bundle.net, bundle.shape, bundle.train.x.dtype) == ("resnet18", (3, 6, 8), torch.uint8)
 
 
+def test_a_value_that_no_training_row_has_is_aligned_with_nothing():
+    x, new = pictures(), torch.full((10,), 2)
+    a = torch.where(torch.arange(N) % 10 == 0, 1 - Y, Y)
+    bundle = from_arrays(x[:30], Y[:30], a[:30], val=0.0, test=(x[30:], Y[30:], new))
+    assert bundle.aligned[0].tolist() == [[True, False, False], [False, True, False]]
+    assert not bundle.is_aligned(bundle.test).any() and bundle.is_aligned(bundle.train).float().mean() == 0.9
+
+
 def test_arrays_with_given_splits():
     x = pictures()
     bundle = from_arrays(x[:20], Y[:20], A[:20], val=(x[20:30], Y[20:30], A[20:30]), test=(x[30:], Y[30:], A[30:]))
@@ -140,6 +148,7 @@ def test_floats_become_the_nearest_of_256_levels():
         ({"y": [" cat", "dog"] * 20}, "stray spaces"),
         ({"y": [None, "dog"] * 20}, "whole numbers or words"),
         ({"classes": ["one"]}, "has no name"),
+        ({"y": torch.ones(N, dtype=torch.long)}, "have the same label; a label needs two classes or more"),
         ({"y": ["a", "b"] * 20, "classes": ["a"]}, "not among"),
         ({"a": torch.zeros(N, 1, 1)}, r"\(n, k\)"),
         ({"a": torch.stack([A, A], 1), "attributes": ("u",)}, "2 columns, but 1 names"),

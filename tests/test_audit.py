@@ -20,6 +20,7 @@ from spurless.auditing.model import begun_with, open_data, with_held_out, within
 from spurless.auditing.verdict import leading, overall
 from spurless.cli import app
 from spurless.core import Bundle, Recipe, Split
+from spurless.engine import fit
 from spurless.errors import UserError
 from spurless.nets import Net
 from spurless.registry import load_data
@@ -331,6 +332,20 @@ def test_a_table_is_audited_by_its_attributes(tmp_path):
     found = audit({"name": f"csv:{file}", "label": "label", "attribute": "site"}, **QUIET)
     assert found["verdict"] in ("shortcut found", "suspected") and found["cues"] == []
     assert found["attributes"][0]["name"] == "site"
+
+
+def test_rows_that_a_given_model_may_have_learnt_clear_it_of_nothing(tmp_path):
+    whole = replace(load_data({"name": "toy", "n": 600, "rho": 0.5}), val=None, test=None)  # without a shortcut
+    run = fit("erm", whole, "mlp", {"epochs": 60}, out=tmp_path / "run", **QUIET)
+    assert run.scored_on == "train"
+    with pytest.raises(UserError, match="was trained on all rows of toy"):
+        audit(whole, model=tmp_path / "run", **QUIET)
+    found = audit(whole, model=run.classifier, **QUIET)
+    assert found["verdict"] == "cannot tell" and "known to be new to the model" in found["headline"]
+    assert "the given model may have learnt them" in found["data"]["notes"][-1]
+    split = load_data({"name": "toy", "n": 600, "rho": 0.5})  # rows that it has not seen
+    assert audit(split, model=run.classifier, **QUIET)["verdict"] == "no evidence"
+    assert audit(whole, **QUIET)["verdict"] == "no evidence"  # trained here, without the held-out rows
 
 
 def test_rows_are_held_out_where_the_data_has_no_other_split():

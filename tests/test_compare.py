@@ -134,15 +134,51 @@ def test_pairing_is_what_finds_it(tmp_path):
 
 
 def test_settings_are_compared_together_and_each(tmp_path):
-    path = lines(tmp_path / "r.jsonl", many(effect=4.0, seeds=3, rhos=(0.1, 0.2, 0.3)))
+    path = lines(tmp_path / "r.jsonl", many(effect=4.0, seeds=6, rhos=(0.1, 0.2, 0.3)))
     found, notes = compare([path])
     assert [(line.where, line.n) for line in found] == [
-        (EVERYWHERE, 9), ("toy, rho 0.1", 3), ("toy, rho 0.2", 3), ("toy, rho 0.3", 3),
+        (EVERYWHERE, 6), ("toy, rho 0.1", 6), ("toy, rho 0.2", 6), ("toy, rho 0.3", 6),
     ]  # fmt: skip
     assert [line.verdict for line in found] == [REAL, FEW, FEW, FEW]
     # Corrected among themselves: the question 'overall?' is one comparison.
-    assert found[0].p_corrected == found[0].p == 2 / 2**9 and found[1].p_corrected == 0.75
-    assert any("3 of 3 comparisons cannot tell anything: with 3 pairs" in n and "7 pairs each" in n for n in notes)
+    assert found[0].p_corrected == found[0].p == 2 / 2**6 and found[1].p_corrected == pytest.approx(6 / 2**6)
+    assert found[0].difference == pytest.approx(np.mean([line.difference for line in found[1:]]))
+    assert "all together over n seeds" in notes[0]
+    assert any("3 of 3 comparisons cannot tell anything: with 6 pairs" in n and "7 pairs each" in n for n in notes)
+
+
+def test_a_seed_in_many_settings_counts_once(tmp_path):
+    """No difference, but a seed's luck is nearly the same in all settings: as pairs of their own, they would be called
+    real in a third of the cases. 150 times, so 7.5 are expected at most; 15 or more would have a chance of 1 %."""
+    g = np.random.default_rng(3)
+    alarms = 0
+    for _ in range(150):
+        luck = g.standard_normal(8)
+        rows = [
+            row(method, 60 + (method == "pgd") * (luck[seed] + 0.1 * g.standard_normal()), seed, rho)
+            for seed in range(8) for rho in (0.1, 0.2, 0.3, 0.4) for method in ("erm", "pgd")
+        ]  # fmt: skip
+        (overall,) = [line for line in compare([lines(tmp_path / "r.jsonl", rows)])[0] if line.where == EVERYWHERE]
+        alarms += overall.verdict == REAL
+    assert overall.n == 8 and alarms < 15
+
+
+def test_of_trainings_that_nothing_tells_apart_the_first_counts_and_that_is_said(tmp_path):
+    rows = many(effect=2.0, seeds=6)
+    old = [r | {"key": f"old {r['key']}", "scores": {"unbiased": 0.0}} for r in rows if r["method"] == "pgd"]
+    once, notes = compare([lines(tmp_path / "once.jsonl", rows)])
+    twice, more = compare([lines(tmp_path / "twice.jsonl", rows + old)])
+    assert twice == once and not any("left out" in note for note in notes)
+    assert "6 results have the name, data and seed of another one and are left out; the first counts." in more
+
+
+def test_what_only_one_of_two_places_has_is_named(tmp_path):
+    both, more = many(effect=2.0), many(effect=1.0, method="lff")
+    a, b = lines(tmp_path / "a.jsonl", both + more), lines(tmp_path / "b.jsonl", both)
+    found, notes = compare([a, b])
+    assert {line.a for line in found} == {f"erm ({a})", f"pgd ({a})"} and f"Only in {a}, and left out: lff." in notes
+    with pytest.raises(UserError, match="--against is for one place"):
+        compare([a, b], against="erm")
 
 
 def test_seeds_without_a_partner_and_runs_that_failed_are_left_out_and_counted(tmp_path):
@@ -171,7 +207,7 @@ def test_a_training_in_several_places_of_a_table_is_one_pair(tmp_path):
     # Other trainings of the same seeds are pairs of their own.
     more = [r | {"labels": {"block": "More", "row": r["method"]}} for r in many(effect=5.0, seeds=4, rhos=(0.2,))]
     found, _ = compare([lines(tmp_path / "more.jsonl", rows + more)], metric="unbiased")
-    assert [(line.where, line.n) for line in found] == [(EVERYWHERE, 8), ("More", 4), ("Toy, unbiased", 4)]
+    assert [(line.where, line.n) for line in found] == [(EVERYWHERE, 4), ("More", 4), ("Toy, unbiased", 4)]
 
 
 def test_another_seed_of_the_data_is_another_pair(tmp_path):

@@ -288,6 +288,16 @@ def test_selection_keeps_the_best_epoch_and_never_looks_at_the_test_split(rule):
     assert result.selection == rule
 
 
+def test_a_validation_loss_that_is_no_number_picks_nothing(capsys):
+    """One row whose output overflows: the first epoch must not stay the best for ever."""
+    data = tiny()
+    broken = replace(data, val=replace(data.val, x=torch.cat([torch.full_like(data.val.x[:1], 3e38), data.val.x[1:]])))
+    chosen, last = (fit("erm", broken, "mlp", replace(FAST, selection=rule), **CPU) for rule in ("val_loss", "last"))
+    assert not any(math.isfinite(row["val_loss"]) for row in chosen.history)
+    assert same_weights(chosen.classifier, last.classifier)
+    assert "recipe.selection = val_loss had nothing to go by" in capsys.readouterr().err
+
+
 def test_selection_by_the_worst_validation_group_keeps_its_best_epoch_and_says_which_labels_it_used():
     recipe = replace(FAST, selection="val_worst_group", epochs=10, lr=0.1)
     data = tiny(n=800, rho=0.3)  # enough rows in every validation group
@@ -480,10 +490,34 @@ def test_a_torn_history_line_is_mended(tmp_path):
         fit("erm", tiny(), "mlp", recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(12))
     with (tmp_path / "torn" / "history.jsonl").open("a") as file:
         file.write('{"stage": "erm", "stage_in')
+    with pytest.raises(Interrupted):  # once more: what was written after the torn line must not be lost with it
+        fit("erm", tiny(), "mlp", recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(12))
     torn = fit("erm", tiny(), "mlp", recipe, out=tmp_path / "torn", **CPU)
     assert same_weights(whole.classifier, torn.classifier)
-    assert [row["epoch"] for row in torn.history] == [1, 2, 3, 4]
-    assert len((tmp_path / "torn" / "history.jsonl").read_text().splitlines()) == 4
+    written = [json.loads(line) for line in (tmp_path / "torn" / "history.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in torn.history] == [row["epoch"] for row in written] == [1, 2, 3, 4]
+
+
+def test_two_processes_do_not_train_one_run(tmp_path):
+    class Second:
+        """Tries to train the same run while the first one does."""
+
+        said = ""
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error): ...
+
+        def __call__(self, where):
+            if not self.said:
+                with pytest.raises(UserError) as refused:
+                    fit("erm", tiny(), "mlp", FAST, out=tmp_path / "run", **CPU)
+                Second.said = str(refused.value)
+
+    fit("erm", tiny(), "mlp", FAST, out=tmp_path / "run", device="cpu", progress=Second())
+    assert "is being trained by another process" in Second.said
+    fit("erm", tiny(), "mlp", FAST, out=tmp_path / "run", **CPU)  # it has ended: its result
 
 
 class StopAt:

@@ -547,11 +547,23 @@ def test_what_is_not_reached_is_said(capsys, tmp_path):
     recipe = Recipe("adam", 1e-4, epochs=2, batch_size=32, until_accuracy=100, until_loss=1e-5)
     fit("jtt", tiny(), "mlp", recipe, out=tmp_path / "run", **CPU)
     history = load_run(tmp_path / "run").history
-    assert [(row["stage"], row["reached"]) for row in history] == [
-        ("mine", False), ("upsampled", False), ("upsampled", False)
+    assert [(row["stage"], row.get("reached")) for row in history] == [
+        ("mine", None), ("upsampled", False), ("upsampled", False)
     ]  # fmt: skip
     lines = [line for line in capsys.readouterr().err.splitlines() if "criterion" in line]
     assert len(lines) == 1 and "'upsampled'" in lines[0] and "2 epochs" in lines[0], "of the stage that counts, once"
+
+
+def test_the_criterion_ends_no_stage_that_starts_where_it_holds_or_has_a_length_of_its_own():
+    recipe = Recipe("adam", 0.01, epochs=200, batch_size=32, until_accuracy=100)
+    pgd = fit({"name": "pgd", "q": 0.1}, tiny(), "mlp", recipe, **CPU).history
+    epochs = {stage: sum(row["stage"] == stage for row in pgd) for stage in ("biased", "debiased")}
+    assert epochs["biased"] < 200 == epochs["debiased"] and pgd[epochs["biased"] - 1]["train_accuracy"] == 100
+    lengths = {"mining_iterations": 40, "mask_iterations": 70, "finetune_iterations": 50}
+    dcwp = fit({"name": "dcwp"} | lengths, tiny(), "mlp", recipe, **CPU).history
+    assert {row["stage"]: row["step"] for row in dcwp} | {"pretrain": 0} == {
+        "mine": 40, "pretrain": 0, "mask": 70, "finetune": 50
+    }  # fmt: skip
 
 
 def test_the_criterion_is_looked_at_as_often_as_validation():

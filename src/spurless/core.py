@@ -161,12 +161,16 @@ class Bundle:
 def overrepresented(y: Tensor, a: Tensor, classes: int, values: int) -> Tensor:
     """(classes, values): which attribute values are at least as common in a class as overall.
 
-    >>> overrepresented(torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 1, 1, 1, 0]), 2, 2).tolist()
-    [[True, False], [False, True]]
+    Where the attribute tells nothing, nothing conflicts. A value that no row has is aligned with no class: nothing was
+    learnt from it, and whoever leans on the attribute is lost there.
+
+    >>> overrepresented(torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 1, 1, 1, 0]), 2, 3).tolist()
+    [[True, False, False], [False, True, False]]
     """
     count = torch.bincount(y * values + a, minlength=classes * values).view(classes, values).double()
-    expected = count.sum(1, keepdim=True) * count.sum(0, keepdim=True) / count.sum()
-    return count >= expected - 1e-9  # where the attribute tells nothing, nothing conflicts
+    of_value = count.sum(0, keepdim=True)
+    expected = count.sum(1, keepdim=True) * of_value / count.sum()
+    return (count >= expected - 1e-9) & (of_value > 0)
 
 
 class Batch(NamedTuple):
@@ -199,6 +203,7 @@ class Stage:
     weights: Tensor | None = None  # (n,) or (len(rows),): draw with these odds, with replacement. None: shuffle
     rows: Tensor | None = None  # train on these rows of the training split, repeats allowed. None: on all
     select: bool = False  # whether the recipe's selection rule picks this stage's weights; False: the last ones
+    until: bool = True  # whether the recipe's criterion may end it, where it has the recipe's length
     span: tuple[float, float] = (0.0, 1.0)  # the part of the schedule that this stage is, when a method splits one up
     # A network is in training mode (dropout on, BatchNorm by the batch) when the optimiser holds any of its
     # parameters; these are in training mode all the same.
@@ -306,7 +311,8 @@ class Run(ABC):
 
     @abstractmethod
     def net(self) -> Net:
-        """A fresh network of the run's kind, on the device; each call is initialised anew from the run's seed."""
+        """A fresh network of the run's kind, on the device; each call is initialised anew from the run's seed. Where a
+        user gave a module, each is a copy of it; a factory makes them differ."""
 
     @abstractmethod
     def optimizer(self, *held: nn.Module | Iterable[nn.Parameter], **changes: Any) -> Optimizer:

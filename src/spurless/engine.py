@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -140,6 +140,10 @@ class Session:
             self.loop.stop = True
 
     def __iter__(self) -> Iterator[Progress]:
+        with self.folder.alone() if self.folder and world() == 1 else nullcontext():
+            yield from self._train()
+
+    def _train(self) -> Iterator[Progress]:
         hint_if_threads_spin(self.device)
         data, result, folder = self.data, self.result, self.folder
         make = network_maker(self.spec, data.shape, len(data.classes), result.seed, example_of(data))

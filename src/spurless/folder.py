@@ -10,17 +10,19 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spurless.errors import UserError
-from spurless.paths import atomic
+from spurless.paths import atomic, lock
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 SETTINGS, HISTORY, MODEL, RESULT = "settings.toml", "history.jsonl", "model.safetensors", "result.json"
+TRAINING = ".training"  # locked while a process trains the run
 
 
 class RunFolder:
@@ -48,10 +50,29 @@ class RunFolder:
         with atomic(held) as part:
             part.write_text(to_toml(settings), encoding="utf-8")
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While the run is trained: refuse a second process, whose epochs and checkpoints would lie among these."""
+        try:
+            held = lock(self.path / TRAINING)
+        except OSError:  # a file system without locks
+            yield
+            return
+        if held is None:
+            raise UserError(
+                f"{self.path} is being trained by another process. Wait for it, or name another --out folder."
+            )
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # it is no part of a run; a kill leaves it, and nobody minds
+                (self.path / TRAINING).unlink()
+            held.close()
+
     def release(self) -> None:
         """Give the folder back when a mistake showed before anything was trained."""
         if not any(self.path.glob("*.safetensors")) and not self.history():
-            for name in (SETTINGS, HISTORY):
+            for name in (SETTINGS, HISTORY, TRAINING):
                 (self.path / name).unlink(missing_ok=True)
             if not any(self.path.iterdir()):
                 self.path.rmdir()

@@ -234,7 +234,7 @@ class Loop:
     def _forget_after(self, index: int, epoch: int) -> None:
         """Drop history that lies after the place from which the run goes on: it will be made again."""
         kept = [r for r in self.history if (r["stage_index"], r["epoch"]) <= (index, epoch)]
-        if self.folder and (len(kept) != len(self.history) or not kept):
+        if self.folder:  # also where nothing lies after it: a torn line at the end would be glued to the next one
             self.folder.rewrite_history(kept)
         self.history = kept
 
@@ -387,12 +387,14 @@ class StageLoop:
         """Training accuracy and cross entropy in evaluation mode, and whether they are what training goes on until."""
         accuracy, loss = self.recipe.until_accuracy, self.recipe.until_loss
         every = max(1, int(self.recipe.eval_every))
-        if not (accuracy or loss) or not (self.epoch % every == 0 or self.step >= self.total):
+        # A length that the method gives is meant; what starts from weights that reach the criterion would not begin.
+        whole = self.stage.until and self.stage.epochs is None and self.stage.iterations is None
+        if not (accuracy or loss) or not whole or not (self.epoch % every == 0 or self.step >= self.total):
             return {}
         judged = self.loop.judge_training(self.stage.model)
         row = {"train_accuracy": judged.accuracy, "train_loss": judged.loss}
         self.ended_early = row["train_accuracy"] >= accuracy and (not loss or row["train_loss"] < loss)
-        if self.stage.select and self.step >= self.total and not self.ended_early:  # of others, short ones are meant
+        if self.stage.select and self.step >= self.total and not self.ended_early:
             self.loop.say(
                 f"Stage '{self.stage.name}' was to go on until its criterion, and its {self.epoch} epochs are over: "
                 f"training accuracy {row['train_accuracy']:.2f} %, cross entropy {row['train_loss']:.2g}."
@@ -414,9 +416,13 @@ class StageLoop:
             goodness = row["val_accuracy"] if rule == "val_accuracy" else -row["val_loss"]
             if rule == "val_worst_group" and not math.isnan(judged.loss):
                 row["val_worst_group"] = goodness = score(data, data.val, logits)["worst_group"]
-            if self.best is None or goodness > self.best[0]:
+            if math.isfinite(goodness) and (self.best is None or goodness > self.best[0]):
                 weights = {k: v.detach().clone() for k, v in self.stage.model.state_dict().items()}
                 self.best = (goodness, weights)
+            elif last and self.best is None:
+                self.loop.say(
+                    f"recipe.selection = {rule} had nothing to go by: no look gave a number. The last are kept."
+                )
         return row
 
     @property

@@ -1,10 +1,13 @@
 """Where data lies, and how files are written so that a kill leaves the old file or the new one, never half of one."""
 
+import errno
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 
 def cache_dir() -> Path:
@@ -43,3 +46,36 @@ def atomic(path: str | Path) -> Iterator[Path]:
     finally:
         with suppress(FileNotFoundError):
             part.unlink()
+
+
+def lock(path: Path) -> IO[bytes] | None:
+    """A file that nobody else can lock until it is closed or this process ends, however that ends; None if somebody
+    else holds it. An OSError where the file system knows no locks.
+
+    >>> held = lock(Path("/tmp/spurless-doctest.lock"))
+    >>> lock(Path("/tmp/spurless-doctest.lock")) is None
+    True
+    >>> held.close()
+    """
+    file = open(path, "ab")  # noqa: SIM115 (open for as long as it is held)
+    try:
+        _lock(file)
+    except OSError as error:
+        file.close()
+        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            return None
+        raise
+    return file
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: IO[bytes]) -> None:
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _lock(file: IO[bytes]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

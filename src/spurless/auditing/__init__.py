@@ -26,7 +26,7 @@ from spurless.auditing.gallery import (
     with_pictures,
     with_texts,
 )
-from spurless.auditing.model import SIDE, Audited, given, open_data, train, with_held_out
+from spurless.auditing.model import SIDE, Audited, drawn_from_training, given, open_data, train, with_held_out
 from spurless.auditing.slices import find_slices
 from spurless.auditing.text_words import of_errors
 from spurless.auditing.verdict import Shortcut, cost, evidence, headline, leading, overall, reliability
@@ -81,7 +81,11 @@ def audit(
     step("data")
     if source is None:
         source = data if isinstance(data, str) else str(data["name"]) if isinstance(data, Mapping) else data.name
-    bundle, split = with_held_out(open_data(data, root, model), seed)
+    whole = open_data(data, root, model)
+    bundle, split = with_held_out(whole, seed)
+    unseen = model is None or bundle is whole  # else the rows were drawn from those that the model may have learnt
+    if not unseen:
+        bundle = drawn_from_training(whole, bundle, model)
     step("model")
     seconds = None if budget is None else 60 * budget
     if model is None:
@@ -93,14 +97,14 @@ def audit(
     known = attributes.examine(case)
     cues = hidden.examine(case, lambda cue: step("cues", cue))
     moved = shift.examine(case)
-    verdict = overall([e["finding"] for e in (*known, *cues, *moved)])
+    verdict = overall([e["finding"] for e in (*known, *cues, *moved)], unseen)
     shortcut = leading(case, known, cues)
     step("slices")
     slices = find_slices(case)
     found = {
         "verdict": verdict,
         "schema": SCHEMA,
-        "headline": headline(verdict, shortcut, case, moved),
+        "headline": headline(verdict, shortcut, case, moved, unseen),
         **_facts(case, audited, command),
         "evidence": evidence(known, cues) + moved,
         "reliability": reliability(case),

@@ -21,6 +21,7 @@ from spurless.folder import MODEL, SETTINGS, load_tensors, read_toml
 from spurless.nets import Net
 from spurless.progress import Watcher
 from spurless.registry import PLACES, load_data
+from spurless.scoring import fingerprint
 from spurless.settings import resolve, settings_of
 
 HELD_OUT = 0.3  # share of the training rows that are held out where the data has neither a test nor a validation split
@@ -79,6 +80,24 @@ def with_held_out(data: Bundle, seed: int) -> tuple[Bundle, str]:
         return data, "val"
     kept, held = (_rows(data.train, rows) for rows in _kept_and_held(data.train.y, seed))
     return replace(data, train=kept, val=held), "val"
+
+
+def drawn_from_training(whole: Bundle, drawn: Bundle, model: Any) -> Bundle:
+    """The drawn data, with a note that a given model may have been trained on its held-out rows; refuse a run of
+    Spurless that is known to have been."""
+    run = Path(model) if isinstance(model, (str, Path)) else None
+    if run is not None and (run / SETTINGS).exists():
+        trained_on = read_toml(run / SETTINGS).get("data", {}).get("fingerprint")
+        if trained_on == fingerprint(whole):
+            raise UserError(
+                f"{run} was trained on all rows of {whole.name}: none is new to it. Give data with a test or validation "
+                "split, or leave out the model: then one is trained without 30 % of the rows."
+            )
+    note = (
+        f"{whole.name} has neither a test nor a validation split: the held-out rows were drawn from its training rows, "
+        "and the given model may have learnt them."
+    )
+    return replace(drawn, notes=(*drawn.notes, note))
 
 
 def _kept_and_held(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:

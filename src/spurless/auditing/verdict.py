@@ -31,13 +31,18 @@ class Shortcut(NamedTuple):
     needed: int | None  # contradicting rows that a test takes
 
 
-def overall(findings: list[str]) -> str:
-    """The verdict of an audit: its worst finding. "Cannot tell" only where nothing else was found.
+def overall(findings: list[str], unseen: bool = True) -> str:
+    """The verdict of an audit: its worst finding. "Cannot tell" only where nothing else was found; but rows that the
+    model may have learnt by heart (not `unseen`) are no evidence of anything good.
 
     >>> overall(["none", "suspected", "cannot tell"]), overall(["none", "cannot tell"]), overall([])
     ('suspected', 'cannot tell', 'cannot tell')
+    >>> overall(["none"]), overall(["none"], unseen=False)
+    ('no evidence', 'cannot tell')
     """
     verdicts = {OF_FINDING[f] for f in findings} or {"cannot tell"}
+    if not unseen:
+        verdicts.add("cannot tell")
     return next(v for v in VERDICTS if v in verdicts)
 
 
@@ -125,8 +130,12 @@ def _of_cue(e: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def headline(verdict: str, shortcut: Shortcut | None, case: Case, moved: list[dict[str, Any]]) -> str:
+def headline(
+    verdict: str, shortcut: Shortcut | None, case: Case, moved: list[dict[str, Any]], unseen: bool = True
+) -> str:
     """One sentence for someone who reads nothing else."""
+    if verdict == "cannot tell" and not unseen:
+        return "No rows are known to be new to the model, and on rows that it has learnt a shortcut need not show."
     if verdict == "no evidence":
         return f"No evidence of a shortcut in {len(case.held):,} held-out rows, as far as these tests can see."
     if verdict == "suspected" and (shortcut is None or shortcut.finding == "cannot tell"):

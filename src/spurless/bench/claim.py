@@ -7,10 +7,8 @@ holds as far as the file system passes locks on: NFS 4, Lustre mounted with `flo
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import IO, Any
 
 from spurless.errors import UserError
 from spurless.folder import finite
+from spurless.paths import lock
 
 LOCK, ROW = ".lock", "row.json"
 DYNAMICS = "dynamics.json"  # metrics.records.FILE, which comes with torch
@@ -43,30 +42,13 @@ class Claim:
 def claim(folder: Path) -> Claim | None:
     """Take the cell in this folder; None if someone else has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = open(folder / LOCK, "ab")  # noqa: SIM115 (open for as long as the claim lasts)
     try:
-        _lock(file)
+        file = lock(folder / LOCK)
     except OSError as error:
-        file.close()
-        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
-            return None
         raise UserError(
             f"{folder} lies on a file system without locks ({error.strerror}); name an --out folder on another one."
         ) from None
-    return Claim(file)
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(file: IO[bytes]) -> None:
-        file.seek(0)
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
-
-    def _lock(file: IO[bytes]) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return Claim(file) if file else None
 
 
 def read_row(folder: Path) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ EVERYWHERE = "all together"
 Row = Mapping[str, Any]
 Pair = tuple[str, Any, Any]  # where, seed, seed of the data
 Scored = tuple[float, Any]  # the score, and the training that it is of
+Scores = Mapping[Pair, Scored]
 
 
 def read_rows(path: str | Path) -> list[dict[str, Any]]:
@@ -80,14 +81,16 @@ def compare(
     rows = [row for side in ended for row in side]
     named = name_rows(rows, [i for i, side in enumerate(ended) for _ in side])
     notes = [f"{lost} results did not end well and are left out."] if lost else []
-    first, second = _scores(named[: len(ended[0])], metric), _scores(named[len(ended[0]) :], metric)
+    first, second = (_scores(part, metric, notes) for part in (named[: len(ended[0])], named[len(ended[0]) :]))
     whos = list(dict.fromkeys([*first, *second]))
     if not whos:
         raise UserError(f"No result has the score '{metric}'; see --metric.")
     chosen = [_who(label, whos, named, metric) for label in labels]
     base = _who(against, whos, named, metric) if against else None
     if len(paths) == 2:
-        couples = _between(first, second, chosen, paths)
+        if base is not None:
+            raise UserError("--against is for one place: of two, each result is compared with its own in the other.")
+        couples = _between(first, second, chosen, paths, notes)
     else:
         picked = list(dict.fromkeys(w for part in chosen for w in part)) or whos
         if base is not None:
@@ -106,12 +109,12 @@ def compare(
         if single:
             notes.append(f"{a} and {b}: {single} results have no partner of the same seed and data, and are left out.")
         wheres = list(dict.fromkeys(p[0] for p in pairs))
-        groups = {where: [p for p in pairs if p[0] == where] for where in wheres}
+        groups = {where: [[p] for p in pairs if p[0] == where] for where in wheres}
         if len(wheres) > 1:
-            groups = {EVERYWHERE: pairs} | groups
-        lines += [_line(where, a, b, [mine[p][0] for p in g], [yours[p][0] for p in g]) for where, g in groups.items()]
+            groups = {EVERYWHERE: _by_seed(pairs)} | groups
+        lines += [_line(where, a, b, g, mine, yours) for where, g in groups.items()]
     if not lines:
-        raise UserError("No two results have the same seed and data: there is nothing to pair.")
+        raise UserError("No two results have the same seed, data and block label: there is nothing to pair.")
     # The question 'overall?' and the questions 'where?' are two families of their own.
     overall = [line for line in lines if line.where == EVERYWHERE]
     single_lines = [line for line in lines if line.where != EVERYWHERE]
@@ -120,12 +123,16 @@ def compare(
     return found, [*_explain(found, metric), *notes]
 
 
-def _between(first: Mapping, second: Mapping, chosen: Sequence[Sequence[str]], paths: Sequence[str]) -> list[tuple]:
+def _between(
+    first: Mapping, second: Mapping, chosen: Sequence[Sequence[str]], paths: Sequence[str], notes: list[str]
+) -> list[tuple]:
     """Of two places: what both have, or the one thing that each has."""
     wanted = [w for part in chosen for w in part]
     a_has, b_has = ([w for w in side if not wanted or w in wanted] for side in (first, second))
     both = [w for w in a_has if w in b_has]
     if both:
+        alone = [(path, [w for w in side if w not in both]) for path, side in zip(paths, (a_has, b_has), strict=True)]
+        notes += [f"Only in {path}, and left out: {'; '.join(names)}." for path, names in alone if names]
         return [(f"{w} ({paths[0]})", f"{w} ({paths[1]})", first[w], second[w]) for w in both]
     if len(a_has) == 1 and len(b_has) == 1:
         return [(a_has[0], b_has[0], first[a_has[0]], second[b_has[0]])]
@@ -160,14 +167,23 @@ def _asked_for(rows: Sequence[dict[str, Any]], metric: str) -> list[dict[str, An
     return [row for row, asked in zip(rows, own, strict=True) if asked or _training(row) not in there]
 
 
-def _scores(named: Sequence[tuple[str, str, Row]], metric: str) -> dict[str, dict[Pair, Scored]]:
-    """By name: the score of each seed in each setting."""
+def _scores(named: Sequence[tuple[str, str, Row]], metric: str, notes: list[str]) -> dict[str, dict[Pair, Scored]]:
+    """By name: the score of each seed in each setting. Of several trainings that nothing tells apart the first counts:
+    in a benchmark's folder, that of its specification, and not one of an older version of the package."""
     found: dict[str, dict[Pair, Scored]] = {}
+    further = 0
     for who, where, row in named:
         value = value_of({"status": "done", **row}, metric)
         if value is not None:
             data = (row.get("settings") or {}).get("data") or {}
-            found.setdefault(who, {})[(where, row.get("seed"), data.get("seed"))] = value, _training(row)
+            own = value, _training(row)
+            further += (
+                found.setdefault(who, {}).setdefault((where, row.get("seed"), data.get("seed")), own)[1] != own[1]
+            )
+    if further:
+        notes.append(
+            f"{further} results have the name, data and seed of another one and are left out; the first counts."
+        )
     return found
 
 
@@ -253,12 +269,27 @@ def usual_metric(rows: Sequence[Row]) -> str:
     return known[0] if known else "unbiased"
 
 
-def _line(where: str, a: str, b: str, mine: Sequence[float], yours: Sequence[float]) -> Comparison:
-    differences = [y - x for x, y in zip(mine, yours, strict=True)]
+def _by_seed(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """The pairs of a seed in all settings. They begin with the same weights and see rows in the same order, so that
+    their differences are much alike: together they tell no more than one.
+
+    >>> _by_seed([("rho 0.1", 0, 0), ("rho 0.1", 1, 0), ("rho 0.2", 0, 0)])
+    [[('rho 0.1', 0, 0), ('rho 0.2', 0, 0)], [('rho 0.1', 1, 0)]]
+    """
+    found: dict[tuple[Any, Any], list[Pair]] = {}
+    for pair in pairs:
+        found.setdefault(pair[1:], []).append(pair)
+    return list(found.values())
+
+
+def _line(where: str, a: str, b: str, groups: Sequence[Sequence[Pair]], mine: Scores, yours: Scores) -> Comparison:
+    """One comparison; each group of pairs counts as one, by its mean."""
+    of_a, of_b = ([statistics.fmean(side[pair][0] for pair in group) for group in groups] for side in (mine, yours))
+    differences = [y - x for x, y in zip(of_a, of_b, strict=True)]
     found = figures(differences)
     p, test = p_value(differences)
     return Comparison(
-        where, a, b, len(differences), statistics.fmean(mine), statistics.fmean(yours),
+        where, a, b, len(differences), statistics.fmean(of_a), statistics.fmean(of_b),
         statistics.fmean(differences), found.low, found.high, p, test,
     )  # fmt: skip
 
@@ -268,9 +299,10 @@ def _explain(lines: Sequence[Comparison], metric: str) -> list[str]:
     single = [line for line in lines if line.where != EVERYWHERE]
     tests = " and ".join(dict.fromkeys(line.test for line in lines))
     counts = [f"{len(part)}{words}" for part, words in ((overall, " overall"), (single, "")) if part]
+    together = f", {EVERYWHERE} over n seeds" if overall else ""
     said = [
-        f"{metric}: mean over n pairs of the same seed and data; [ ]: 95 % interval of the difference (Student's t, "
-        f"not corrected); p: {tests}, corrected (Holm) for {' and, apart from these, '.join(counts)} "
+        f"{metric}: mean over n pairs of the same seed and data{together}; [ ]: 95 % interval of the difference "
+        f"(Student's t, not corrected); p: {tests}, corrected (Holm) for {' and, apart from these, '.join(counts)} "
         f"comparison{'s' if len(lines) > 1 else ''}. Real: p below {ALPHA:g}."
     ]
     for part in (overall, single):
@@ -278,10 +310,11 @@ def _explain(lines: Sequence[Comparison], metric: str) -> list[str]:
         if few:
             n = sorted({line.n for line in few})
             how_many = str(n[0]) if len(n) == 1 else f"{n[0]} to {n[-1]}"
+            overall_, of_what = ("overall ", "seeds") if part is overall else ("", "pairs")
             said.append(
-                f"{len(few)} of {len(part)} {'overall ' if part is overall else ''}comparisons cannot tell anything: "
-                f"with {how_many} pairs no p value is low enough, however large the difference. "
-                f"{pairs_needed(len(part))} pairs each would do; or compare fewer things (labels, --against)."
+                f"{len(few)} of {len(part)} {overall_}comparisons cannot tell anything: "
+                f"with {how_many} {of_what} no p value is low enough, however large the difference. "
+                f"{pairs_needed(len(part))} {of_what} each would do; or compare fewer things (labels, --against)."
             )
     return said
 

@@ -1,9 +1,10 @@
 """Which differences are real: paired over seeds and settings, corrected for the number of comparisons.
 
-Two runs are a pair when they have the same data and the same seed. The p value is that of the sign-flip test: if there
-were no difference, each pair's difference could as well have had the other sign. With up to EXACT pairs all ways to
-flip are counted, and nothing is assumed about how differences are distributed; with more, Student's t is used. The
-interval is Student's throughout. Holm's correction keeps the chance of any false alarm in a family of lines below 5 %.
+Two runs are a pair when they have the same data and the same seed; over several settings, a seed's pairs count as one.
+The p value is that of the sign-flip test: if there were no difference, each pair's difference could as well have had
+the other sign. With up to EXACT pairs all ways to flip are counted, and nothing is assumed about how differences are
+distributed; with more, Student's t is used. The interval is Student's throughout. Holm's correction keeps the chance of
+any false alarm in a family of lines below 5 %.
 """
 
 from __future__ import annotations

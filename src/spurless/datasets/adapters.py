@@ -270,6 +270,8 @@ def _bundle(
                 f"An input of {part} is of shape {tuple(of.x.shape[1:])}, one of train of {tuple(train.x.shape[1:])}."
             )
     labels = _Code("label", [given["train"].y], classes)
+    if len(np.unique(given["train"].y)) < 2:
+        raise UserError(f"All training rows of {name} have the same label; a label needs two classes or more.")
     codes = [_Code(k, [of.a[k] for of in given.values()], (known or {}).get(k, ())) for k in train.a]
     splits = {}
     for part in SPLITS:

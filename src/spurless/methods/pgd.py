@@ -81,7 +81,7 @@ class PGD(Method):
             logits = net(b.x)
             return ce(logits, b.y) if weight is None else (weight[b.idx] * ce_rows(logits, b.y)).mean()
 
-        return Stage("debiased", loss, run.optimizer(net), model=net, weights=draw, select=True)
+        return Stage("debiased", loss, run.optimizer(net), model=net, weights=draw, select=True, until=False)
 
     def _epoch_by_epoch(self, run: Run) -> Generator[Stage, None, Net]:
         """Appendix C.2: for each epoch, update the biased network, the odds, and the debiased network."""
