@@ -13,6 +13,7 @@ from PIL import Image
 from spurless import paths
 from spurless.datasets import bar, bffhq, celeba, metashift, waterbirds
 from spurless.errors import UserError
+from spurless.inference import infer_groups
 from spurless.settings import resolve
 
 
@@ -267,6 +268,8 @@ def test_celeba_imperfect_partition(tmp_path, monkeypatch):
     assert bundle.values == (("female", "male", "domain 0", "domain 1"),)
     for part in ("val", "test"):  # the clean groups
         assert torch.equal(bundle.splits[part].a, clean.splits[part].a)
+    found = infer_groups(bundle, "known", "linear", {"epochs": 0}, device="cpu", progress=False)
+    assert torch.equal(found.train, bundle.train.a[:, 0])  # two domains: no class tells the blond men apart
     assert bundle.aligned[0][:, :2].tolist() == [[False, True], [True, False]]
     with pytest.raises(UserError, match="defined for"):
         celeba.load(tmp_path, partition="imperfect", target="Smiling")

@@ -17,6 +17,7 @@ from spurless.engine import fit
 from spurless.errors import UserError
 from spurless.inference import INFERENCES, Groups
 from spurless.loop import Interrupted
+from spurless.methods import dfr
 from spurless.methods.dfr import DFR, STRENGTHS, Rows, fit_head, halves, pick_strength
 from spurless.methods.rs import subsample
 from spurless.nets import build
@@ -158,6 +159,21 @@ def test_groups_with_few_or_no_rows(y, a, kept, capsys):
 def test_a_class_without_rows_is_refused():
     with pytest.raises(UserError, match="validation rows, and none of them is of class '1'"):
         fit(DFR(), world([0] * 9, [0, 1, 0] * 3), "mlp", **CPU)
+
+
+def test_groups_that_ignore_the_class_are_balanced_as_they_are(monkeypatch):
+    data = replace(world([0, 0, 0, 1] * 15, [0] * 40 + [1] * 20), groups_ignore_class=True)
+    fitted = []
+    monkeypatch.setattr(dfr, "fit_head", lambda rows, *more: fitted.append(rows) or fit_head(rows, *more))
+    assert fit(DFR(strength=0.3), data, "mlp", **CPU).status == "done"
+    assert [np.bincount(rows.group).tolist() for rows in fitted] == [[20, 20]] * 10
+
+
+@pytest.mark.parametrize("strength", [0, 0.3])
+def test_a_balanced_part_without_a_class_is_refused(strength):
+    data = replace(world([0] * 20 + [1] * 20, [1, 1] + [0] * 38), groups_ignore_class=True)
+    with pytest.raises(UserError, match="DFR drew .* rows, balanced by group, and they are not of every class"):
+        fit(DFR(strength=strength), data, "mlp", **CPU)
 
 
 def test_a_feature_that_never_varies_is_harmless():

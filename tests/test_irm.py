@@ -6,12 +6,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from spurless.core import Batch, Recipe
+from spurless.core import Batch, Bundle, Recipe
 from spurless.engine import fit, network_maker
 from spurless.inference import Groups
 from spurless.loop import EngineRun
 from spurless.losses import ce
-from spurless.methods.irm import IRM, environments, groups_by_alignment, invariance, slopes, train_invariantly
+from spurless.methods.irm import (
+    IRM,
+    environments,
+    groups_by_alignment,
+    groups_by_value,
+    invariance,
+    slopes,
+    train_invariantly,
+)
 from spurless.registry import load_data
 from tests.test_engine import CPU
 from tests.worlds import tiny
@@ -109,6 +117,26 @@ def test_with_environments_by_value_every_bias_value_is_one():
     stage = next(IRM(environments="value").stages(open_run(data)))
     counts = torch.bincount(data.train.a[:, 0])
     torch.testing.assert_close(stage.weights, 1 / counts[data.train.a[:, 0]].double())
+
+
+@pytest.mark.parametrize(("classes", "values"), [(2, 2), (3, 2), (2, 5)])
+def test_groups_that_ignore_the_class_are_environments_as_they_are(classes, values, capsys):
+    rows = torch.arange(120)
+    y, a = rows % classes, rows // classes % values
+    data = replace(Bundle.from_arrays(torch.randn(120, 4), y, a), groups_ignore_class=True)
+    run = open_run(data)
+    found, number = environments(groups_by_value(run), classes)
+    assert torch.equal(found, data.train.a[:, 0]) and number == values
+    next(IRM(environments="value").stages(run))
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("by", ["value", "alignment"])
+def test_a_single_environment_is_said(by, capsys):
+    data = tiny(n=40)
+    data = replace(data, train=replace(data.train, a=torch.zeros_like(data.train.a)), aligned=())
+    next(IRM(environments=by).stages(open_run(data)))
+    assert "All training rows are in one of 2 environments" in capsys.readouterr().err
 
 
 def test_it_trains_on_any_groups():

@@ -11,6 +11,7 @@ import torch
 from spurless.datasets import colored_mnist, double_mnist, mnist_cifar, multi_bias_mnist, sources
 from spurless.errors import UserError
 from spurless.paths import data_root
+from spurless.recipes import RECIPES
 
 FAMILIES = ("lff", "disent", "pgd", "rebias")
 MNIST_COUNTS = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)  # of the training file
@@ -271,6 +272,8 @@ def test_recipes_are_those_of_the_papers(small):
     assert (lff.recipe.optimizer, lff.recipe.lr, lff.recipe.batch_size, lff.recipe.epochs) == ("adam", 1e-3, 256, 100)
     assert lff.mean == ()
     assert lff.augment == type(lff.augment)()
+    disent = colored_mnist.RECIPES["disent"]  # its 5,000 validation images are more than the small files hold
+    assert disent == RECIPES["disent-cmnist"] and (disent.schedule, disent.gamma) == ("step", 0.5)
     mb = multi_bias_mnist.load(val=100, root=small).recipe
     assert (mb.optimizer, mb.lr, mb.weight_decay, mb.batch_size, mb.epochs) == ("sgd", 0.01, 1e-4, 32, 100)
 

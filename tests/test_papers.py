@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 
 from spurless.bench.spec import Line, Spec, read_spec
+from spurless.engine import permit
 from spurless.errors import UserError
 from spurless.recipes import RECIPES
+from spurless.registry import make_method, make_recipe
 from spurless.report.studies import published
+from tests.worlds import pictures
 
 FOLDER = Path(__file__).parent.parent / "papers"
 
@@ -437,6 +440,14 @@ def test_the_ablation_switches_what_its_label_says():
 def test_what_cannot_be_run_says_why():
     lacking = {(name, line.row) for name in PRINTED for line in spec(name).lines if line.missing}
     assert lacking == set()  # every row of every table has a method and data that it could be run with
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_no_row_is_refused_for_how_it_picks_its_weights(name):
+    data = pictures()  # labelled in every split, so that only what a method may see can be refused
+    for line in spec(name).lines:
+        for cell in line.cells[:1]:
+            permit(make_method(cell.method), data, make_recipe(cell.recipe, data))
 
 
 def test_columns_of_one_table_share_their_runs():

@@ -90,8 +90,8 @@ def drawn_from_training(whole: Bundle, drawn: Bundle, model: Any) -> Bundle:
         trained_on = read_toml(run / SETTINGS).get("data", {}).get("fingerprint")
         if trained_on == fingerprint(whole):
             raise UserError(
-                f"{run} was trained on all rows of {whole.name}: none is new to it. Give data with a test or validation "
-                "split, or leave out the model: then one is trained without 30 % of the rows."
+                f"{run} was trained on all rows of {whole.name}: none is new to it. Give data with a test or "
+                "validation split, or leave out the model: then one is trained without 30 % of the rows."
             )
     note = (
         f"{whole.name} has neither a test nor a validation split: the held-out rows were drawn from its training rows, "

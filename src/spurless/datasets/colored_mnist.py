@@ -36,6 +36,7 @@ from spurless.augment import Augment, preset
 from spurless.core import Bundle, Recipe, Split
 from spurless.datasets import sources
 from spurless.errors import UserError
+from spurless.recipes import RECIPES as NAMED
 from spurless.settings import Range
 
 Family = Literal["lff", "disent", "pgd", "rebias"]
@@ -75,7 +76,7 @@ NETS = {"lff": "mlp", "disent": "mlp", "pgd": "simconv1", "rebias": "simconv1"}
 PGD_AUGMENT = preset("pgd_digits")
 RECIPES = {
     "lff": Recipe("adam", lr=1e-3, batch_size=256, epochs=100),
-    "disent": Recipe("adam", lr=1e-2, batch_size=256, iterations=50_000, drop_last=True),
+    "disent": NAMED["disent-cmnist"],
     "pgd": Recipe("sgd", lr=0.02, weight_decay=1e-3, schedule="step", step_every=40, batch_size=128, epochs=100),
     "rebias": Recipe("adam", lr=1e-3, weight_decay=1e-4, schedule="step", step_every=20, batch_size=256, epochs=80),
 }

@@ -87,7 +87,7 @@ class DFR(Method):
         rows = Rows.of(run.outputs(net, split, features=True), split.y, group, net)
         generator = run.generator("dfr")
         strength = self.strength or pick_strength(rows, self.penalty, generator)
-        parts = [rows.pick(subsample(group, generator)) for _ in range(self.resamples)]
+        parts = [balanced(rows, generator) for _ in range(self.resamples)]
         heads = [fit_head(part, self.penalty, strength) for part in parts]
         _say_if_odd(heads, len(parts[0].y), len(split))
         weight, bias = np.mean([h.weight for h in heads], axis=0), np.mean([h.bias for h in heads], axis=0)
@@ -157,9 +157,25 @@ def pick_strength(rows: Rows, penalty: Penalty, generator: torch.Generator) -> f
     half, other = rows.pick(fit_on), rows.pick(judge_on)
     if not len(other.y):
         return STRENGTHS[0]
-    part = half.pick(subsample(torch.from_numpy(half.group), generator))
+    part = balanced(half, generator)
     worst = [worst_group(fit_head(part, penalty, c).right(other), other.group) for c in STRENGTHS]
     return STRENGTHS[int(np.argmax(worst))]
+
+
+def balanced(rows: Rows, generator: torch.Generator) -> Rows:
+    """A part that has as many rows of every group as the smallest one has, drawn at random.
+
+    Groups that ignore the class are not divided by it: that can spell out what an imperfect partition is to hide.
+    So a part may lack a class, and there is nothing to fit then.
+    """
+    part = rows.pick(subsample(torch.from_numpy(rows.group), generator))
+    if len(np.unique(part.y)) < rows.classes:
+        raise UserError(
+            f"DFR drew {len(part.y)} of {len(rows.y)} rows, balanced by group, and they are not of every class: the "
+            "data's groups ignore the class, and the smallest is small. Give it more rows of that group, or guess "
+            "groups within classes (method.groups = eiil)."
+        )
+    return part
 
 
 def halves(group: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

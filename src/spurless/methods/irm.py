@@ -1,5 +1,6 @@
 """One classifier that is best in every environment at once."""
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -7,10 +8,11 @@ from typing import Annotated, ClassVar, Literal
 from torch import Tensor
 
 from spurless.core import Batch, Labels, Method, Run, Stage
-from spurless.inference import Groups, GroupsFrom, infer, labels_for, within_classes
+from spurless.inference import Groups, GroupsFrom, groups_of, infer, labels_for, within_classes
 from spurless.losses import ce_rows
 from spurless.methods.group_dro import group_means, group_odds
 from spurless.nets import Net
+from spurless.progress import complain
 from spurless.settings import Range
 
 
@@ -36,10 +38,11 @@ class IRM(Method):
         return labels_for(self.groups)
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        if self.groups == "known" and self.environments == "alignment":
-            found = groups_by_alignment(run)
+        if self.groups == "known":
+            found = groups_by_alignment(run) if self.environments == "alignment" else groups_by_value(run)
         else:
             found = yield from infer(run, self.groups)
+        _say_if_one(*environments(found, len(run.data.classes)))
         return (yield from train_invariantly(run, found, self))
 
 
@@ -78,6 +81,15 @@ def groups_by_alignment(run: Run) -> Groups:
     return Groups(within_classes(train.y, conflicting, 2), None, 2 * len(run.data.classes))
 
 
+def groups_by_value(run: Run) -> Groups:
+    """Of each class the rows of each bias value (of several attributes: of each combination).
+
+    Also where the data's groups ignore the class: an environment is a value in all classes in any case.
+    """
+    values = tuple(len(names) for names in run.data.values)
+    return Groups(groups_of(run.data.train, values), None, math.prod(values) * len(run.data.classes))
+
+
 def invariance(logits: Tensor, y: Tensor, environment: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """The mean over environments of their risk, and of their squared slope; those without a row are left out.
 
@@ -103,3 +115,11 @@ def slopes(logits: Tensor, y: Tensor) -> Tensor:
     tensor([-0.2689,  0.7311])
     """
     return (logits.softmax(1) * (logits - logits.gather(1, y[:, None]))).sum(1)
+
+
+def _say_if_one(environment: Tensor, number: int) -> None:
+    if len(environment.unique()) < 2:
+        complain(
+            f"All training rows are in one of {number} environments, so that IRM has nothing to compare and is plain "
+            "training with a penalty; set method.environments or method.groups to something that divides them."
+        )

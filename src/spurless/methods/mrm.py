@@ -26,7 +26,7 @@ from spurless.pruning import EVERY, Layers, hold, prunable
 
 @dataclass(frozen=True)
 class MRM(Method):
-    """Modular risk minimisation (Zhang et al. 2021).  min over Θ of E[CE(f_{m⊙W})] + λ ΣΘ,  m ~ Bernoulli(σ(Θ))
+    """Modular risk minimisation (Zhang et al. 2021).  min over Θ of E[CE(f_{m⊙W})] + λ Σ|Θ|,  m ~ Bernoulli(σ(Θ))
 
     Train a network from W₀; learn a mask over it with cross entropy; put the survivors back to W₀ and train them alone.
     """
