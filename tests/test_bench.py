@@ -397,18 +397,31 @@ def test_rows_of_another_default_are_refused(tmp_path, monkeypatch):
     row["settings"]["method"]["q"] = 0.123
     write_row(tmp_path / row["folder"], row)
     run([cell(method="lff")], tmp_path)  # nothing in the package has changed, so nothing is compared
-    monkeypatch.setattr(cells_module, "_remembered", set())
+    monkeypatch.setattr(cells_module, "_remembered", {})
     monkeypatch.setattr(cells_module, "remember", lambda out: None)
     monkeypatch.setattr(run_module, "remember", lambda out: None)
     with pytest.raises(UserError, match=r"was made with method.q = 0.123, which would be 0.7 by now"):
         run([cell(method="lff")], tmp_path)
 
 
+def test_rows_of_another_default_are_refused_whatever_other_folders_hold(tmp_path):
+    """The same cell lies in two folders: one was made just now, one by a package with another default."""
+    old, new, one = tmp_path / "old", tmp_path / "new", cell(method="lff")
+    for out in (old, old, new, new):  # the second time, the keys of the folder are remembered
+        row = run([one], out)[0]
+    row["settings"]["method"]["q"] = 0.123
+    write_row(old / row["folder"], row)
+    (old / cells_module.KEYS).unlink()
+    with pytest.raises(UserError, match=r"was made with method.q = 0.123, which would be 0.7 by now"):
+        run([one], old)
+    assert run([one], new)[0]["settings"]["method"]["q"] == 0.7
+
+
 def test_rows_with_the_same_numbers_written_otherwise_are_taken(tmp_path, monkeypatch):
     """A recipe's 40 comes back as 40.0 from the settings, and a tuple as a list from a file."""
     one = Cell(TOY, {"name": "erm"}, None, {"name": "pgd-cmnist", "epochs": 0.1, "step_every": 40})
     first = run([one], tmp_path)[0]
-    monkeypatch.setattr(cells_module, "_remembered", set())
+    monkeypatch.setattr(cells_module, "_remembered", {})
     monkeypatch.setattr(cells_module, "remember", lambda out: None)
     monkeypatch.setattr(run_module, "remember", lambda out: None)
     first["settings"]["recipe"]["step_every"] = 40
@@ -421,7 +434,7 @@ def test_compiling_is_how_a_cell_is_computed_not_another_cell(tmp_path, monkeypa
     named = Cell(TOY, {"name": "erm"}, None, {"name": "pgd-cmnist", "epochs": 0.1})
     row, other = run([cell(), named], tmp_path, compile=True)
     assert row["settings"]["recipe"]["compile"] and other["settings"]["recipe"]["compile"]
-    monkeypatch.setattr(cells_module, "_remembered", set())
+    monkeypatch.setattr(cells_module, "_remembered", {})
     monkeypatch.setattr(cells_module, "remember", lambda out: None)
     monkeypatch.setattr(run_module, "remember", lambda out: None)
     assert [r["wall_seconds"] for r in run([cell(), named], tmp_path)] == [row["wall_seconds"], other["wall_seconds"]]
@@ -1102,6 +1115,34 @@ def test_the_printed_forms_say_the_same(measured):
     assert body[0]["data.rho"] == "0.05" and body[4]["mean"] == "" and body[4]["paper"] == "50.0"
     whole = tables.as_json(spec, rows)
     assert whole[0]["ours"]["n"] == 3 and whole[4]["missing"] == "it needs what is not here"
+
+
+def test_rows_by_one_name_in_several_blocks_all_have_their_texts():
+    """Where the texts differ, each is said with its blocks; where they are the same, once and without."""
+    said = {"A": ("slow", "no data"), "B": ("slow", "no code"), "C": ("fast", "no data")}
+    blocks = [
+        {
+            "label": label,
+            "data": TOY,
+            "over": {"data.rho": [0.1, 0.2]},
+            "row": [
+                {"label": "ERM", "method": "erm", "note": note},
+                {"label": "LfF", "method": "lff", "note": "as published"},
+                {"label": "EnD", "missing": why},
+                {"label": "PGD", "missing": "no time"},
+            ],
+        }
+        for label, (note, why) in said.items()
+    ]
+    texts = tables.remarks(make_spec({"block": blocks}), [])[1:]  # after what the figures are
+    assert texts == [
+        "EnD (A; C) was not run: no data",
+        "EnD (B) was not run: no code",
+        "PGD was not run: no time",
+        "ERM (A; B): slow",
+        "ERM (C): fast",
+        "LfF: as published",
+    ]
 
 
 def test_the_terminal_table_fits_and_loses_nothing(measured):

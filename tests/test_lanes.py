@@ -1,5 +1,7 @@
 """Runs side by side end with the numbers that they have alone; a stage in common is trained once."""
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -8,7 +10,7 @@ import torch
 
 from spurless import engine, fit, lanes
 from spurless.lanes import Job, run_lanes
-from spurless.loop import Interrupted, StageLoop
+from spurless.loop import Interrupted, Progress, StageLoop
 from spurless.methods.pgd import PGD
 from tests.test_engine import same_weights
 from tests.worlds import pictures
@@ -80,9 +82,6 @@ def test_an_interruption_saves_every_lane_and_each_goes_on(data, tmp_path):
     def stop_soon(self, *_, done=[0], original=StageLoop._start_epoch):  # noqa: B006
         done[0] += 1
         if done[0] == 5:  # three lanes have begun, one is in its second epoch
-            import os
-            import signal
-
             os.kill(os.getpid(), signal.SIGINT)
         return original(self)
 
@@ -98,6 +97,95 @@ def test_an_interruption_saves_every_lane_and_each_goes_on(data, tmp_path):
     for one in jobs:
         alone = fit(**one.arguments | {"out": None}, device="cpu", progress=False)
         assert same_weights(again[one.key].classifier, alone.classifier), one.key
+
+
+def interrupt_the_third(monkeypatch):
+    """A Ctrl-C while the third lane (seed 2) is in its second epoch."""
+    told, original = [], StageLoop._start_epoch
+
+    def start(self):
+        if self.run.seed == 2 and self.epoch == 1 and not told:
+            told.append(self)
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self)
+
+    monkeypatch.setattr(StageLoop, "_start_epoch", start)
+
+
+def test_an_interruption_while_lanes_are_tried_saves_every_lane(data, tmp_path, monkeypatch):
+    long = RECIPE | {"epochs": 10_000}
+    jobs = [job("erm", data, seed, recipe=long, out=tmp_path / str(seed)) for seed in range(4)]
+    interrupt_the_third(monkeypatch)
+    monkeypatch.setattr(lanes.Lanes, "may_gain", True)
+    for name, value in {"TURN": 2, "GAIN": 0.0, "TRIAL": 0.02}.items():  # so that it comes to four lanes, and soon
+        monkeypatch.setattr(lanes, name, value)
+    with pytest.raises(Interrupted):
+        outcomes(jobs, lanes=None)
+    kept = {p.parent.name for p in tmp_path.glob("*/stage-*")}
+    assert kept == {"0", "1", "2"}, "each lane that has begun leaves a checkpoint"
+
+
+class Reached:
+    """A stand-in for an event of the device."""
+
+    def query(self):
+        return True
+
+
+def test_lanes_that_wait_for_the_device_are_saved_too(data, tmp_path, monkeypatch):
+    """As on a GPU, where a lane lets others work before it looks at the epoch that ends."""
+
+    def waits_before_each_step(self, original=StageLoop.__iter__):
+        for place in original(self):
+            yield place
+            yield Progress(place.stage, place.step, place.total, pending=Reached())
+
+    jobs = [job("erm", data, seed, out=tmp_path / str(seed)) for seed in range(3)]
+    monkeypatch.setattr(StageLoop, "__iter__", waits_before_each_step)
+    interrupt_the_third(monkeypatch)
+    monkeypatch.setattr(lanes, "TURN", 1)
+    with pytest.raises(Interrupted):
+        outcomes(jobs, lanes=3)
+    assert {p.parent.name for p in tmp_path.glob("*/stage-*")} == {"0", "1", "2"}
+
+
+def test_a_lane_whose_first_steps_end_an_epoch_is_saved_too(data, tmp_path, monkeypatch):
+    def waits_after_each_step(self, original=StageLoop.__iter__):
+        for place in original(self):
+            yield Progress(place.stage, place.step, place.total, pending=Reached())
+            yield place
+
+    monkeypatch.setattr(StageLoop, "__iter__", waits_after_each_step)
+    held = lanes.Lanes(torch.device("cpu"))
+    lane = held.open(job("erm", data, out=tmp_path))
+    held.advance(lane)
+    assert lane.done == 0 and lane.pending
+    lanes._save_the_others(held)
+    assert (tmp_path / "stage-000-part.safetensors").exists()
+
+
+def test_a_lane_that_was_opened_after_the_interruption_stops_too(data, tmp_path):
+    recipe = RECIPE | {"epochs": 10_000}
+    held = lanes.Lanes(torch.device("cpu"))
+    late = held.open(job("erm", data, recipe=recipe, out=tmp_path))
+    held.advance(late)
+    lanes._save_the_others(held)
+    assert late.done < 100 and (tmp_path / "stage-000-part.safetensors").exists()
+
+
+def test_a_lane_that_fails_when_it_should_be_saved_does_not_cost_the_others_their_place(data, tmp_path, monkeypatch):
+    held = lanes.Lanes(torch.device("cpu"))
+    for seed in (0, 1):
+        held.advance(held.open(job("erm", data, seed, out=tmp_path / str(seed))), 1)
+
+    def save(self, original=StageLoop._save_part):
+        if self.run.seed == 0:
+            raise RuntimeError("no room on the disk")
+        original(self)
+
+    monkeypatch.setattr(StageLoop, "_save_part", save)
+    lanes._save_the_others(held)
+    assert {p.parent.name for p in tmp_path.glob("*/stage-*")} == {"1"}
 
 
 # Stages in common

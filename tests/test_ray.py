@@ -18,7 +18,7 @@ import pytest
 
 from spurless.bench import Cell, run_cells
 from spurless.bench.claim import ROW
-from spurless.bench.on_ray import run_on_ray, small_files
+from spurless.bench.on_ray import LEFT_OUT, do, own_place, run_on_ray, small_files, token_of
 from spurless.engine import fit, load_run
 from spurless.errors import UserError
 from tests.test_engine import same_weights
@@ -199,3 +199,73 @@ def test_files_too_large_are_named(tmp_path, monkeypatch):
     row = {"status": "done"}
     assert small_files(tmp_path, row) == {"settings.toml": b"seed = 1"}
     assert row["left_out"] == ["model.safetensors"]
+
+
+# What a worker keeps that does not see the folder
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The seeds that are really asked to be trained, as they come."""
+    seeds = []
+
+    def noted(**arguments):
+        seeds.append(arguments["seed"])
+        return fit(**arguments)
+
+    monkeypatch.setattr("spurless.engine.fit", noted)
+    return seeds
+
+
+@pytest.fixture
+def worker(tmp_path, monkeypatch):
+    """A worker of this process, with a place of its own: called with a cell and the benchmark's folder."""
+    (tmp_path / "worker").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "worker"))
+
+    def work(one, out, mark=None):
+        where = {"out": str(out), "token": token_of(out), "mark": mark, "device": "cpu", "root": None}
+        return do(where | {"cell": one.whole(), "key": one.key, "compile": False})
+
+    return work
+
+
+@pytest.mark.parametrize(("recipe", "status"), [({}, "done"), ({"optimizer": "sgd", "lr": 1e38}, "diverged")])
+def test_a_finished_cell_that_comes_again_is_trained_again(worker, trained, tmp_path, recipe, status):
+    """Its folder was removed where the benchmark is; a copy on the worker must not take its place."""
+    one = replace(cell(3), recipe=cell(3).recipe | recipe)
+    for times in (1, 2):
+        row, files = worker(one, tmp_path / "out")
+        assert row["status"] == status and "result.json" in files and not row["resumed"]
+        assert trained == [3] * times
+        assert not (own_place(str(tmp_path / "out"), token_of(tmp_path / "out")) / one.folder).exists()
+
+
+def test_a_folder_that_the_worker_sees_is_left_as_it_is(worker, trained, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mark").touch()
+    row, files = worker(cell(0), tmp_path / "out", "mark")
+    assert files is None and worker(cell(0), tmp_path / "out", "mark") == (row, None)
+    assert trained == [0] and (tmp_path / "out" / cell(0).folder / "model.safetensors").exists()
+
+
+def test_what_is_not_finished_stays_with_the_worker_for_the_same_folder_only(worker, tmp_path):
+    one, out = replace(cell(0), after="tests.test_ray:stumble"), tmp_path / "out"
+    assert [worker(one, out)[0]["resumed"] for _ in range(2)] == [False, True]
+    shutil.rmtree(out)
+    row, _ = worker(one, out)
+    assert row["status"] == "failed" and not row["resumed"]  # a new folder, if by the same name
+
+
+def stumble(result, bundle, folder):
+    raise RuntimeError("not this time")
+
+
+def test_files_too_large_to_be_sent_stay_where_no_run_looks(worker, tmp_path, monkeypatch):
+    monkeypatch.setattr("spurless.bench.on_ray.LARGEST", 10)
+    out = tmp_path / "out"
+    for _ in range(2):
+        row, files = worker(cell(0), out)
+        assert row["status"] == "done" and not row["resumed"] and not files
+    kept = own_place(str(out), token_of(out)) / LEFT_OUT / cell(0).key
+    assert sorted(path.name for path in kept.iterdir()) == row["left_out"] and "model.safetensors" in row["left_out"]

@@ -98,6 +98,11 @@ class Lanes:
                 torch.cuda.empty_cache()  # what its graphs had: it stays with this process otherwise
             self.streams.append(lane.stream)
 
+    @property
+    def may_gain(self) -> bool:
+        """Whether several may be faster than one: on a CPU they only take turns."""
+        return self.device.type == "cuda"
+
     def has_room_for_as_many_again(self) -> bool:
         """Whether the device's memory holds twice the lanes that there are."""
         if self.device.type != "cuda":
@@ -189,9 +194,9 @@ def run_lanes(
         return
     asked = 0.0  # when those that wait were last asked
     with arithmetic(held.lanes[0].session.recipe, place), interruptible(stop):
-        count = lanes or (best_lanes(held, fill, step) if place.type == "cuda" else 1)
-        held.share(count)
-        try:
+        try:  # from the first step on: those that are tried are trained, too
+            count = lanes or (best_lanes(held, fill, step) if held.may_gain else 1)
+            held.share(count)
             while True:
                 yield from found
                 found.clear()
@@ -267,6 +272,7 @@ def _seconds(held: Lanes, chosen: list[Lane], step: Any, at_least: float) -> lis
 def _save_the_others(held: Lanes) -> None:
     """One lane has stopped at its checkpoint; let each of the others reach its own."""
     for lane in held.lanes:
-        with suppress(Interrupted):
-            if lane.done:
-                held.advance(lane)
+        lane.session.stop()  # also one that was opened after the others had been told
+        with suppress(Interrupted, Exception):  # a mistake in one must not cost the others their place
+            while (lane.done or lane.pending) and held.advance(lane):
+                pass  # where an epoch ends, it lets others work before it saves

@@ -24,7 +24,7 @@ HOW = ("compile",)  # of a recipe: how it is computed, as the device is, and not
 # Keys of cells that were checked before, by their settings as given: a folder that is resumed brings its own, so that
 # a start with nothing left to do does not have to import torch.
 _known: dict[str, str] = {}
-_remembered: set[str] = set()
+_remembered: dict[Path, set[str]] = {}  # by folder: what is new in one may be old in another
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,12 @@ def digest(known: Any) -> str:
 
 def remember(out: Path) -> None:
     """Take the keys that a folder's cells had before, unless the package has changed since."""
+    _remembered.pop(out.resolve(), None)  # of a folder that was there by this name before
     try:
         found = json.loads((out / KEYS).read_text(encoding="utf-8"))
         if found["package"] == _package():
             _known.update(found["keys"])
-            _remembered.update(found["keys"])
+            _remembered[out.resolve()] = set(found["keys"])
     except (OSError, ValueError, KeyError, TypeError):
         return
 
@@ -127,10 +128,14 @@ def _package() -> str:
     return digest([str(here), files])
 
 
-def stale(pairs: Iterable[tuple[Cell, Mapping[str, Any]]]) -> None:
-    """Refuse rows that were made when a setting that is not given had another default: their key is the same."""
+def stale(out: Path, pairs: Iterable[tuple[Cell, Mapping[str, Any]]]) -> None:
+    """Refuse rows of a folder that were made when a setting that is not given had another default.
+
+    Their key is the same.
+    """
+    checked = _remembered.get(out.resolve(), set())
     for cell, row in pairs:
-        if digest([__version__, cell.given()]) in _remembered:
+        if digest([__version__, cell.given()]) in checked:
             continue  # made or checked by the package as it is
         made = row.get("settings") or {}
         now = {"data": _whole("data", _text(cell.data)), "method": _whole("method", _text(cell.method))}

@@ -1,9 +1,10 @@
 """The cells of a benchmark on a Ray cluster that is running already.
 
 A cell is a task. Where a worker sees the benchmark's folder, by the same path, it works there, as any other process
-would; else it works in a temporary folder of its own and sends row and files back. When a worker or its machine is
-lost, Ray gives the cell to another one; on a shared disk it goes on from its last checkpoint. What is done is not
-touched: rows lie in the folder as soon as they are there.
+would; else it works in a temporary folder of its own and sends row and files back, and nothing of a finished cell stays
+with it but what is too large to be sent. When a worker or its machine is lost, Ray gives the cell to another one; on a
+shared disk it goes on from its last checkpoint. What is done is not touched: rows lie in the folder as soon as they are
+there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import socket
 import tempfile
 from collections import deque
@@ -22,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from spurless.bench.cells import Cell, digest
-from spurless.bench.claim import LOCK, ROW, finished_row, write_row
-from spurless.bench.one import bury, compiled, run_one, take
+from spurless.bench.claim import FINISHED, LOCK, ROW, finished_row, write_row
+from spurless.bench.one import bury, compiled, run_claimed, run_one, take
 from spurless.errors import UserError, first_line
 from spurless.folder import RESULT
 from spurless.paths import atomic
@@ -32,6 +34,8 @@ RETRIES = 3  # after the loss of a worker, not after a mistake: that is a row wi
 GPU_SHARE = 0.25  # of a GPU for each cell, where the cluster has GPUs: a small network leaves most of one idle
 GRACE = 60  # seconds in which a cell may end its step and save it
 LARGEST = 64 * 2**20  # bytes of a file that is sent back
+TOKEN = ".token"  # a file that is made once in a benchmark's folder
+LEFT_OUT = "left_out"  # in a worker's own place: what was too large to be sent
 
 
 def run_on_ray(
@@ -59,7 +63,7 @@ def run_on_ray(
         if gpus is None:
             gpus = GPU_SHARE if ray.cluster_resources().get("GPU") else 0.0
         how = {"device": device, "root": str(root or os.environ.get("SPURLESS_DATA") or "") or None}
-        job = how | {"out": str(out), "mark": None if send_back else mark, "compile": compile}
+        job = how | {"out": str(out), "token": token_of(out), "mark": None if send_back else mark, "compile": compile}
         task = ray.remote(do)
         todo = deque(cells)
         running: dict[Any, Cell] = {}
@@ -93,19 +97,42 @@ def do(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes] | None]:
     if cell.key != job["key"]:
         raise UserError("The worker has another version of spurless: install the same one on all machines.")
     shared = job["mark"] is not None and (Path(job["out"]) / job["mark"]).exists()
-    out = Path(job["out"]) if shared else own_place(job["out"])
     if job["compile"]:
         from spurless.engine import pick_device
 
         [cell] = compiled([cell], pick_device(job["device"]))
-    row = run_one(cell, out, job["device"], job["root"])
+    if not shared:
+        return _do_apart(cell, own_place(job["out"], job["token"]), job["device"], job["root"])
+    row = run_one(cell, job["out"], job["device"], job["root"])
     assert row is not None
-    return row, None if shared else small_files(out / cell.folder, row)
+    return row, None
 
 
-def own_place(out: str) -> Path:
+def own_place(out: str, token: str) -> Path:
     """A folder on this machine for a benchmark whose own is not seen from here: the same when a cell comes again."""
-    return Path(tempfile.gettempdir()) / f"spurless-bench-{getpass.getuser()}" / digest(out)
+    return Path(tempfile.gettempdir()) / f"spurless-bench-{getpass.getuser()}" / digest([out, token])
+
+
+def _do_apart(cell: Cell, place: Path, device: str | None, root: str | None) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """A cell in a worker's own place: its row and its files. What is not finished stays, to go on from."""
+    folder = place / cell.folder
+    held = take(folder)
+    assert held is not None
+    with held:  # to the end: another worker of this machine may wait for the same cell
+        row = run_claimed(cell, place, device, root)
+        files = small_files(folder, row)
+        if row["status"] in FINISHED:
+            # Who asks for it again has not got it any more, and wants it trained: nothing here may answer instead.
+            _keep_large(folder, place / LEFT_OUT / cell.key, row)
+            shutil.rmtree(folder, ignore_errors=True)
+    return row, files
+
+
+def _keep_large(folder: Path, kept: Path, row: dict[str, Any]) -> None:
+    """Put what was too large to be sent where no run looks for it: there is no other copy."""
+    for name in row.get("left_out", []):
+        kept.mkdir(parents=True, exist_ok=True)
+        os.replace(folder / name, kept / name)
 
 
 def small_files(folder: Path, row: dict[str, Any]) -> dict[str, bytes]:
@@ -122,6 +149,15 @@ def small_files(folder: Path, row: dict[str, Any]) -> dict[str, bytes]:
 
 
 # In the process that asked
+
+
+def token_of(out: Path) -> str:
+    """What tells this folder from one that had its name before: workers begin anew for a new one."""
+    path = out / TOKEN
+    if not path.exists():
+        with atomic(path) as part:
+            part.write_text(secrets.token_hex(8), encoding="utf-8")
+    return path.read_text(encoding="utf-8")
 
 
 def _put_down(cell: Cell, out: Path, row: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:

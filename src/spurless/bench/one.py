@@ -47,20 +47,26 @@ def run_one(
     wait=False the answer is then None. A mistake becomes a row with the status "failed"; only Ctrl-C is raised.
     `processes` do cells side by side, this one among them: the row says so."""
     out = Path(out)
-    folder = out / cell.folder
-    held = take(folder, wait)
+    held = take(out / cell.folder, wait)
     if held is None:
         return None
     with held:
-        if row := finished_row(folder, cell.after):
-            return row | {"labels": cell.labels}
-        from spurless.engine import fit
+        return run_claimed(cell, out, device, root, processes)
 
-        job = Attempt(cell, out, root, processes)
-        try:
-            return job.finish(fit(**job.arguments(), device=device, progress=False))
-        except Exception as error:
-            return job.finish(error)
+
+def run_claimed(
+    cell: Cell, out: Path, device: str | None = None, root: str | Path | None = None, processes: int = 1
+) -> dict[str, Any]:
+    """`run_one`, for whoever holds the cell."""
+    if row := finished_row(out / cell.folder, cell.after):
+        return row | {"labels": cell.labels}
+    from spurless.engine import fit
+
+    job = Attempt(cell, out, root, processes)
+    try:
+        return job.finish(fit(**job.arguments(), device=device, progress=False))
+    except Exception as error:
+        return job.finish(error)
 
 
 def compiled(cells: Iterable[Cell], place: torch.device) -> list[Cell]:

@@ -86,7 +86,7 @@ def run_cells(
     cells = agreed(cells, after, dynamics)
     found = {cell.key: finished_row(out / cell.folder, cell.after) for cell in cells}
     _watched(cells, out)
-    stale([(cell, row) for cell in cells if (row := found[cell.key])])
+    stale(out, [(cell, row) for cell in cells if (row := found[cell.key])])
     save_keys(out, list(cells))
     left = list({cell.key: cell for cell in cells if found[cell.key] is None}.values())
     _check(left)

@@ -7,7 +7,7 @@ import io
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -225,9 +225,8 @@ def remarks(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     said += [f"Ours: {' and '.join(metrics)}. {MEANING}"]
     if any(line.end for line in spec.lines):
         said.append(RANGE)
-    missing = {line.row: line.missing for line in spec.lines if line.missing}
-    said += [f"{row} was not run: {why}" for row, why in missing.items()]
-    said += [f"{line.row}: {line.note}" for line in {x.row: x for x in spec.lines if x.note}.values()]
+    said += [f"{row} was not run: {why}" for row, why in _texts(spec.lines, lambda line: line.missing)]
+    said += [f"{row}: {note}" for row, note in _texts(spec.lines, lambda line: line.note)]
     errors = dict.fromkeys(
         f"{row['method']} on {row['data']} {row['status']}: {str(row.get('error')).splitlines()[0]}"
         for row in rows
@@ -237,6 +236,17 @@ def remarks(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if machines:
         said.append(f"Measured {days(rows)} on {'; '.join(machines)}.")
     return [*said, *spec.choices, *spec.notes, *notes(rows), *errors]
+
+
+def _texts(lines: Sequence[Line], of: Callable[[Line], str]) -> Iterator[tuple[str, str]]:
+    """Rows, each with its text; with the blocks too, where those say different things of a row by the same name."""
+    found: dict[str, dict[str, dict[str, None]]] = {}  # by row, then by text: the blocks, each once
+    for line in lines:
+        if text := of(line):
+            found.setdefault(line.row, {}).setdefault(text, {})[line.block] = None
+    for row, texts in found.items():
+        for text, blocks in texts.items():
+            yield (f"{row} ({'; '.join(blocks)})" if len(texts) > 1 else row), text
 
 
 def days(rows: Sequence[Mapping[str, Any]]) -> str:
