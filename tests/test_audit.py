@@ -348,6 +348,43 @@ def test_rows_that_a_given_model_may_have_learnt_clear_it_of_nothing(tmp_path):
     assert audit(whole, **QUIET)["verdict"] == "no evidence"  # trained here, without the held-out rows
 
 
+def students(path, rows, agree):
+    """A table in which a branch goes with the label so often, and the hours only a little."""
+    rng = np.random.default_rng(0)
+    lines = ["hours,noise,branch,passed"]
+    for _ in range(rows):
+        passed = rng.random() < 0.5
+        branch = passed if rng.random() < agree else not passed
+        noise = rng.standard_normal()
+        lines.append(f"{0.3 * passed + rng.standard_normal():.3f},{noise:.3f},{'ab'[branch]},{['no', 'yes'][passed]}")
+    path.write_text("\n".join(lines))
+    return {"name": f"csv:{path}", "label": "passed"}
+
+
+def test_a_table_without_an_attribute_has_nothing_to_test(tmp_path):
+    """That the model is as right on one drawn split as on the other says nothing of a shortcut that holds in both."""
+    table = students(tmp_path / "t.csv", 1500, 0.95)
+    found = audit(table, **QUIET)
+    assert found["verdict"] == "cannot tell" and found["headline"].startswith("Nothing was tested")
+    assert found["reliability"] is None and [e["finding"] for e in found["evidence"]] == ["none"]
+    assert audit(table | {"attribute": ("branch",)}, **QUIET)["verdict"] == "shortcut found"
+
+
+def test_a_few_rows_clear_an_attribute_of_nothing(tmp_path):
+    found = audit(students(tmp_path / "t.csv", 30, 0.8) | {"attribute": ("branch",)}, **QUIET)
+    assert found["verdict"] == "cannot tell"
+    assert "It takes about 100 training rows to see how 'branch' goes with the label" in found["evidence"][0]["text"]
+    many = audit(students(tmp_path / "many.csv", 1500, 0.5) | {"attribute": ("branch",)}, **QUIET)
+    assert many["verdict"] == "no evidence" and "no more than chance" in many["evidence"][0]["text"]
+
+
+def test_a_few_images_clear_no_cue():
+    data = load_data({"name": "shapes", "n": 60})
+    few = replace(data, test=None, val=Split(data.train[torch.arange(10)], data.train.y[:10]))
+    found = audit(few, recipe={"epochs": 1}, **QUIET)
+    assert {e["finding"] for e in found["cues"]} == {"cannot tell"} and found["verdict"] == "cannot tell"
+
+
 def test_rows_are_held_out_where_the_data_has_no_other_split():
     x, y, a = scenes(100)
     data, split = with_held_out(Bundle("bars", Split(x, y, a, [str(i) for i in range(100)])), seed=0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +28,11 @@ from spurless.auditing.gallery import (
     with_pictures,
     with_texts,
 )
-from spurless.auditing.model import SIDE, Audited, drawn_from_training, given, open_data, train, with_held_out
+from spurless.auditing.model import SIDE, Audited, drawn_from_training, given, open_data, suited, train, with_held_out
 from spurless.auditing.slices import find_slices
 from spurless.auditing.text_words import of_errors
 from spurless.auditing.verdict import Shortcut, cost, evidence, headline, leading, overall, reliability
+from spurless.errors import UserError
 from spurless.metrics.groups import confusion
 from spurless.paths import atomic
 
@@ -82,6 +85,8 @@ def audit(
     if source is None:
         source = data if isinstance(data, str) else str(data["name"]) if isinstance(data, Mapping) else data.name
     whole = open_data(data, root, model)
+    if folder is not None:
+        _check_folder(folder, whole, model, net)
     bundle, split = with_held_out(whole, seed)
     unseen = model is None or bundle is whole  # else the rows were drawn from those that the model may have learnt
     if not unseen:
@@ -97,22 +102,26 @@ def audit(
     known = attributes.examine(case)
     cues = hidden.examine(case, lambda cue: step("cues", cue))
     moved = shift.examine(case)
-    verdict = overall([e["finding"] for e in (*known, *cues, *moved)], unseen)
+    # That two splits are alike clears nothing: a shortcut may hold in both of them, and does where they were drawn.
+    clues = [*known, *cues, *(e for e in moved if e["finding"] != "none")]
+    verdict = overall([e["finding"] for e in clues], unseen)
+    tested = bool(known or cues)
     shortcut = leading(case, known, cues)
+    situation = _situation(case, audited, source, verdict, shortcut, budget, settings)
     step("slices")
     slices = find_slices(case)
     found = {
         "verdict": verdict,
         "schema": SCHEMA,
-        "headline": headline(verdict, shortcut, case, moved, unseen),
-        **_facts(case, audited, command),
+        "headline": headline(verdict, shortcut, case, moved, unseen, tested),
+        **_facts(case, audited, command, model),
         "evidence": evidence(known, cues) + moved,
-        "reliability": reliability(case),
+        "reliability": reliability(case) if tested else None,
         "attributes": [_plain(e) for e in known],
         "cues": [_plain(e) for e in cues],
         **_where(case, shortcut, slices, folder, step),
         "cost": cost(shortcut),
-        "advice": advise(_situation(case, audited, source, verdict, shortcut, budget, settings)),
+        "advice": advise(replace(situation, model=_same_model(model, net), recipe=_pairs("recipe", recipe))),
         "fix": None,
     }
     if fix:
@@ -135,6 +144,56 @@ def save(found: dict[str, Any], folder: Path) -> None:
     with atomic(folder / FILE) as part:
         part.write_text(json.dumps(found, indent=1, allow_nan=False), encoding="utf-8")
     write_audit(folder, folder / REPORT)
+
+
+def _check_folder(folder: Path, data: Bundle, model: Any, net: NetSpec | None) -> None:
+    """Refuse a folder that holds anything but an audit of the same data and model, or what a killed one left there."""
+    if (folder / FILE).exists():
+        fits = _is_of(folder / FILE, data, model, net)
+    else:
+        fits = not folder.exists() or _left_by_a_kill(folder, trains=model is None)
+    if not fits:
+        raise UserError(f"{folder} is not empty and holds no audit of this. Name another --out folder.")
+
+
+def _is_of(file: Path, data: Bundle, model: Any, net: NetSpec | None) -> bool:
+    """Whether the file is an audit of this data and model; the rows may be others, such as mended ones."""
+    from spurless.engine import describe_net
+
+    if model is None:
+        name, source = describe_net(net or suited(data))["name"], "trained for this audit"
+    else:
+        name, source = Path(model).name if isinstance(model, (str, Path)) else type(model).__name__, "given"
+    try:
+        saved = json.loads(file.read_text(encoding="utf-8"))
+        of = saved["data"]["name"], saved["settings"]["data"], saved["model"]["name"], saved["model"]["source"]
+        place = {"model": saved["settings"]["model"]} if "model" in saved["settings"] else {}
+    except (ValueError, KeyError, TypeError):  # damaged, or of another program
+        return False
+    return of == (data.name, _in_words(data.settings), name, source) and place in ({}, _place(model))
+
+
+def _left_by_a_kill(folder: Path, trains: bool) -> bool:
+    """Whether all that lies here is what an audit writes before its file: the model first, then pictures and fixes."""
+    names = _names(folder)
+    if trains:  # that `model` is this audit's own is checked when its training goes on
+        return not names or ("model" in names and names <= {"model", "pictures", "fix", REPORT})
+    drawn = _names(folder / "pictures") if "pictures" in names else set()
+    return names <= {"pictures", "fix"} and all(re.fullmatch(r"\d+(-map)?\.png", name) for name in drawn)
+
+
+def _names(folder: Path) -> set[str]:
+    """What lies there; a name with a dot is what a kill left of a file that was being written."""
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+def _place(model: Any) -> dict[str, str]:
+    """Where the model lies, if it is a path: its name alone may be that of many."""
+    return {"model": str(Path(model).resolve())} if isinstance(model, (str, Path)) else {}
+
+
+def _in_words(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in settings.items()}
 
 
 class Step:
@@ -161,7 +220,7 @@ class Step:
             self.status.stop()
 
 
-def _facts(case: Case, audited: Audited, command: str | None) -> dict[str, Any]:
+def _facts(case: Case, audited: Audited, command: str | None, model: Any) -> dict[str, Any]:
     from spurless import __version__
     from spurless.result import versions
 
@@ -181,7 +240,7 @@ def _facts(case: Case, audited: Audited, command: str | None) -> dict[str, Any]:
             "notes": list(data.notes),
         },
         "model": {"name": audited.name, "source": audited.source, "average": share(case.right.numpy())},
-        "settings": {"seed": case.seed, "data": {k: str(v) for k, v in data.settings.items()}},
+        "settings": {"seed": case.seed, "data": _in_words(data.settings)} | _place(model),
         "versions": versions(case.device),
     }
 
@@ -264,18 +323,50 @@ def _situation(
         name=None if shortcut is None else shortcut.name,
         settings=settings,
         needed=_rows_to_hold(case, shortcut),
-        network=_options(audited),
+        network=_train_options(audited, settings),
+        attributes=case.data.attributes,
     )
 
 
-def _options(audited: Audited) -> tuple[str, ...]:
-    """How a command names the audited network and the size of its images, where they are not the data's own."""
+def _train_options(audited: Audited, settings: tuple[str, ...]) -> tuple[str, ...]:
+    """How `train` names the audited network and the size of its images, where they are not the data's own."""
     size = audited.data.settings.get("size")
-    words = ("--set", f"data.size={size}") if size == SIDE else ()
-    if not isinstance(audited.spec, Mapping) or audited.source == "given" or audited.spec["name"] == audited.data.net:
-        return words
-    own = [word for k, v in audited.spec.items() if k != "name" for word in ("--set", f"net.{k}={str(v).lower()}")]
-    return "--net", audited.spec["name"], *own, *words
+    # A size that nobody named is the audit's, or that of the given run: `train` would choose neither by itself.
+    chosen = size == SIDE or (size is not None and audited.source == "given")
+    words = ("--set", f"data.size={size}") if chosen and not any(s.startswith("data.size=") for s in settings) else ()
+    network = _network_options(audited.spec)
+    return words if network == ("--net", audited.data.net) else (*network, *words)
+
+
+def _network_options(spec: NetSpec | None) -> tuple[str, ...]:
+    """--net NAME --set net.SETTING=VALUE; nothing for a network that has no name on a command line."""
+    if isinstance(spec, str):
+        return "--net", spec
+    if not isinstance(spec, Mapping) or "own" in spec:
+        return ()
+    return "--net", spec["name"], *(word for pair in _pairs("net", spec) for word in ("--set", pair))
+
+
+def _pairs(section: str, given: Any) -> tuple[str, ...]:
+    """Settings as --set takes them.
+
+    >>> _pairs("net", {"name": "mlp", "widths": (16, 8), "dropout": None, "norm": True})
+    ('net.widths=[16, 8]', 'net.dropout=none', 'net.norm=true')
+    """
+    table = given if isinstance(given, Mapping) else {}
+    return tuple(f"{section}.{name}={_value(value)}" for name, value in table.items() if name != "name")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def _same_model(model: Any, net: NetSpec | None) -> tuple[str, ...]:
+    """The options of `audit` that were given for the model: without them it would train and audit another one."""
+    path = ("--model", str(model)) if isinstance(model, (str, Path)) else ()
+    return *path, *_network_options(net)
 
 
 def _rows_to_hold(case: Case, shortcut: Shortcut | None) -> int | None:

@@ -101,6 +101,8 @@ def _entry(case: Case, cue: Cue, guess: Guess, train: Tensor, asked: Tensor, hel
 
 
 def _finding(entry: dict[str, Any]) -> str:
+    if len(entry["rows"]) < FEWEST_PAIRS:
+        return "cannot tell"  # before all else: in a few rows no cue looks strong
     if entry["skill"] <= STRONG:
         return "none"
     if entry["pairs"] < FEWEST_PAIRS:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from spurless.auditing.attributes import FEWEST_ROWS
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import Score, share
 from spurless.describe import best_guess, counts
@@ -84,7 +85,11 @@ def evidence(attributes: list[dict[str, Any]], cues: list[dict[str, Any]]) -> li
 
 def _of_attribute(e: dict[str, Any]) -> dict[str, Any]:
     gap, n = e["gap"], e["contradicting"]["n"] if e["contradicting"] else 0
-    if e["finding"] == "cannot tell":
+    if e["finding"] == "cannot tell" and e["rows"] < FEWEST_ROWS:
+        text = (
+            f"It takes about {FEWEST_ROWS} training rows to see how '{e['name']}' goes with the label, not {e['rows']}."
+        )
+    elif e["finding"] == "cannot tell":
         text = f"Only {n:,} held-out rows contradict '{e['name']}'; about {e['needed']:,} are needed to tell."
     elif gap is None:
         text = f"No held-out row contradicts '{e['name']}'."
@@ -95,7 +100,9 @@ def _of_attribute(e: dict[str, Any]) -> dict[str, Any]:
             f"{e['association']:.2f} of 1."
         )
         if e["finding"] == "none" and e["association_p"] >= 0.025:
-            text += " It says nothing about the label, so it cannot be a shortcut to it."
+            text += (
+                " That is no more than chance would have it, and what says nothing of the label is no shortcut to it."
+            )
     return {
         "test": f"errors by attribute '{e['name']}', given the label",
         "finding": e["finding"],
@@ -131,9 +138,16 @@ def _of_cue(e: dict[str, Any]) -> dict[str, Any]:
 
 
 def headline(
-    verdict: str, shortcut: Shortcut | None, case: Case, moved: list[dict[str, Any]], unseen: bool = True
+    verdict: str,
+    shortcut: Shortcut | None,
+    case: Case,
+    moved: list[dict[str, Any]],
+    unseen: bool = True,
+    tested: bool = True,
 ) -> str:
-    """One sentence for someone who reads nothing else."""
+    """One sentence for someone who reads nothing else. `tested`: whether there was an attribute or a cue to test."""
+    if verdict == "cannot tell" and not tested:
+        return "Nothing was tested: no attribute is named, and a table has no other cues that could be looked into."
     if verdict == "cannot tell" and not unseen:
         return "No rows are known to be new to the model, and on rows that it has learnt a shortcut need not show."
     if verdict == "no evidence":
