@@ -441,6 +441,69 @@ def test_the_command_takes_a_run(tmp_path):
     assert json.loads(answer.stdout)["model"]["source"] == "given"
 
 
+def tree(folder):
+    return {str(path.relative_to(folder)): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+
+
+def refused(folder, *words):
+    before = tree(folder)
+    answer = run(*words, "--out", str(folder))
+    assert answer.exit_code == 2 and "Traceback" not in answer.output
+    assert "is not empty and holds no audit of this. Name another --out folder." in " ".join(answer.output.split())
+    assert tree(folder) == before
+
+
+TOY = ("toy", "--set", "data.n=600", "--set", "recipe.epochs=2")
+
+
+def test_a_folder_with_other_contents_is_refused_and_not_touched(tmp_path):
+    for place in ("photos/cat/1.png", "pictures only/pictures/cat.png", "damaged/audit.json", "a run/settings.toml"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_text("mine")
+        refused(tmp_path / place.split("/")[0], *TOY)
+    fit("erm", load_data({"name": "toy", "n": 600}), recipe={"epochs": 1}, out=tmp_path / "run", **QUIET)
+    refused(tmp_path / "run", *TOY)
+    refused(tmp_path / "run", *TOY, "--model", str(tmp_path / "run"))
+    refused(tmp_path / "pictures only", *TOY, "--model", str(tmp_path / "run"))
+
+
+def test_an_audit_is_made_anew_and_another_one_is_not_overwritten(tmp_path):
+    for name in ("one", "two"):
+        data = load_data({"name": "toy", "n": 600})
+        fit("erm", data, recipe={"epochs": 1}, out=tmp_path / name / "run", **QUIET)
+    (tmp_path / "empty").mkdir()
+    for folder, model in (("empty", []), ("given", ["--model", str(tmp_path / "one" / "run")])):
+        assert run(*TOY, *model, "--out", str(tmp_path / folder)).exit_code == 0
+        assert run(*TOY, *model, "--out", str(tmp_path / folder)).exit_code == 0
+        refused(tmp_path / folder, "toy", "--set", "data.n=500", *model)
+        refused(tmp_path / folder, *TOY, "--model", str(tmp_path / "two" / "run"))  # the same name elsewhere
+    refused(tmp_path / "given", *TOY)
+    refused(tmp_path / "empty", *TOY, "--net", "mlp")
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_killed_audit_goes_on(tmp_path, monkeypatch, given):
+    data = case_of("colour", n=120).data
+    fit("erm", data, "conv3", {"epochs": 1}, out=tmp_path / "run", **QUIET)
+    asked = {"model": tmp_path / "run"} if given else {"net": "conv3", "recipe": {"epochs": 1}}
+    with monkeypatch.context() as patch:
+        patch.setattr("spurless.auditing.save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            audit(data, out=tmp_path / "a", **asked, **QUIET)
+    left = {path.name for path in (tmp_path / "a").iterdir()}
+    assert left == ({"pictures"} if given else {"pictures", "model"})
+    assert audit(data, out=tmp_path / "a", **asked, **QUIET)["verdict"]
+    assert (tmp_path / "a" / "audit.json").exists()
+
+
+@pytest.mark.parametrize("words", [[], ["--model", "run"], ["--fix"]])
+def test_the_same_command_works_again_in_the_folder_that_it_chose(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fit("erm", load_data({"name": "toy", "n": 600}), recipe={"epochs": 1}, out="run", **QUIET)
+    assert [run(*TOY, *words).exit_code for _ in range(2)] == [0, 0]
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

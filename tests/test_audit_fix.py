@@ -11,11 +11,13 @@ import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from spurless.auditing import fix
+from spurless.auditing import _train_options, fix, terminal
 from spurless.auditing.advice import COST, Facts, about, advise, fitting, rows_for
 from spurless.auditing.case import make_case
 from spurless.auditing.fix import Tried, halves, lesson, make_rule, repair
+from spurless.auditing.model import Audited
 from spurless.cli import app
+from spurless.cli_common import gather
 from spurless.core import Recipe
 from spurless.engine import fit
 from spurless.methods import METHODS
@@ -149,6 +151,92 @@ def test_without_a_finding_it_says_how_many_rows_or_what_was_not_covered():
     assert "not covered" in titles(clean)[0] and titles(clean)[1] == "Write down what you suspect"
     assert commands(clean)[-1][2:4] == ["--fail-on", "suspected"]
     assert len(titles(replace(clean, train_labels=True))) == len(titles(clean)) - 1
+
+
+def test_an_attribute_that_is_known_is_not_denied_and_stays_in_the_command(tmp_path):
+    settings = ("data.label=ill", "data.attribute=ward")
+    facts = replace(FOUND, verdict="no evidence", source="csv:t.csv", settings=settings, attributes=("ward, old",))
+    item = next(i for i in advise(facts) if i["title"] == "Write down what else you suspect")
+    assert "only 'ward, old' is written down" in item["why"] and "None of" not in item["why"]
+    words = shlex.split(item["command"])
+    sets = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+    assert sets == ["data.label=ill", 'data.attribute=["ward, old", "ATTRIBUTE"]']
+    file = tmp_path / "t.csv"
+    rows = [f"{i % 7},{'xy'[i % 3 % 2]},{'pq'[i % 5 % 2]},{'ab'[i % 2]}" for i in range(80)]
+    file.write_text('size,"ward, old",ATTRIBUTE,ill\n' + "\n".join(rows) + "\n")
+    chosen = gather([*sets, "data.duplicates=keep"], ("data",))["data"]
+    assert load_data({"name": f"csv:{file}"} | chosen).attributes == ("ward, old", "ATTRIBUTE")
+
+
+def test_commands_repeat_what_was_given_for_the_model_and_its_training():
+    facts = replace(
+        FOUND,
+        wrong_labels=0.1,
+        verdict="suspected",
+        network=("--net", "linear"),
+        model=("--model", "my runs/a", "--net", "conv3"),
+        recipe=("recipe.epochs=3",),
+    )
+    for verdict in VERDICTS:
+        for words in commands(replace(facts, verdict=verdict)):
+            assert ("--set recipe.epochs=3" in " ".join(words)) == (words[1] in ("train", "audit"))
+            assert ("my runs/a" in words and "conv3" in words) == (words[1] == "audit")
+            assert ("linear" in words) == (words[1] == "train")
+
+
+def invoke(*words):
+    answer = CliRunner().invoke(app, [*words, "--device", "cpu"])
+    assert answer.exit_code == 0, answer.output
+    return answer.stdout
+
+
+def test_what_is_advised_after_a_given_model_is_about_that_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    toy, quick = ["toy", "--set", "data.n=600"], ["--set", "recipe.epochs=3"]
+    net = ["--net", "mlp", "--set", "net.widths=[6, 5]"]
+    invoke("train", "erm", *toy, *quick, *net, "--out", "my run")
+    found = json.loads(invoke("audit", *toy, *quick, "--model", "my run", "--out", "a", "--json"))
+    lines = [shlex.split(item["command"])[1:] for item in found["advice"] if item["command"]]
+    audits, trains = ([words for words in lines if words[0] == name] for name in ("audit", "train"))
+    assert audits and trains and all(words[words.index("--model") + 1] == "my run" for words in audits)
+    again = json.loads(invoke(*(w for w in audits[-1] if w != "--fix"), "--json"))
+    assert again["model"] == found["model"] and again["model"]["name"] == "my run"
+    invoke(*trains[0], "--out", "mended")
+    made = json.loads((tmp_path / "mended" / "result.json").read_text())["settings"]
+    assert made["net"] == {"name": "mlp", "widths": "[6, 5]"} and made["recipe"]["epochs"] == 3
+
+
+def test_what_is_advised_after_a_named_network_names_it(tmp_path):
+    words = ["audit", "toy", "--set", "data.n=600", "--net", "mlp", "--set", "recipe.epochs=3"]
+    found = json.loads(invoke(*words, "--out", str(tmp_path / "a"), "--json"))
+    lines = [shlex.split(item["command"]) for item in found["advice"] if item["command"]]
+    asked = [" ".join(words) for words in lines if words[1] in ("audit", "train")]
+    assert asked and all("--net mlp" in line and "--set recipe.epochs=3" in line for line in asked)
+
+
+def test_the_size_of_a_given_runs_images_goes_with_its_network():
+    bundle = tiny()
+    run = Audited(replace(bundle, settings={"size": 64}), None, "r", "given", "val", "conv3", bundle.recipe, 0.0)
+    assert _train_options(run, ()) == ("--net", "conv3", "--set", "data.size=64")
+    assert _train_options(run, ("data.size=64",)) == ("--net", "conv3")
+    own = replace(run, spec={"name": "Mine", "own": True}, data=bundle)  # has no name on a command line
+    assert _train_options(own, ()) == () == _train_options(replace(own, spec=bundle.net), ())
+    weights = replace(own, spec={"name": "resnet18", "weights": "Start/W.pt", "pretrained": False})
+    assert {"resnet18", "net.weights=Start/W.pt", "net.pretrained=false"} <= set(_train_options(weights, ()))
+
+
+def test_a_long_command_is_printed_on_one_line(tmp_path, monkeypatch, capsys):
+    place = "my photos/" + "of birds/" * 12
+    facts = replace(FOUND, source=f"folder:{place}", model=("--model", "runs/a b"))
+    found = {"verdict": "shortcut found", "headline": "It reads the ground. " * 6, "advice": advise(facts)}
+    empty = {"reliability": None, "evidence": [], "rows": [], "slices": [], "cost": None, "fix": None}
+    monkeypatch.setenv("COLUMNS", "80")
+    terminal.show(found | empty)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    shown = [line.removeprefix("    $ ") for line in lines if line.startswith("    $ ")]
+    assert shown == [item["command"] for item in found["advice"][: terminal.ADVICE]]
+    assert all(f"folder:{place}" in shlex.split(line) for line in shown)
+    assert all(len(line) <= 80 for line in lines if "$" not in line)  # the rest is folded as before
 
 
 def test_a_suspicion_asks_to_look_first():
@@ -347,6 +435,9 @@ def test_no_budget_no_method(monkeypatch):
         found = mend(toy_case(), budget=0.0, seconds=seconds)
         assert [row["method"] for row in found["rows"]] == ["before"] and found["chosen"] is None
         assert "No method was run" in found["text"][0] and len(found["text"]) == 4
+        # Of a model that was trained elsewhere nobody knows how long a training takes.
+        assert all(("is not known" in text) == (not seconds) for text in found["text"][1:])
+        assert not any("about 0 s" in text for text in found["text"])
 
 
 def test_only_what_fits_the_budget_is_run(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Iterator
@@ -43,7 +44,10 @@ class Facts:
     wrong_labels: float = 0.0  # share of held-out rows whose label the model and a look without the cue both contradict
     name: str | None = None  # of the attribute or cue
     settings: tuple[str, ...] = ()  # what was set for the data: data.label=kind
-    network: tuple[str, ...] = ()  # options that name the audited network, where it is not the data's own
+    network: tuple[str, ...] = ()  # options of `train` for the audited network, where it is not the data's own
+    model: tuple[str, ...] = ()  # options of `audit` for the same model: --model runs/mine
+    recipe: tuple[str, ...] = ()  # what was set for the training: recipe.epochs=5
+    attributes: tuple[str, ...] = ()  # that are known, whether or not one of them is the shortcut
     needed: int | None = None  # held-out rows that the test which could not tell asks for
 
     @property
@@ -56,10 +60,13 @@ class Facts:
         return None if self.contradicting is None else self.contradicting / max(1, self.held_out)
 
     def command(self, *words: str, sets: tuple[str, ...] = ()) -> str:
-        """A command line on this data, quoted for a shell; `sets` go on top of what is set already."""
-        network = self.network if words[0] == "train" else ()
-        pairs = [word for pair in (*self.settings, *sets) for word in ("--set", pair)]
-        return shlex.join(["spurless", *words, self.source, *network, *pairs])
+        """A command line on this data, quoted for a shell; `sets` take the place of what is set already."""
+        options = {"train": self.network, "audit": self.model}.get(words[0], ())
+        anew = {pair.partition("=")[0] for pair in sets}
+        kept = [pair for pair in self.settings if pair.partition("=")[0] not in anew]
+        recipe = self.recipe if words[0] in ("train", "audit") else ()
+        pairs = [word for pair in (*kept, *sets, *recipe) for word in ("--set", pair)]
+        return shlex.join(["spurless", *words, self.source, *options, *pairs])
 
 
 def advise(facts: Facts) -> list[Advice]:
@@ -227,14 +234,20 @@ def _more_rows(facts: Facts) -> Iterator[Advice]:
 
 def _name_it(facts: Facts) -> Iterator[Advice]:
     kind = facts.source.partition(":")[0]
-    if not facts.train_labels and kind in ("folder", "csv"):
-        where = "a column of metadata.csv in the folder" if kind == "folder" else "a column of the table"
-        yield _item(
-            "Write down what you suspect",
-            f"None of the {facts.rows:,} rows says where, how or by whom it was made. As {where}, such an "
-            "attribute is tested directly, which takes far fewer rows (put its name for ATTRIBUTE).",
-            facts.command("audit", sets=("data.attribute=ATTRIBUTE",)),
-        )
+    if facts.train_labels or kind not in ("folder", "csv"):
+        return
+    where = "a column of metadata.csv in the folder" if kind == "folder" else "a column of the table"
+    how = f"As {where}, such an attribute is tested directly, which takes far fewer rows (put its name for ATTRIBUTE)."
+    if facts.attributes:
+        known = ", ".join(f"'{name}'" for name in facts.attributes)
+        title = "Write down what else you suspect"
+        why = f"Of where, how and by whom the {facts.rows:,} rows were made, only {known} is written down. {how}"
+        wanted = json.dumps([*facts.attributes, "ATTRIBUTE"], ensure_ascii=False)
+    else:
+        title = "Write down what you suspect"
+        why = f"None of the {facts.rows:,} rows says where, how or by whom it was made. {how}"
+        wanted = "ATTRIBUTE"
+    yield _item(title, why, facts.command("audit", sets=(f"data.attribute={wanted}",)))
 
 
 def _not_covered(facts: Facts) -> Iterator[Advice]:

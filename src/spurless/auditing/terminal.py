@@ -45,14 +45,15 @@ def screen(found: dict[str, Any]) -> Group:
     for advice in found["advice"][:ADVICE]:
         parts.append(_under(f"{advice['title']}. {advice['why']}"))
         if advice["command"]:
-            parts.append(_under(f"$ {advice['command']}", "cyan", 4))
+            # On one line, however long: what is folded cannot be pasted into a shell.
+            parts.append(Text(f"    $ {advice['command']}", "cyan", no_wrap=True, overflow="ignore"))
     if found["fix"]:
         parts += [Text("After --fix", "bold"), *(_under(text) for text in found["fix"]["text"])]
     return Group(*parts)
 
 
 def show(found: dict[str, Any]) -> None:
-    Console(highlight=False, soft_wrap=False).print(screen(found))
+    Console(highlight=False, soft_wrap=False).print(screen(found), crop=False)
 
 
 def _under(text: str, style: str = "", left: int = 2) -> Padding:
