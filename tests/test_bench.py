@@ -215,12 +215,21 @@ def test_a_specification_becomes_cells(spec_file):
         ('label = "LfF"', 'label = "Vanilla"', "two rows 'Vanilla'"),
         ('data = {name = "toy", n = 100}', "", "The data has no name"),
         ("[[block]]", "[[blocks]]", "no key 'blocks'"),
+        ('metric = "unbiased"', 'metric = "unbaised"', "small.toml: There is no score 'unbaised'; did you mean 'unbi"),
+        ('label = "Toy"', 'label = "Toy"\nmetric = "worst"', "block 'Toy': There is no score 'worst'; did you mean"),
+        ('label = "LfF"', 'label = "LfF"\nmetric = "secs"', "row 'LfF': There is no score 'secs'"),
     ],
 )
 def test_mistakes_in_a_specification_are_named(old, new, message):
     assert old in SPEC
     with pytest.raises(UserError, match=re.escape(message)):
         make_spec(tomllib.loads(SPEC.replace(old, new)), "small.toml")
+
+
+def test_a_score_may_be_any_number_that_a_row_has():
+    for metric in ("worst_group", "average_train_weighted", "seconds", "sparsity", "extra.own", "mining.mined.recall"):
+        spec = make_spec({"metric": metric, "block": [{"data": TOY, "methods": ["erm"]}]})
+        assert spec.lines[0].metric == metric
 
 
 def test_only_some_blocks_have_only_their_notes():

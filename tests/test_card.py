@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from spurless.card import WORST, card, header, quoted
+from spurless.card import WORST, card, quoted
 from spurless.cli import app
 from spurless.errors import UserError
+from spurless.folder import header
 from tests.test_report import EVIL, make
 
 yaml = pytest.importorskip("yaml")
@@ -108,6 +109,10 @@ def test_what_has_no_result_has_no_card(run, tmp_path):
     with pytest.raises(UserError, match="not a run's folder"):
         card(tmp_path / "gone")
     assert header(tmp_path / "result.json") == {}
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit" / "audit.json").write_text("{}")
+    with pytest.raises(UserError, match="holds no run"):
+        card(tmp_path / "audit")
 
 
 def test_the_command_prints_or_writes(run, tmp_path):

@@ -363,11 +363,16 @@ def test_ctrl_c_and_kill_and_the_same_command_end_where_an_undisturbed_run_does(
     assert 20 <= reached < 80
     unfinished = json.loads(invoke("show", "run", "--json").stdout)
     assert (unfinished["status"], unfinished["last_epoch"]["epoch"]) == ("unfinished", reached)
-    assert f"unfinished, at stage 'biased', epoch {reached}, " in invoke("show", "run").stdout
+    told = invoke("show", "run").stdout
+    assert f"unfinished, at stage 'biased', epoch {reached}, " in told
+    assert f"goes on from the last checkpoint, at epoch {reached} of stage 'biased'." in told
     assert "holds no finished run" in mistake("evaluate", "run", "toy")
 
     out, err, code = start_and_send(signal.SIGKILL, 100)
     assert (out, err, code) == ("", "", -signal.SIGKILL)
+    told = invoke("show", "run").stdout  # beyond the checkpoint
+    assert "unfinished, at stage 'debiased', " in told
+    assert "goes on from the last checkpoint, at the end of stage 'biased'." in told
 
     again = json.loads(invoke(*args, "--out", "run", "--json").stdout)
     assert again["scores"] == whole["scores"]
@@ -424,6 +429,12 @@ def test_a_run_that_has_only_begun(finished):
     Path("run/settings.toml").write_bytes((finished[0] / "settings.toml").read_bytes())
     assert "unfinished, at the start" in invoke("show", "run").stdout
     assert json.loads(invoke("show", "run", "--json").stdout)["last_epoch"] is None
+    # A kill before the first checkpoint: there are epochs, and none of them is on disk.
+    Path("run/history.jsonl").write_bytes((finished[0] / "history.jsonl").read_bytes())
+    told = invoke("show", "run").stdout
+    assert "at stage 'erm', epoch 1, " in told
+    assert "no checkpoint yet: the same train command begins at the start" in told
+    assert json.loads(invoke("show", "run", "--json").stdout)["checkpoint"] is None
 
 
 def test_evaluate_repeats_the_scores_of_the_run(finished):

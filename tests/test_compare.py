@@ -298,8 +298,16 @@ def test_nothing_to_pair_is_said(tmp_path):
         compare([path])
     with pytest.raises(UserError, match="does not exist"):
         compare([str(tmp_path / "nothing")])
-    with pytest.raises(UserError, match="No result has the score 'wurst_group'"):
+    with pytest.raises(UserError, match="No result has the score 'wurst_group'.* there are: unbiased, average"):
         compare([path], metric="wurst_group")
+
+
+def test_a_score_that_no_result_has_is_answered_with_the_nearest(tmp_path):
+    rows = [r | {"extra": {"own": {"share": 0.5}}} for r in many(1.0)]
+    path = lines(tmp_path / "r.jsonl", rows)
+    for asked, near in (("unbaised", "unbiased"), ("extra.own.shares", "extra.own.share")):
+        with pytest.raises(UserError, match=f"No result has the score '{asked}'; did you mean '{near}'[?]"):
+            compare([path], metric=asked)
 
 
 def test_the_metric_is_the_specifications_or_the_first_there_is(tmp_path):

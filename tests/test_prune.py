@@ -1,12 +1,14 @@
 """`spurless prune`: what stays, what is reported, and that the run is not touched."""
 
 import importlib.util
+import io
 import json
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 from typer.testing import CliRunner
 
@@ -16,10 +18,11 @@ from spurless.core import Method, Stage
 from spurless.engine import load_classifier
 from spurless.errors import UserError
 from spurless.gates import Gates
+from spurless.loop import Interrupted
 from spurless.losses import ce
 from spurless.methods.dcwp import DCWP
 from spurless.nets import Net
-from spurless.prune import PruneTrained, channel_masks, prune
+from spurless.prune import PruneTrained, channel_masks, prune, table
 from spurless.pruning import squares, variability, watching, zero
 from spurless.registry import make_method
 from spurless.shrink import Channels
@@ -201,6 +204,54 @@ def test_learning_a_mask_does_not_move_the_statistics(tmp_path):
     for share in ("0.50", "0.30"):
         pruned = load_classifier(tmp_path / "out" / f"keep-{share}" / "model.safetensors", device="cpu").state_dict()
         assert all(torch.equal(pruned[name], t) for name, t in trained.items() if "running" in name)
+
+
+@needs_package
+@pytest.mark.parametrize("how", ["magnitude", "dcwp"])
+def test_ctrl_c_keeps_the_shares_that_are_finished(run, data, tmp_path, monkeypatch, how):
+    given = {"data": data, "device": "cpu", "finetune": 0.3, "settings": QUICK if how == "dcwp" else None}
+    whole = prune(run, [0.5, 0.3, 0.2], how, out=tmp_path / "whole", **given)
+    calls = []
+
+    def stopped(at):
+        def counted(*args, **kwargs):
+            calls.append(args[0].keep)
+            if len(calls) == at:
+                raise Interrupted("Nothing was saved.")
+            return fit(*args, **kwargs)
+
+        monkeypatch.setattr("spurless.prune.fit", counted)
+        calls.clear()
+
+    stopped(at=1)
+    with pytest.raises(KeyboardInterrupt, match="^No share was finished, so nothing is kept: .* begins anew"):
+        prune(run, [0.5, 0.3, 0.2], how, out=tmp_path / "out", **given)
+    stopped(at=2)
+    with pytest.raises(
+        KeyboardInterrupt, match="^1 of 3 shares are finished and kept in .*out: the same command goes on"
+    ):
+        prune(run, [0.5, 0.3, 0.2], how, out=tmp_path / "out", **given)
+    with pytest.raises(UserError, match="other settings"):
+        prune(run, [0.5, 0.1], how, out=tmp_path / "out", **given)
+    stopped(at=None)
+    found = prune(run, [0.5, 0.3, 0.2], how, out=tmp_path / "out", **given)
+    assert calls == [0.3, 0.2]
+    assert found["rows"] == whole["rows"]  # of DCWP, too, whose mask is learnt before the first share only
+    names = [sorted(p.name for p in (tmp_path / place).iterdir()) for place in ("whole", "out")]
+    assert names[0] == names[1]
+
+
+def test_the_table_fits_eighty_columns():
+    scores = dict.fromkeys(("average", "unbiased", "conflicting", "worst_group"), 100.0)
+    row = {"keep": 1.0, "weights_percent": 100.0, "parameters": 25_557_032, "macs": 4_089_184_256, "scores": scores}
+    curve = {"rows": [row, {"keep": 0.3, "error": "The loss is not finite. " * 6}], "notes": ["A long note. " * 15]}
+    console = Console(width=80, file=io.StringIO())
+    console.print(table(curve))
+    told = console.file.getvalue()
+    assert max(map(len, told.splitlines())) <= 80
+    words = " ".join(told.split())
+    assert "25,557,032" in told and "4,089,184,256" in told and words.count("100.0") == 5
+    assert "At 0.30: The loss is not finite." in words and words.count("A long note.") == 15
 
 
 def test_mistakes(run, data, tmp_path):

@@ -883,6 +883,13 @@ def test_mistakes_end_in_one_sentence(words, match, tmp_path):
     assert said.exit_code == 2
     assert match in " ".join(said.output.split())
     assert "Traceback" not in said.output
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_refused_search_leaves_no_folder(tmp_path):
+    said = call("suggest-lr", "toy", "--set", "recipe.lr=-1", "--out", str(tmp_path / "s"), "--device", "cpu")
+    assert said.exit_code == 2 and "recipe.lr = '-1' is not allowed" in said.output
+    assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.gpu

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from spurless.errors import UserError
-from spurless.folder import MODEL
+from spurless.folder import MODEL, RESULT, SETTINGS, header
 from spurless.report.charts import share
 from spurless.report.runs import LABELS, SELECTION, command, discreet
 from spurless.report.sources import run_row
@@ -32,24 +30,14 @@ def card(run: str | Path) -> str:
     folder = Path(run)
     if not folder.is_dir():
         raise UserError(f"{run} is not a run's folder.")
+    if not any((folder / name).exists() for name in (RESULT, SETTINGS)):
+        raise UserError(f"{run} holds no run (no {RESULT}); name the folder of a finished one.")
     row = run_row(folder)
     if not finished(row) or not row.get("scores"):
         raise UserError(f"The run in {run} is {row.get('status')}: there is no result to write a card on.")
-    facts = header(folder / MODEL)
+    facts = header(folder / MODEL)  # the network, classes and shape
     parts = [front_matter(row, facts), _opening(row, facts), _results(row), _groups(row), _training(row), _limits(row)]
     return "\n\n".join(part for part in [*parts, _use(facts), _settings(row)] if part) + "\n"
-
-
-def header(file: Path) -> dict[str, Any]:
-    """What a weights file says about itself, without loading it: the network, classes and shape."""
-    try:
-        with open(file, "rb") as opened:
-            (size,) = struct.unpack("<Q", opened.read(8))
-            found = json.loads(opened.read(min(size, 100_000_000)))
-        facts = json.loads(found["__metadata__"]["spurless"])
-    except (OSError, struct.error, ValueError, KeyError, TypeError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def front_matter(row: Result, facts: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from spurless.settings import resolve
 
 if TYPE_CHECKING:
     from spurless.engine import Precision
+    from spurless.folder import RunFolder
 
 app = typer.Typer(
     help="Find, measure and remove spurious correlations from classifiers.",
@@ -129,6 +130,7 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")], as_json: 
         settings, history = read_toml(run / SETTINGS), folder.history()
         row = {"status": "unfinished"} | {part: settings.get(part, {}).get("name") for part in ("method", "data")}
         row |= {"settings": settings, "last_epoch": history[-1] if history else None}
+        row["checkpoint"] = last_checkpoint(folder, history)
     row.pop("history", None)
     row["folder"] = str(run)  # it may have been moved
     if as_json:
@@ -136,7 +138,7 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")], as_json: 
     elif row["status"] == "unfinished":
         where = row["last_epoch"]
         at = f"stage '{where['stage']}', epoch {where['epoch']}, loss {where['loss']:.4g}" if where else "the start"
-        typer.echo(f"{row['method']} on {row['data']}: unfinished, at {at}. The same train command goes on from there.")
+        typer.echo(f"{row['method']} on {row['data']}: unfinished, at {at}. {how_to_go_on(row['checkpoint'])}")
     else:
         show_result(row)
 
@@ -303,7 +305,10 @@ def prune(
     if as_json:
         print_json(found)
         return
-    typer.echo("\n".join([*table(found), f"Saved in {found['folder']}; the curve: curve.png"]))
+    from rich.console import Console
+
+    Console().print(table(found))
+    typer.echo(f"Saved in {found['folder']}; the curve: curve.png")
 
 
 @app.command("list")
@@ -404,6 +409,25 @@ def from_config(config: Path, names: dict[str, str | None]) -> tuple[dict[str, d
         else:
             chosen[section] = {k: v for k, v in table.items() if k not in ("fingerprint", "source")}
     return chosen, seed
+
+
+def last_checkpoint(folder: RunFolder, history: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The place from which a run goes on, which a kill leaves behind the last epoch of its history."""
+    found = folder.checkpoint()
+    if found is None:
+        return None
+    index, facts, done = found
+    own = [row for row in history if row["stage_index"] == index]  # none while its first epoch lasts
+    epoch = facts.get("epoch", 0) if not done else own[-1]["epoch"] if own else 0
+    return {"stage": own[0]["stage"] if own else None, "stage_index": index, "stage_done": done, "epoch": epoch}
+
+
+def how_to_go_on(checkpoint: dict[str, Any] | None) -> str:
+    if checkpoint is None:
+        return "There is no checkpoint yet: the same train command begins at the start."
+    stage = f"stage '{checkpoint['stage']}'" if checkpoint["stage"] else f"stage {checkpoint['stage_index'] + 1}"
+    at = f"the end of {stage}" if checkpoint["stage_done"] else f"epoch {checkpoint['epoch']} of {stage}"
+    return f"The same train command goes on from the last checkpoint, at {at}."
 
 
 def recipes_in_words() -> dict[str, str]:

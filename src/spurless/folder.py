@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import struct
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -135,6 +136,16 @@ class RunFolder:
                 return tensors, facts, done
         return None
 
+    def checkpoint(self) -> tuple[int, dict[str, Any], bool] | None:
+        """From where the run goes on: the number of the last stage that was saved, the facts of its checkpoint, and
+        whether it was finished. None: from the start."""
+        index = 0
+        while self.stage_file(index, done=True).exists():
+            index += 1
+        if (part := self.stage_file(index, done=False)).exists():
+            return index, header(part), False
+        return (index - 1, header(self.stage_file(index - 1, done=True)), True) if index else None
+
     def drop_parts(self, history: list[dict[str, Any]]) -> None:
         """Once the result is written: of a stage that a method cut into many (one an epoch), keep the last one only."""
         last = {row["stage"]: row["stage_index"] for row in history}
@@ -162,6 +173,18 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path} cannot be read as safetensors ({error}).") from None
+
+
+def header(file: Path) -> dict[str, Any]:
+    """The facts in a safetensors file, without loading it; none where it has none or cannot be read."""
+    try:
+        with open(file, "rb") as opened:
+            (size,) = struct.unpack("<Q", opened.read(8))
+            found = json.loads(opened.read(min(size, 100_000_000)))
+        facts = json.loads(found["__metadata__"]["spurless"])
+    except (OSError, struct.error, ValueError, KeyError, TypeError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 # TOML: Python reads it but does not write it; what settings hold is simple enough for a few lines.

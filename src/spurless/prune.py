@@ -16,17 +16,17 @@ import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from spurless.core import Batch, Bundle, Labels, Method, Run, Stage
-from spurless.engine import NetSpec, example_of, fit, load_run
+from spurless.engine import NetSpec, example_of, fit, load_run, pick_device
 from spurless.errors import UserError, one_of, unknown
 from spurless.export import classifier_of, folder_name, macs, parameters, size_of
 from spurless.feed import Inputs
-from spurless.folder import MODEL, finite, save_tensors
+from spurless.folder import MODEL, finite, header, load_tensors, save_tensors
 from spurless.gates import Gates, mask_stage
 from spurless.losses import ce
 from spurless.methods import METHODS
@@ -42,12 +42,16 @@ from spurless.scoring import fingerprint
 from spurless.settings import Range, resolve
 from spurless.shrink import Channels, Shrunk, channel_groups, columns_of, shrink, torch_pruning
 from spurless.standalone import pack
-from spurless.tables import score
+from spurless.tables import NOTHING, score
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 How = Literal["magnitude", "avp", "random", "dcwp"]
 HOWS: tuple[str, ...] = get_args(How)
 Objective = Literal["own", "plain"]
 CURVE = "prune.json"
+UNFINISHED = "unfinished.safetensors"  # until then: the rows so far, and the scores that they were pruned by
 METRICS = ("average", "unbiased", "conflicting", "worst_group")
 
 
@@ -291,41 +295,46 @@ def prune(
     by = make_method(facts["method"]) if before.method in METHODS else None
     if finetune and objective == "own" and how != "dcwp" and by is None:
         raise UserError(f"{before.method} is not a method of this package: fine-tune with --objective plain.")
-    known: dict[str, Any] = {}
-    rows = [
-        measured(classifier, example, None) | {"keep": 1.0, "scores": before.scores, "n": before.n, "pruned": False}
-    ]
+    done, known = finished_shares(folder, pick_device(device))
+
+    def one(share: float, shelf: str) -> dict[str, Any]:
+        method = PruneTrained(
+            how,  # type: ignore[arg-type]
+            share,
+            structured,
+            finetune,
+            objective,  # type: ignore[arg-type]
+            batchnorm,  # type: ignore[arg-type]
+            dcwp,
+            classifier.state_dict(),
+            by,
+            groups,
+            known,
+        )
+        result = fit(method, bundle, spec, recipe, seed, device=device, stages=shelf)
+        if result.classifier is None:
+            complain(f"At {share:g}: {result.error}")
+            return {"keep": share, "pruned": True, "error": result.error}
+        pruned = result.classifier.cpu().eval()
+        save_tensors(folder / f"keep-{share:.2f}" / MODEL, pruned.state_dict(), facts)
+        scored = {"scores": result.scores, "n": result.n, "scored_on": result.scored_on}
+        return measured(pruned, example, cut(pruned, example)) | {"keep": share, **scored, "pruned": True}
+
     with tempfile.TemporaryDirectory() as shelf:  # what comes before the fine-tuning is trained once for all shares
-        for share in keep:
-            method = PruneTrained(
-                how,  # type: ignore[arg-type]
-                share,
-                structured,
-                finetune,
-                objective,  # type: ignore[arg-type]
-                batchnorm,  # type: ignore[arg-type]
-                dcwp,
-                classifier.state_dict(),
-                by,
-                groups,
-                known,
-            )
-            result = fit(method, bundle, spec, recipe, seed, device=device, stages=shelf)
-            if result.classifier is None:
-                complain(f"At {share:g}: {result.error}")
-                rows.append({"keep": share, "pruned": True, "error": result.error})
-                continue
-            pruned = result.classifier.cpu().eval()
-            save_tensors(folder / f"keep-{share:.2f}" / MODEL, pruned.state_dict(), facts)
-            rows.append(
-                measured(pruned, example, cut(pruned, example))
-                | {"keep": share, "scores": result.scores, "n": result.n, "scored_on": result.scored_on, "pruned": True}
-            )
+        for share in keep[len(done) :]:
+            try:
+                done.append(one(share, shelf))
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(how_to_go_on(len(done), len(keep), folder)) from None
+            keep_finished(folder, asked, done, known)
+    whole = {"keep": 1.0, "scores": before.scores, "n": before.n, "pruned": False}
+    rows = [measured(classifier, example, None) | whole, *done]
     curve = asked | {"data": bundle.name, "net": before.net, "method": before.method, "rows": rows}
     curve["notes"] = notes(curve, bool(norms(classifier)))
     draw(curve, folder)
     with atomic(folder / CURVE) as part:
         part.write_text(json.dumps(finite(curve), indent=1) + "\n", encoding="utf-8")
+    (folder / UNFINISHED).unlink(missing_ok=True)
     return curve | {"folder": str(folder)}
 
 
@@ -360,15 +369,43 @@ def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] |
     """What the folder holds if it was asked the same before; refuse a folder with anything else."""
     if folder.resolve() == run.resolve():
         raise UserError("--out is the run's own folder, which is never changed; name another one.")
-    if (folder / CURVE).exists():
-        saved = json.loads((folder / CURVE).read_text(encoding="utf-8"))
+    curve, unfinished = folder / CURVE, folder / UNFINISHED
+    if curve.exists() or unfinished.exists():
+        saved = json.loads(curve.read_text(encoding="utf-8")) if curve.exists() else header(unfinished)
         wanted = {"batchnorm": None} | json.loads(json.dumps(asked))  # not named: kept
         if {k: saved.get(k) for k in wanted} == wanted:
-            return saved | {"folder": str(folder)}
+            return saved | {"folder": str(folder)} if curve.exists() else None
         raise UserError(f"{folder} holds a pruning with other settings. Name another --out folder, or remove this one.")
     if folder.exists() and any(p for p in folder.iterdir() if not p.name.startswith("keep-")):
         raise UserError(f"{folder} is not empty and holds no pruning. Name another --out folder.")
     return None
+
+
+def finished_shares(folder: Path, device: torch.device) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows of the shares that an interrupted pruning had finished, and what it knew then."""
+    if not (folder / UNFINISHED).exists():
+        return [], {}
+    tensors, facts = load_tensors(folder / UNFINISHED)
+    tensors = {name: t.to(device) for name, t in tensors.items()}
+    known: dict[str, Any] = {name: t for name, t in tensors.items() if not name.startswith("scores.")}
+    if scores := {k.removeprefix("scores."): t for k, t in tensors.items() if k.startswith("scores.")}:
+        known["scores"] = scores
+    return facts["rows"], known
+
+
+def keep_finished(
+    folder: Path, asked: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], known: Mapping[str, Any]
+) -> None:
+    """What the shares to come need in order to turn out the same if they are pruned another time."""
+    tensors = {name: t for name, t in known.items() if name != "scores"}
+    tensors |= {f"scores.{name}": t for name, t in known.get("scores", {}).items()}
+    save_tensors(folder / UNFINISHED, tensors, {**asked, "rows": finite(rows)})
+
+
+def how_to_go_on(done: int, of: int, folder: Path) -> str:
+    if not done:
+        return "No share was finished, so nothing is kept: the same command begins anew."
+    return f"{done} of {of} shares are finished and kept in {folder}: the same command goes on with the next."
 
 
 def fresh(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -454,17 +491,25 @@ def draw(curve: Mapping[str, Any], folder: Path) -> None:
                 figure.savefig(part, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
 
 
-def table(curve: Mapping[str, Any]) -> list[str]:
-    """The curve for a terminal."""
-    shown = [m for m in METRICS if any(score(row, m) for row in curve["rows"])]
-    told = [f"{'keep':>6}{'weights':>10}{'parameters':>13}{'MACs':>15}" + "".join(f"{m:>13}" for m in shown)]
-    for row in curve["rows"]:
-        if row.get("error"):
-            told.append(f"{row['keep']:>6.2f}  {row['error']}")
-            continue
-        found = [score(row, m) for m in shown]
-        told.append(
-            f"{row['keep']:>6.2f}{row['weights_percent']:>9.1f}%{row['parameters']:>13,}{row['macs']:>15,}"
-            + "".join(f"{s.value:>13.1f}" if s else f"{'':>13}" for s in found)
-        )
-    return [*told, *curve["notes"]]
+def table(curve: Mapping[str, Any]) -> Table:
+    """The curve for a terminal of 80 columns, with the notes below it."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = curve["rows"]
+    shown = [m for m in METRICS if any(score(row, m) for row in rows)]
+    failed = [f"At {row['keep']:.2f}: {row['error']}" for row in rows if row.get("error")]
+    found = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False,
+        caption=Text("\n".join([*failed, *curve["notes"]])), caption_justify="left",
+    )  # fmt: skip
+    for heading in ("keep", "weights", "parameters", "MACs", *(m.replace("_", "\n") for m in shown)):
+        found.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        sizes = [NOTHING] * 3
+        if not row.get("error"):
+            sizes = [f"{row['weights_percent']:.1f}%", f"{row['parameters']:,}", f"{row['macs']:,}"]
+        values = [f"{s.value:.1f}" if (s := score(row, m)) else NOTHING for m in shown]
+        found.add_row(f"{row['keep']:.2f}", *sizes, *values)
+    return found

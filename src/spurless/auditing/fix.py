@@ -64,7 +64,7 @@ def repair(
     for name in fitting(data.train.a is not None, data.val is not None and data.val.a is not None):
         left, takes = deadline - time.monotonic(), COST[name] * seconds_of_one
         if left <= 0 or takes > left:
-            text.append(f"{name} was left out: it takes about {takes:.3g} s, and {max(0, left):.3g} s were left.")
+            text.append(f"{name} was left out: {_why_not(takes, left)}.")
             continue
         folder = None if out is None else out / "fix" / name
         watch = Deadline(progress if callable(progress) else Bar(name, shown=progress), deadline)
@@ -79,6 +79,16 @@ def repair(
         "text": [_summary(tried, chosen, contradicting, reporting), *text],
         "rows": [each.row(contradicting, reporting) for each in tried],
     }
+
+
+def _why_not(takes: float, left: float) -> str:
+    """
+    >>> _why_not(30.0, 12.0), _why_not(0.0, -1.0)
+    ('it takes about 30 s, and 12 s were left', 'no time was left, and how long it takes is not known')
+    """
+    if not takes:  # the audited model was trained elsewhere, so that there is nothing to go by
+        return "no time was left, and how long it takes is not known"
+    return f"it takes about {takes:.3g} s, and {max(0, left):.3g} s were left"
 
 
 @dataclass(frozen=True)

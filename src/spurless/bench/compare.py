@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import statistics
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from spurless.bench.cells import default_settings
 from spurless.bench.judging import ALPHA, FEW, REAL, UNSHOWN, Comparison, judge, p_value, pairs_needed
 from spurless.bench.rows import JSONL, all_rows
+from spurless.bench.spec import SCORES
 from spurless.bench.table import figures, value_of
 from spurless.errors import UserError, unknown
 from spurless.tables import METRICS, NOTHING, finished, flatten
@@ -84,7 +86,7 @@ def compare(
     first, second = (_scores(part, metric, notes) for part in (named[: len(ended[0])], named[len(ended[0]) :]))
     whos = list(dict.fromkeys([*first, *second]))
     if not whos:
-        raise UserError(f"No result has the score '{metric}'; see --metric.")
+        raise _without(metric, rows)
     chosen = [_who(label, whos, named, metric) for label in labels]
     base = _who(against, whos, named, metric) if against else None
     if len(paths) == 2:
@@ -153,6 +155,17 @@ def _who(label: str, whos: Sequence[str], named: Sequence[tuple[str, str, Row]],
     if not found:
         raise UserError(f"No result of '{label}' has the score '{metric}'; see --metric.")
     return found
+
+
+def _without(metric: str, rows: Sequence[Row]) -> UserError:
+    """The error for a score that no row has, with the nearest that one has, and the usual ones among those."""
+    done = [{"status": "done", **row} for row in rows]
+    plain = [m for m in SCORES if any(value_of(row, m) is not None for row in done)]
+    parts = ({name: row.get(name) or {} for name in ("mining", "extra")} for row in rows)
+    dotted = {name for part in parts for name, value in flatten(part).items() if isinstance(value, (int, float))}
+    near = difflib.get_close_matches(metric, [*plain, *sorted(dotted)], n=1, cutoff=0.5)
+    hint = f"; did you mean '{near[0]}'?" if near else "."
+    return UserError(f"No result has the score '{metric}'{hint} The scores there are: {', '.join(plain) or 'none'}.")
 
 
 def _training(row: Row) -> Any:

@@ -17,6 +17,7 @@ from spurless.bench.cells import SECTIONS, Cell
 from spurless.errors import UserError, unknown
 from spurless.folder import read_toml
 from spurless.settings import from_text
+from spurless.tables import METRICS
 
 TOP = ("title", "source", "metric", "seeds", "choices", "after", "dynamics", "compile", "block")
 BLOCK = (
@@ -36,6 +37,8 @@ BLOCK = (
 )
 ROW = ("label", "method", "data", "net", "recipe", "over", "paper", "missing", "metric", "note")
 ENDS = ("min", "max")
+SCORES = (*METRICS, "average", "average_train_weighted")
+NUMBERS = ("seconds", "wall_seconds", "sparsity", "n", "empty_cells")  # of a row, beside its scores
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds:
     if not isinstance(table.get("compile", False), bool):
         raise UserError(f"{where}: compile must be true or false.")
     usual = _seeds(table.get("seeds", [0]), where)
-    metric = _string(table.get("metric", "unbiased"), "metric", where)
+    metric = _metric(table.get("metric", "unbiased"), where)
     lines: list[Line] = []
     notes: list[str] = []
     blocks = _tables(table.get("block"), "block", where)
@@ -128,9 +131,9 @@ def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds:
             notes.append(f"{label}: {_string(block['note'], 'note', place)}".removeprefix(": "))
         picked = _seeds(block["seeds"], place) if "seeds" in block else usual
         picked = picked if seeds is None else _so_many(picked, seeds)
-        measured = _measured(table, block, place)
+        measured, usual_metric = _measured(table, block, place), _metric(block.get("metric", metric), place)
         for row in _rows(block, place):
-            own = _lines(block, row, label, picked, row.get("metric", block.get("metric", metric)), measured, place)
+            own = _lines(block, row, label, picked, row.get("metric", usual_metric), measured, place)
             lines += own
     _distinct(lines, where)
     return Spec(
@@ -166,7 +169,7 @@ def _lines(
     name = _string(named, "label", where)
     where = f"{where}, row '{name}'"
     _keys(row, ROW, where)
-    metric = _string(metric, "metric", where)
+    metric = _metric(metric, where)
     missing, note = (_string(row.get(k, ""), k, where) for k in ("missing", "note"))
     if ("method" in row) == bool(missing):
         raise UserError(f'{where}: give either a method, or why it is missing (missing = "...").')
@@ -322,6 +325,14 @@ def _seeds(given: Any, where: str) -> list[int]:
     if len(set(seeds)) < len(seeds):
         raise UserError(f"{where}: seeds = {given!r} names a seed twice; it would count twice.")
     return seeds
+
+
+def _metric(given: Any, where: str) -> str:
+    """A score, or the dotted place of any number in a row, which only trained rows can show to be there."""
+    metric = _string(given, "metric", where)
+    if "." not in metric and metric not in (*SCORES, *NUMBERS):
+        raise UserError(f"{where}: {unknown('score', metric, (*SCORES, *NUMBERS))}")
+    return metric
 
 
 def _so_many(seeds: list[int], count: int) -> list[int]:

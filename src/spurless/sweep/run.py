@@ -51,6 +51,7 @@ def run_sweep(
     known = seed_list(seeds)
     folder = default_folder("sweep", base, [axis.title for axis in axes]) if out is None else Path(out)
     cells = [cell_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
+    check(cells, folder)
     how = {"device": device, "workers": workers, "root": root, "dynamics": dynamics}
     rows = run_cells(cells, folder, after=AFTER, **how)  # type: ignore[arg-type]
     left, series = iter(rows), []
@@ -103,6 +104,14 @@ def cell_at(axis: Axis, base: Mapping[str, Mapping[str, Any]], value: Any, seed:
     found = axis.settings(base, value)
     labels = {"over": axis.title, "value": str(value)}
     return Cell(found["data"], found["method"], found["net"] or None, found["recipe"], seed, labels)
+
+
+def check(cells: Sequence[Cell], folder: Path) -> None:
+    """Refuse wrong settings before there is a folder. One that is there knows the keys of its cells, which run_cells
+    looks up: that is faster than to check them all again."""
+    if not folder.exists():
+        for cell in cells:
+            _ = cell.key
 
 
 def summary(series: Sequence[tuple[Axis, list[Point]]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from spurless.errors import UserError
 from spurless.sweep.axes import Axis
 from spurless.sweep.choice import TOLD, Choice, buys, choose, show, the_rule
 from spurless.sweep.points import DROP, Point, measured, points_of
-from spurless.sweep.run import AFTER, Spec, default_folder, named, save, seed_list, summary
+from spurless.sweep.run import AFTER, Spec, check, default_folder, named, save, seed_list, summary
 
 GROW = 4.0  # from one rate to the next, until one is not stable
 NEAR = 1.25  # the largest stable rate and the smallest unstable one are this near when the search ends
@@ -148,7 +148,9 @@ def suggest_lr(
         return [Cell(*parts, seed, labels) for seed in known]
 
     def trial(rate: float | None) -> tuple[float, list[dict[str, Any]]]:
-        rows = run_cells(cells_at(rate), folder, device=device, workers=workers, root=root, after=AFTER)
+        cells = cells_at(rate)
+        check(cells, folder)
+        rows = run_cells(cells, folder, device=device, workers=workers, root=root, after=AFTER)
         for row in rows:
             measured(row)  # a run that failed ends the search with its mistake
         return float(rows[0]["settings"]["recipe"]["lr"]), rows
