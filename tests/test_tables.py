@@ -4,6 +4,7 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from spurless import tables
 
@@ -122,3 +123,14 @@ def test_notes_are_said_once():
     noted = [result(m, 20.0, notes=["a stand-in"]) for m in ("erm", "lff")]
     assert tables.markdown(noted).count("a stand-in") == 1
     assert printed(noted).count("a stand-in") == 1
+
+
+def test_words_beside_a_narrow_table_have_the_width_of_the_terminal():
+    table = Table("a", "b")
+    table.add_row("1", "2")
+    console = Console(width=60, record=True, file=io.StringIO())
+    sentences = ["A sentence that is longer than the table is wide.", "Another."]
+    console.print(tables.with_words(table, sentences, "A title of its own"))
+    shown = console.export_text().splitlines()
+    assert shown[0] == "A title of its own" and shown[-1] == "Another."
+    assert "A sentence that is longer than the table is wide." in shown

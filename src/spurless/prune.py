@@ -42,10 +42,10 @@ from spurless.scoring import fingerprint
 from spurless.settings import Range, resolve
 from spurless.shrink import Channels, Shrunk, channel_groups, columns_of, shrink, torch_pruning
 from spurless.standalone import pack
-from spurless.tables import NOTHING, score
+from spurless.tables import NOTHING, score, with_words
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 How = Literal["magnitude", "avp", "random", "dcwp"]
 HOWS: tuple[str, ...] = get_args(How)
@@ -491,19 +491,15 @@ def draw(curve: Mapping[str, Any], folder: Path) -> None:
                 figure.savefig(part, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
 
 
-def table(curve: Mapping[str, Any]) -> Table:
+def table(curve: Mapping[str, Any]) -> Group:
     """The curve for a terminal of 80 columns, with the notes below it."""
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     rows = curve["rows"]
     shown = [m for m in METRICS if any(score(row, m) for row in rows)]
     failed = [f"At {row['keep']:.2f}: {row['error']}" for row in rows if row.get("error")]
-    found = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False,
-        caption=Text("\n".join([*failed, *curve["notes"]])), caption_justify="left",
-    )  # fmt: skip
+    found = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in ("keep", "weights", "parameters", "MACs", *(m.replace("_", "\n") for m in shown)):
         found.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
@@ -512,4 +508,4 @@ def table(curve: Mapping[str, Any]) -> Table:
             sizes = [f"{row['weights_percent']:.1f}%", f"{row['parameters']:,}", f"{row['macs']:,}"]
         values = [f"{s.value:.1f}" if (s := score(row, m)) else NOTHING for m in shown]
         found.add_row(f"{row['keep']:.2f}", *sizes, *values)
-    return found
+    return with_words(found, [*failed, *curve["notes"]])

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
 Result = Mapping[str, Any]
@@ -155,18 +156,24 @@ def notes(results: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(str(note) for r in results for note in r.get("notes") or ()))
 
 
-def comparison(results: Sequence[Result]) -> Table:
+def with_words(table: Table, below: Sequence[str], above: str = "") -> Group:
+    """A table with a title and sentences of the terminal's width: its own would be as narrow as it is."""
+    from rich.console import Group
+    from rich.text import Text
+
+    title = [Text(above, "bold")] if above else []
+    return Group(*title, table, *(Text(text, "table.caption") for text in below))
+
+
+def comparison(results: Sequence[Result]) -> Group:
     """The table for the terminal: `console.print(comparison(results))`."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     meaning = "accuracy in percent [95 % interval]; labels: the bias labels that the method was told"
-    said = Text("\n".join([meaning, *notes(results)]))
     # In 80 columns an interval stands below its score, whole: that is what the widths and paddings are for.
-    table = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, caption=said, caption_justify="left"
-    )
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in headings(results):
         words = heading in ("method", "labels used")
         narrow = None if words or heading == "seconds" else 11
@@ -176,7 +183,7 @@ def comparison(results: Sequence[Result]) -> Table:
         style = "" if finished(result) else "red"
         # Text, because names are data: rich would read "[red]" in a plain string as a command.
         table.add_row(*(Text(cell.text, "bold" if cell.best else style) for cell in row))
-    return table
+    return with_words(table, [meaning, *notes(results)])
 
 
 def markdown(results: Sequence[Result]) -> str:

@@ -18,10 +18,10 @@ from spurless.bench.rows import JSONL, all_rows
 from spurless.bench.spec import SCORES
 from spurless.bench.table import figures, value_of
 from spurless.errors import UserError, unknown
-from spurless.tables import METRICS, NOTHING, finished, flatten
+from spurless.tables import METRICS, NOTHING, finished, flatten, with_words
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 EVERYWHERE = "all together"
 
@@ -346,7 +346,7 @@ def _without_common(places: Sequence[str]) -> tuple[list[str], list[str]]:
     return common, [", ".join(part for part in own if part not in common) or ", ".join(own) for own in parts]
 
 
-def terminal(lines: Sequence[Comparison], notes: Sequence[str]) -> Table:
+def terminal(lines: Sequence[Comparison], notes: Sequence[str]) -> Group:
     """For the terminal: `console.print(terminal(*compare(...)))`."""
     from rich import box
     from rich.table import Table
@@ -368,16 +368,13 @@ def terminal(lines: Sequence[Comparison], notes: Sequence[str]) -> Table:
     # What is the same in every line is said once: a terminal has 80 columns.
     same = [title for title in ("A", "B", "where") if len(lines) > 1 and len(set(columns[title])) == 1]
     head = ", ".join([*common, *(f"{title}: {columns.pop(title)[0]}" for title in same)])
-    table = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False, title=Text(head) if head else None,
-        title_justify="left", caption=Text("\n".join(notes)), caption_justify="left",
-    )  # fmt: skip
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
     for title in columns:
         words = title in ("where", "A", "B", "verdict")
         table.add_column(title, justify="left" if words else "right", overflow="fold", no_wrap=not words)
     for row in zip(*columns.values(), strict=True):
         table.add_row(*map(Text, row[:-1]), Text(row[-1], style[row[-1]]))
-    return table
+    return with_words(table, notes, head)
 
 
 def as_json(lines: Sequence[Comparison], notes: Sequence[str]) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from spurless.bench.spec import Line, Spec
 from spurless.report.studies import published
-from spurless.tables import METRICS, NOTHING, _plain, duration, notes
+from spurless.tables import METRICS, NOTHING, _plain, duration, notes, with_words
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 FORMATS = ("table", "markdown", "latex", "csv", "jsonl", "parquet")
 MEANING = (
@@ -259,7 +259,7 @@ def days(rows: Sequence[Mapping[str, Any]]) -> str:
     return " to ".join(dict.fromkeys([known[0], known[-1]])) if known else NOTHING
 
 
-def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Table:
+def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Group:
     """For the terminal: `console.print(terminal(spec, rows))`."""
     from rich import box
     from rich.table import Table
@@ -279,10 +279,7 @@ def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Table:
     head = "; ".join(f"{title}: {known[title].pop()}" for title in same)
     columns = {title: texts for title, texts in columns.items() if title not in same}
     said = [*([head] if head else []), *odd, *remarks(spec, rows)]
-    table = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, title=Text(spec.title, "bold"),
-        title_justify="left", caption=Text("\n".join(said)), caption_justify="left",
-    )  # fmt: skip
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for title in columns:
         words = title in WORDS
         side: Any = "left" if words else "right"
@@ -294,7 +291,7 @@ def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Table:
         if above and above[: named - 1] != line[: named - 1]:
             table.add_section()
         table.add_row(*map(Text, (*_new(above[:named], line[:named]), *line[named:])))
-    return table
+    return with_words(table, said, spec.title)
 
 
 def _new(above: Sequence[str], own: Sequence[str]) -> list[str]:
