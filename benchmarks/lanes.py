@@ -1,23 +1,29 @@
 """Runs side by side on one GPU against one at a time, in the same process, with the same runs.
 
-    python benchmarks/lanes.py [--epochs 6] [--compile] [--workers 0 4] [--out rows.json]
+    python benchmarks/lanes.py [--epochs 6] [--compile] [--workers 0 4] [--together 4] [--out rows.json]
 
 The runs are those of a column of PGD's table 1 (Colored MNIST, simconv1), cut short; the first round warms up. With
 --workers the same runs are done by `spurless bench --workers` too (0: without that option, as it comes), and the time
-that its processes take to start is theirs, as is that of the MPS that they share, unless one is running.
+that its processes take to start is theirs, as is that of the MPS that they share, unless one is running. With
+--together so many processes of `--workers 1`, which means lanes, work on one folder, as several terminals would.
 """
 
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
 import json
+import multiprocessing
+import os
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 
 from spurless.bench.cells import Cell
+from spurless.bench.claim import finished_row
+from spurless.bench.mps import changed, shared_gpu
 from spurless.bench.one import stamp
 from spurless.bench.run import run_cells
 from spurless.lanes import Job, run_lanes
@@ -46,9 +52,33 @@ def measure(data, epochs, seeds, lanes, device, compile):
     return time.monotonic() - started
 
 
-def measure_processes(settings, epochs, seeds, workers, device, compile, root):
+def cells_of(settings, epochs, seeds):
     recipe = {"name": "pgd-cmnist", "epochs": epochs}
-    cells = [Cell(settings, {"name": m}, {"name": "simconv1"}, recipe, s) for s in range(seeds) for m in METHODS]
+    return [Cell(settings, {"name": m}, {"name": "simconv1"}, recipe, s) for s in range(seeds) for m in METHODS]
+
+
+def measure_together(settings, epochs, seeds, count, device, compile, root):
+    how = {"device": device, "workers": 1, "root": root, "compile": compile}
+    with tempfile.TemporaryDirectory() as out, shared_gpu() if device == "cuda" else nullcontext() as behind:
+        own = changed(behind or {})
+        os.environ.clear()
+        os.environ.update(own)  # for those that are started from here
+        cells = cells_of(settings, epochs, seeds)
+        started = time.monotonic()
+        start = multiprocessing.get_context("spawn").Process
+        processes = [start(target=run_cells, args=(cells, out), kwargs=how) for _ in range(count)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        seconds = time.monotonic() - started
+        rows = [finished_row(Path(out) / cell.folder) for cell in cells]
+    assert all(row and row["status"] == "done" for row in rows), rows
+    return seconds
+
+
+def measure_processes(settings, epochs, seeds, workers, device, compile, root):
+    cells = cells_of(settings, epochs, seeds)
     with tempfile.TemporaryDirectory() as out:
         started = time.monotonic()
         rows = run_cells(cells, out, device=device, workers=workers or None, root=root, compile=compile)
@@ -64,6 +94,7 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 4, 8, 0])
     parser.add_argument("--workers", type=int, nargs="*", default=[])
+    parser.add_argument("--together", type=int, nargs="*", default=[])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--data-root")
@@ -83,6 +114,13 @@ if __name__ == "__main__":
             settings, given.epochs, given.seeds, workers, given.device, given.compile, given.data_root
         )
         rows.append({"processes": processes, "asked": bool(workers), "seconds": round(seconds, 2)})
+        rows[-1]["speed_up"] = round(rows[0]["seconds"] / seconds, 2)
+        print(rows[-1], flush=True)
+    for count in given.together:
+        seconds = measure_together(
+            settings, given.epochs, given.seeds, count, given.device, given.compile, given.data_root
+        )
+        rows.append({"processes": count, "lanes": "measured", "seconds": round(seconds, 2)})
         rows[-1]["speed_up"] = round(rows[0]["seconds"] / seconds, 2)
         print(rows[-1], flush=True)
     if given.out:
