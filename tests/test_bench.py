@@ -702,12 +702,14 @@ def test_an_mps_of_ones_own_ends_with_the_process_however_that_is(controls, how)
 import os, signal
 from spurless.bench import mps
 mps.PROBE = {mps.PROBE!r}
+if "{how}" != "SIGKILL":
+    signal.signal(signal.{how}, signal.SIG_DFL)  # tests under nohup hand on that SIGHUP is ignored
 with mps.shared_gpu() as found:
     assert found
     os.kill(os.getpid(), signal.{how})
     signal.pause()
 """
-    done = subprocess.run([sys.executable, "-c", command])
+    done = subprocess.run([sys.executable, "-c", command], timeout=60)
     assert done.returncode == -getattr(signal, how)
     place = told()[1].split()[-1]
     for _ in range(200):
