@@ -447,7 +447,9 @@ def test_no_row_is_refused_for_how_it_picks_its_weights(name):
     data = pictures()  # labelled in every split, so that only what a method may see can be refused
     for line in spec(name).lines:
         for cell in line.cells[:1]:
-            permit(make_method(cell.method), data, make_recipe(cell.recipe, data))
+            method = make_method(cell.method)
+            used = permit(method, data, make_recipe(cell.recipe, data))
+            assert used == "none" or method.labels != "none", "labels that the method may not see"
 
 
 def test_columns_of_one_table_share_their_runs():
