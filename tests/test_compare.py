@@ -151,7 +151,7 @@ def test_a_seed_in_many_settings_counts_once(tmp_path):
     """No difference, but a seed's luck is nearly the same in all settings: as pairs of their own, they would be called
     real in a third of the cases. 150 times, so 7.5 are expected at most; 15 or more would have a chance of 1 %."""
     g = np.random.default_rng(3)
-    alarms = 0
+    alarms = as_pairs = 0
     for _ in range(150):
         luck = g.standard_normal(8)
         rows = [
@@ -160,7 +160,9 @@ def test_a_seed_in_many_settings_counts_once(tmp_path):
         ]  # fmt: skip
         (overall,) = [line for line in compare([lines(tmp_path / "r.jsonl", rows)])[0] if line.where == EVERYWHERE]
         alarms += overall.verdict == REAL
-    assert overall.n == 8 and alarms < 15
+        scores = np.array([r["scores"]["unbiased"] for r in rows]).reshape(-1, 2)  # by pair: erm, pgd
+        as_pairs += p_value(list(scores[:, 1] - scores[:, 0]))[0] < 0.05
+    assert overall.n == 8 and alarms < 15 and as_pairs > 35, "the data would show the mistake"
 
 
 def test_of_trainings_that_nothing_tells_apart_the_first_counts_and_that_is_said(tmp_path):

@@ -107,9 +107,10 @@ def audit(
     verdict = overall([e["finding"] for e in clues], unseen)
     tested = bool(known or cues)
     shortcut = leading(case, known, cues)
-    situation = _situation(case, audited, source, verdict, shortcut, budget, settings)
     step("slices")
     slices = find_slices(case)
+    situation = _situation(case, audited, source, verdict, shortcut, budget, settings)
+    situation = replace(situation, model=_same_model(model, net), recipe=_pairs("recipe", recipe))
     found = {
         "verdict": verdict,
         "schema": SCHEMA,
@@ -121,7 +122,7 @@ def audit(
         "cues": [_plain(e) for e in cues],
         **_where(case, shortcut, slices, folder, step),
         "cost": cost(shortcut),
-        "advice": advise(replace(situation, model=_same_model(model, net), recipe=_pairs("recipe", recipe))),
+        "advice": advise(situation),
         "fix": None,
     }
     if fix:

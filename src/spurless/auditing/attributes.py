@@ -17,9 +17,7 @@ from spurless.describe import counts, cramers_v
 
 FOUND, SUSPECTED = 0.005, 0.025  # levels of the corrected p-values
 LEAST_GAP = 5.0  # points of accuracy; a smaller difference is real but nobody's shortcut
-FEWEST_ROWS = (
-    100  # of training: with fewer, an association of 0.3 of 1 would go unseen more often than one time in five
-)
+FEWEST_ROWS = 100  # of training: with fewer, an association of 0.3 would go unseen more often than one time in five
 PAIRS = 10  # pairs of attributes are looked at while there are no more than so many
 
 
