@@ -1,8 +1,10 @@
 """Runs side by side on one GPU against one at a time, in the same process, with the same runs.
 
-    python benchmarks/lanes.py [--epochs 6] [--compile] [--workers 0 4] [--together 4] [--out rows.json]
+    python benchmarks/lanes.py [--epochs 6] [--rho 0.005 0.01 0.05] [--compile] [--lanes 1 8] [--out rows.json]
+                               [--workers 0 4] [--together 4]
 
-The runs are those of a column of PGD's table 1 (Colored MNIST, simconv1), cut short; the first round warms up. With
+The runs are those of a column of PGD's table 1 (Colored MNIST, simconv1), or of all of it, cut short; the first round
+warms up. With
 --workers the same runs are done by `spurless bench --workers` too (0: without that option, as it comes), and the time
 that its processes take to start is theirs, as is that of the MPS that they share, unless one is running. With
 --together so many processes of `--workers 1`, which means lanes, work on one folder, as several terminals would.
@@ -32,19 +34,20 @@ from spurless.registry import load_data
 METHODS = ("erm", "lff", "jtt", "disent", "pgd")
 
 
-def jobs(data, epochs, seeds, compile):
+def jobs(columns, epochs, seeds, compile):
     recipe = {"name": "pgd-cmnist", "epochs": epochs, "compile": compile}
-    for seed in range(seeds):
-        for method in METHODS:
-            yield Job(
-                f"{method}-{seed}",
-                {"method": method, "data": data, "net": "simconv1", "recipe": recipe, "seed": seed},
-            )
+    for number, data in enumerate(columns):
+        for seed in range(seeds):
+            for method in METHODS:
+                yield Job(
+                    f"{number}-{method}-{seed}",
+                    {"method": method, "data": data, "net": "simconv1", "recipe": recipe, "seed": seed},
+                )
 
 
-def measure(data, epochs, seeds, lanes, device, compile):
+def measure(columns, epochs, seeds, lanes, device, compile):
     started = time.monotonic()
-    done = list(run_lanes(jobs(data, epochs, seeds, compile), lanes, device))
+    done = list(run_lanes(jobs(columns, epochs, seeds, compile), lanes, device))
     broken = [f"{job.key}: {found}" for job, found in done if isinstance(found, Exception)]
     assert not broken, broken
     if device == "cuda":
@@ -53,8 +56,8 @@ def measure(data, epochs, seeds, lanes, device, compile):
 
 
 def cells_of(settings, epochs, seeds):
-    recipe = {"name": "pgd-cmnist", "epochs": epochs}
-    return [Cell(settings, {"name": m}, {"name": "simconv1"}, recipe, s) for s in range(seeds) for m in METHODS]
+    recipe, net = {"name": "pgd-cmnist", "epochs": epochs}, {"name": "simconv1"}
+    return [Cell(of, {"name": m}, net, recipe, s) for of in settings for s in range(seeds) for m in METHODS]
 
 
 def measure_together(settings, epochs, seeds, count, device, compile, root):
@@ -91,6 +94,7 @@ def measure_processes(settings, epochs, seeds, workers, device, compile, root):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=float, default=6)
+    parser.add_argument("--rho", type=float, nargs="+", default=[0.005])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 4, 8, 0])
     parser.add_argument("--workers", type=int, nargs="*", default=[])
@@ -100,12 +104,12 @@ if __name__ == "__main__":
     parser.add_argument("--data-root")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    settings = {"name": "colored_mnist", "family": "pgd", "rho": 0.005}
-    data = load_data(settings, root=given.data_root)
-    measure(data, 1, 1, 1, given.device, given.compile)
+    settings = [{"name": "colored_mnist", "family": "pgd", "rho": rho} for rho in given.rho]
+    columns = [load_data(of, root=given.data_root) for of in settings]
+    measure(columns[:1], min(1, given.epochs), 1, 1, given.device, given.compile)
     rows = []
     for lanes in given.lanes:
-        seconds = measure(data, given.epochs, given.seeds, lanes or None, given.device, given.compile)
+        seconds = measure(columns, given.epochs, given.seeds, lanes or None, given.device, given.compile)
         rows.append({"lanes": lanes or "measured", "seconds": round(seconds, 2)})
         rows[-1]["speed_up"] = round(rows[0]["seconds"] / seconds, 2)
         print(rows[-1], flush=True)
@@ -127,4 +131,6 @@ if __name__ == "__main__":
         name = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"
         given.out.parent.mkdir(parents=True, exist_ok=True)
         found = stamp(name) | {"device": name, "torch": torch.__version__, "rows": rows, "compile": given.compile}
-        given.out.write_text(json.dumps(found | {"runs": given.seeds * len(METHODS), "epochs": given.epochs}, indent=1))
+        given.out.write_text(
+            json.dumps(found | {"runs": len(columns) * given.seeds * len(METHODS), "epochs": given.epochs}, indent=1)
+        )

@@ -140,6 +140,8 @@ def test_a_module_of_the_users_own_has_no_plain_architecture(tmp_path):
             return 2 * x
 
     assert in_a_row(nn.Sequential(nn.ReLU(), Twice())) is None
+    layers = in_a_row(build("simconv1", (3, 28, 28), 2).encoder)
+    assert layers and all(type(layer).__module__.startswith("torch.nn.modules") for layer in layers)
     with pytest.raises(ValueError, match="torch.export.load"):
         standalone.build({"base": None, "why": "It is your own."})
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from spurless import nets
 from spurless.errors import UserError
-from spurless.nets import NETS, Dropout, Net, build, builder
+from spurless.nets import NETS, BatchNorm2d, Dropout, Net, build, builder
 from spurless.nets.dropout import keep_mask
 from spurless.nets.weights import load_weights, read_weights
 from spurless.settings import settings_of
@@ -420,6 +420,36 @@ def test_dropout_on_a_gpu():
     y = Dropout(0.25)(x)
     assert y.device == x.device
     assert (y == 0).float().mean().item() == pytest.approx(0.25, abs=0.01)
+
+
+# BatchNorm
+
+
+def test_batchnorm_is_torchs():
+    torch.manual_seed(0)
+    ours, usual, x = BatchNorm2d(3), nn.BatchNorm2d(3), torch.randn(4, 3, 5, 5)
+    assert torch.equal(ours(x), usual(x))
+    plain = ours.plain()
+    assert type(plain) is nn.BatchNorm2d
+    assert plain.weight is ours.weight
+    assert plain.running_mean is ours.running_mean
+    assert torch.equal(plain.running_mean, usual.running_mean)
+    assert not ours.eval().plain().training
+
+
+@pytest.mark.gpu
+def test_batchnorm_on_a_gpu_is_not_cudnns_and_gives_the_same():
+    x = torch.randn(64, 8, 25, 25, device="cuda").contiguous(memory_format=torch.channels_last)
+    ours, usual = BatchNorm2d(8).cuda(), nn.BatchNorm2d(8).cuda()
+    a, b = ours(x), usual(x)
+    assert "Cudnn" in b.grad_fn.name()
+    assert "Cudnn" not in a.grad_fn.name()
+    assert torch.backends.cudnn.enabled
+    torch.testing.assert_close(a, b)
+    torch.testing.assert_close(ours.running_var, usual.running_var)
+    with pytest.raises(ValueError, match="4D"):
+        ours(x[0])
+    assert torch.backends.cudnn.enabled  # also after a mistake
 
 
 # Wrapping a module of the user's

@@ -34,7 +34,7 @@ from spurless import standalone
 from spurless.engine import NetSpec, load_classifier, load_run
 from spurless.errors import UserError, unknown
 from spurless.folder import MODEL, finite, load_tensors, save_tensors
-from spurless.nets import Dropout, Net
+from spurless.nets import BatchNorm2d, Dropout, Net
 from spurless.nets.heads import evaluating
 from spurless.paths import atomic
 from spurless.pruning import sparsity
@@ -204,6 +204,8 @@ def in_a_row(encoder: nn.Module) -> list[nn.Module] | None:
     """The layers of a network that is nothing but torch's own layers, one after the other; None for another."""
     if isinstance(encoder, Dropout):
         return [nn.Dropout(encoder.p)]
+    if isinstance(encoder, BatchNorm2d):
+        return [encoder.plain()]
     if type(encoder) is nn.Sequential:
         parts = [in_a_row(child) for child in encoder]
         return None if any(p is None for p in parts) else [layer for p in parts for layer in p or []]

@@ -10,6 +10,7 @@ from spurless.errors import UserError, unknown
 from spurless.settings import resolve
 
 if TYPE_CHECKING:
+    from spurless.nets.batchnorm import BatchNorm2d as BatchNorm2d
     from spurless.nets.dropout import Dropout as Dropout
     from spurless.nets.net import Net as Net
 
@@ -35,7 +36,7 @@ NETS: dict[str, str] = {
 }
 
 # The module of this package that holds each public name.
-_WHERE = {"Net": "net", "Dropout": "dropout"}
+_WHERE = {"Net": "net", "BatchNorm2d": "batchnorm", "Dropout": "dropout"}
 _WHERE |= dict.fromkeys(("linear", "mlp", "simconv1", "simconv2", "conv3", "fcn", "vgg11_lin"), "small")
 _WHERE |= dict.fromkeys(("resnet18", "resnet50", "wide_resnet101_2", "swin_t", "efficientnet_lite0"), "zoo")
 READS_TEXT = ("embedding_bag", "minilm", "bert", "roberta")

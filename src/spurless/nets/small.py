@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from torch import nn
 
 from spurless.errors import UserError
+from spurless.nets.batchnorm import BatchNorm2d
 from spurless.nets.dropout import Dropout
 from spurless.nets.net import Net
 from spurless.settings import Range
@@ -53,9 +54,9 @@ def simconv1(
     """SimConv-1 (Ahn et al. 2023, appendix B.1). In the third block BatchNorm comes after the ReLU, as printed."""
     channels = image(shape, "simconv1", least=25)[0]
     encoder = nn.Sequential(
-        *(nn.Conv2d(channels, 8, 4), nn.BatchNorm2d(8), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(2)),
-        *(nn.Conv2d(8, 32, 4), nn.BatchNorm2d(32), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(2)),
-        *(nn.Conv2d(32, 64, 4), nn.ReLU(), nn.BatchNorm2d(64), Dropout(dropout), nn.AdaptiveAvgPool2d(1)),
+        *(nn.Conv2d(channels, 8, 4), BatchNorm2d(8), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(2)),
+        *(nn.Conv2d(8, 32, 4), BatchNorm2d(32), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(2)),
+        *(nn.Conv2d(32, 64, 4), nn.ReLU(), BatchNorm2d(64), Dropout(dropout), nn.AdaptiveAvgPool2d(1)),
     )
     return Net(encoder, nn.Linear(64, classes))
 
@@ -74,10 +75,10 @@ def simconv2(
     channels = image(shape, "simconv2", least=9 if padding == "same" else 87)[0]
     pad = {k: k // 2 if padding == "same" else 0 for k in (7, 5, 3)}
     encoder = nn.Sequential(
-        *(nn.Conv2d(channels, 8, 7, padding=pad[7]), nn.BatchNorm2d(8), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(3)),
-        *(nn.Conv2d(8, 32, 7, padding=pad[7]), nn.BatchNorm2d(32), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(3)),
-        *(nn.Conv2d(32, 64, 5, padding=pad[5]), nn.ReLU(), nn.BatchNorm2d(64), Dropout(dropout)),
-        *(nn.Conv2d(64, 128, 3, padding=pad[3]), nn.ReLU(), nn.BatchNorm2d(128), Dropout(dropout)),
+        *(nn.Conv2d(channels, 8, 7, padding=pad[7]), BatchNorm2d(8), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(3)),
+        *(nn.Conv2d(8, 32, 7, padding=pad[7]), BatchNorm2d(32), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(3)),
+        *(nn.Conv2d(32, 64, 5, padding=pad[5]), nn.ReLU(), BatchNorm2d(64), Dropout(dropout)),
+        *(nn.Conv2d(64, 128, 3, padding=pad[3]), nn.ReLU(), BatchNorm2d(128), Dropout(dropout)),
         nn.AdaptiveAvgPool2d(1),
     )
     return Net(encoder, nn.Linear(128, classes))
