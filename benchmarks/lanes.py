@@ -13,6 +13,7 @@ that its processes take to start is theirs, as is that of the MPS that they shar
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -35,14 +36,11 @@ METHODS = ("erm", "lff", "jtt", "disent", "pgd")
 
 
 def jobs(columns, epochs, seeds, compile):
+    """In the order of the table's own specification."""
     recipe = {"name": "pgd-cmnist", "epochs": epochs, "compile": compile}
-    for number, data in enumerate(columns):
-        for seed in range(seeds):
-            for method in METHODS:
-                yield Job(
-                    f"{number}-{method}-{seed}",
-                    {"method": method, "data": data, "net": "simconv1", "recipe": recipe, "seed": seed},
-                )
+    for seed, method, (number, data) in itertools.product(range(seeds), METHODS, enumerate(columns)):
+        arguments = {"method": method, "data": data, "net": "simconv1", "recipe": recipe, "seed": seed}
+        yield Job(f"{method}-{number}-{seed}", arguments)
 
 
 def measure(columns, epochs, seeds, lanes, device, compile):
@@ -57,7 +55,7 @@ def measure(columns, epochs, seeds, lanes, device, compile):
 
 def cells_of(settings, epochs, seeds):
     recipe, net = {"name": "pgd-cmnist", "epochs": epochs}, {"name": "simconv1"}
-    return [Cell(of, {"name": m}, net, recipe, s) for of in settings for s in range(seeds) for m in METHODS]
+    return [Cell(of, {"name": m}, net, recipe, s) for s in range(seeds) for m in METHODS for of in settings]
 
 
 def measure_together(settings, epochs, seeds, count, device, compile, root):
