@@ -367,6 +367,8 @@ def test_a_table_without_an_attribute_has_nothing_to_test(tmp_path):
     found = audit(table, **QUIET)
     assert found["verdict"] == "cannot tell" and found["headline"].startswith("Nothing was tested")
     assert found["reliability"] is None and [e["finding"] for e in found["evidence"]] == ["none"]
+    (advice,) = found["advice"]  # more rows would not help
+    assert advice["title"] == "Name a column that should not decide" and "'branch' 0." in advice["why"]
     assert audit(table | {"attribute": ("branch",)}, **QUIET)["verdict"] == "shortcut found"
 
 

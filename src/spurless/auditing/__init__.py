@@ -17,6 +17,7 @@ from torch import Tensor
 from spurless.auditing import attributes, hidden, shift
 from spurless.auditing.advice import Facts, advise
 from spurless.auditing.case import Case, make_case
+from spurless.auditing.columns import candidates
 from spurless.auditing.evidence import share
 from spurless.auditing.gallery import (
     draw,
@@ -110,7 +111,7 @@ def audit(
     step("slices")
     slices = find_slices(case)
     situation = _situation(case, audited, source, verdict, shortcut, budget, settings)
-    situation = replace(situation, model=_same_model(model, net), recipe=_pairs("recipe", recipe))
+    situation = replace(situation, model=_same_model(model, net), recipe=_pairs("recipe", recipe), tested=tested)
     found = {
         "verdict": verdict,
         "schema": SCHEMA,
@@ -326,6 +327,7 @@ def _situation(
         needed=_rows_to_hold(case, shortcut),
         network=_train_options(audited, settings),
         attributes=case.data.attributes,
+        columns=() if case.data.attributes else tuple(candidates(case.data)),
     )
 
 

@@ -16,7 +16,7 @@ from spurless.metrics.groups import wilson
 # long each takes, in plain trainings: PGD trains twice, LfF two networks at once, JTT twice, the second time on more
 # rows.
 COST = {"group_dro": 1.1, "rs": 1.0, "dfr": 1.5, "pgd": 2.1, "lff": 2.2, "jtt": 3.0}
-AT_MOST = 3  # methods that are worth trying
+AT_MOST = 3  # methods that are worth trying, and columns that are named
 
 POINTS = 5.0  # an accuracy that is known to so many points is good enough to act on
 EACH_CLASS = 20  # contradicting rows of a class, below which one row more or less decides
@@ -49,6 +49,9 @@ class Facts:
     recipe: tuple[str, ...] = ()  # what was set for the training: recipe.epochs=5
     attributes: tuple[str, ...] = ()  # that are known, whether or not one of them is the shortcut
     needed: int | None = None  # held-out rows that the test which could not tell asks for
+    tested: bool = True  # whether there was an attribute or a cue to test
+    # Of a table without an attribute: those that could be one, and how much they go with the label.
+    columns: tuple[tuple[str, float], ...] = ()
 
     @property
     def shortcut(self) -> str:
@@ -74,7 +77,7 @@ def advise(facts: Facts) -> list[Advice]:
     if facts.verdict == "no evidence":
         return [*_labels(facts), *_not_covered(facts)]
     if facts.verdict == "cannot tell":
-        return [*_more_rows(facts), *_labels(facts), *_name_it(facts)]
+        return [*(_more_rows(facts) if facts.tested else _name_column(facts)), *_labels(facts), *_name_it(facts)]
     look = [*_look(facts)] if facts.verdict == "suspected" else []
     fixes = [*_drop_column(facts), *_methods(facts), *_try_all(facts)]
     if facts.contradicting == 0:  # no method can learn from rows that are not there
@@ -232,9 +235,21 @@ def _more_rows(facts: Facts) -> Iterator[Advice]:
     )
 
 
+def _name_column(facts: Facts) -> Iterator[Advice]:
+    """What a model may go by and what it must not look alike in a table: somebody has to say it."""
+    if facts.columns and facts.source.startswith("csv:"):
+        told = ", ".join(f"'{name}' {association:.2f}" for name, association in facts.columns[:AT_MOST])
+        first = json.dumps([facts.columns[0][0]], ensure_ascii=False)
+        yield _item(
+            "Name a column that should not decide",
+            f"Only you know which may. Those with few values, by how much they go with the label (of 1): {told}.",
+            facts.command("audit", sets=(f"data.attribute={first}",)),
+        )
+
+
 def _name_it(facts: Facts) -> Iterator[Advice]:
     kind = facts.source.partition(":")[0]
-    if facts.train_labels or kind not in ("folder", "csv"):
+    if facts.train_labels or kind not in ("folder", "csv") or (facts.columns and not facts.tested):
         return
     where = "a column of metadata.csv in the folder" if kind == "folder" else "a column of the table"
     how = f"As {where}, such an attribute is tested directly, which takes far fewer rows (put its name for ATTRIBUTE)."
