@@ -30,7 +30,7 @@ def measured(seed):
         for structured in (False, True):
             for how in ("kept", "recomputed"):
                 out = Path(folder) / f"{structured}-{how}"
-                curve = prune(run, KEEP, structured=structured, out=out, device="cpu", batchnorm=how)
+                curve = prune(run, KEEP, structured=structured, out=out, seed=0, device="cpu", batchnorm=how)
                 for row in curve["rows"]:
                     cell = found.setdefault((structured, row["keep"]), {"weights_percent": row["weights_percent"]})
                     cell[how] = row["scores"]["unbiased"]

@@ -50,6 +50,13 @@ def test_arrays_with_drawn_splits():
     assert (bundle.net, bundle.shape, bundle.train.x.dtype) == ("resnet18", (3, 6, 8), torch.uint8)
 
 
+def test_an_attribute_of_many_values_leaves_the_shares_as_they_are():
+    rng = np.random.default_rng(0)
+    y, patients = rng.integers(0, 2, 1000), rng.integers(0, 2000, 1000)
+    bundle = from_arrays(rng.normal(size=(1000, 3)), y, patients, attributes=["patient"])
+    assert {part: len(split) for part, split in bundle.splits.items()} == {"train": 700, "val": 100, "test": 200}
+
+
 def test_a_value_that_no_training_row_has_is_aligned_with_nothing():
     x, new = pictures(), torch.full((10,), 2)
     a = torch.where(torch.arange(N) % 10 == 0, 1 - Y, Y)

@@ -372,6 +372,22 @@ def test_a_table_without_an_attribute_has_nothing_to_test(tmp_path):
     assert audit(table | {"attribute": ("branch",)}, **QUIET)["verdict"] == "shortcut found"
 
 
+def test_an_attribute_with_one_value_is_no_test(tmp_path):
+    table = students(tmp_path / "t.csv", 600, 0.95)
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    (tmp_path / "t.csv").write_text("\n".join([lines[0] + ",site", *(line + ",x" for line in lines[1:])]))
+    found = audit(table | {"attribute": ("site",)}, **QUIET)
+    assert found["verdict"] == "cannot tell" and found["headline"].startswith("Nothing was tested")
+    assert "the same value in all training rows" in found["evidence"][0]["text"]
+    assert audit(table | {"attribute": ("site", "branch")}, **QUIET)["verdict"] == "shortcut found"
+
+
+def test_a_module_needs_one_output_for_each_class(tmp_path):
+    data = load_data(students(tmp_path / "t.csv", 200, 0.95) | {"attribute": ("branch",)})
+    with pytest.raises(UserError, match="Linear has 1 outputs, and .* has 2 classes"):
+        audit(data, model=torch.nn.Linear(data.shape[0], 1), **QUIET)
+
+
 def test_a_few_rows_clear_an_attribute_of_nothing(tmp_path):
     found = audit(students(tmp_path / "t.csv", 30, 0.8) | {"attribute": ("branch",)}, **QUIET)
     assert found["verdict"] == "cannot tell"

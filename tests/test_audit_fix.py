@@ -147,6 +147,10 @@ def test_without_a_finding_it_says_how_many_rows_or_what_was_not_covered():
     assert titles(replace(unsure, held_out=30))[0] == "Hold out about 190 samples, then audit again"  # 93 a class
     assert "about 1,300" in titles(replace(unsure, needed=1234))[0]
     assert "about 1,900" in titles(replace(unsure, contradicting=25))[0]  # 5 % of 1,860 are 93
+    never = replace(unsure, contradicting=0, source="csv:t.csv", train_labels=True, is_input=True)
+    assert [t.split()[0] for t in titles(never)] == ["Collect", "Take"]  # more of the same rows would not help
+    away = replace(FOUND, root=("--data-root", "my data"))
+    assert all(words[-2:] == ["--data-root", "my data"] for words in commands(away))
     clean = replace(FOUND, verdict="no evidence", source="folder:photos")
     assert "not covered" in titles(clean)[0] and titles(clean)[1] == "Write down what you suspect"
     assert commands(clean)[-1][2:4] == ["--fail-on", "suspected"]
@@ -255,7 +259,9 @@ def test_a_command_for_a_table_runs_as_it_is_printed(tmp_path):
     file = tmp_path / "my table.csv"
     rows = [f"{i % 7},{'xy'[i % 2]},{'ab'[i % 2]}" for i in range(80)]
     file.write_text("size,ward,ill\n" + "\n".join(rows) + "\n")
-    facts = replace(FOUND, source=f"csv:{file}", train_labels=True, settings=("data.label=ill", "data.attribute=ward"))
+    settings = ("data.label=ill", "data.attribute=ward")
+    facts = replace(FOUND, source=f"csv:{file}", train_labels=True, settings=settings, is_input=True)
+    assert not any("out of the inputs" in t for t in titles(replace(facts, is_input=False)))  # of texts it never was
     first = advise(facts)[0]
     assert first["title"] == "Take 'colour' out of the inputs"
     out = tmp_path / "run"

@@ -1,5 +1,7 @@
 """AVP prunes what varies least, at AVP's pace, and random pruning keeps that pace."""
 
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -56,6 +58,17 @@ def test_so_many_are_removed_an_epoch_and_stay_removed_while_training_goes_on(ki
 def test_pruning_begins_after_a_fifth_of_the_training():
     history = fit(AVP(), tiny(n=64), "linear", Recipe("adam", 0.01, batch_size=32, epochs=10), **CPU).history
     assert [row["stage"] for row in history] == ["dense"] * 2 + ["prune"] * 8
+
+
+@pytest.mark.parametrize("kind", [AVP, RandomPrune])
+def test_the_criterion_ends_the_dense_stage_and_no_other(kind):
+    recipe = Recipe("adam", 0.01, batch_size=32, epochs=5, until_accuracy=100, eval_every=0)
+    history = fit(kind(from_epoch=300, prune_epochs=3), tiny(), "mlp", recipe, **CPU).history
+    dense = [row for row in history if row["stage"] == "dense"]
+    assert len(dense) < 300 and [row["reached"] for row in dense] == [False] * (len(dense) - 1) + [True]
+    assert dense[-1]["train_accuracy"] == 100
+    after = history[len(dense) :]
+    assert [row["stage"] for row in after] == ["prune"] * 3 and not any("reached" in row for row in after)
 
 
 def test_with_one_seed_both_remove_as_many_whatever_the_chance():
@@ -129,6 +142,18 @@ def test_on_the_toy_the_shortcut_is_the_input_that_varies_most():
         net(data.train.x)
     assert int(variability(net, moments, "variance", units=True)["head.weight"][0].argmax()) == 2
     assert int(variability(net, moments, "variance")["head.weight"].flatten().argmax()) % 7 == 2
+
+
+def test_the_toy_is_measured(tmp_path, monkeypatch):
+    from benchmarks import avp_toy
+
+    monkeypatch.setattr(avp_toy, "OUT", tmp_path)
+    monkeypatch.setattr(avp_toy, "PHASE", {"from_epoch": 3, "prune_epochs": 2})
+    threads = torch.get_num_threads()
+    assert "dense after 3 epochs" in avp_toy.measure("structured", "avp", 0)
+    torch.set_num_threads(threads)
+    row = json.loads((tmp_path / "structured-avp-seed0.json").read_text(encoding="utf-8"))
+    assert row["dense"]["epochs"] == 3 and row["dense"]["train"] == pytest.approx(row["curve"][0]["train"])
 
 
 def test_the_tables_of_the_page_are_those_of_the_measured_rows():

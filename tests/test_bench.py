@@ -32,6 +32,7 @@ from spurless.bench import Cell, read_spec, run_cells, run_one
 from spurless.bench import table as tables
 from spurless.bench.board import Board, Clock
 from spurless.bench.claim import claim, finished_row, read_row, write_row
+from spurless.bench.compare import read_rows
 from spurless.bench.estimate import Guess, Short, guesses
 from spurless.bench.one import Attempt, bury, data_of, lost_its_gpu
 from spurless.bench.pool import Pool
@@ -1126,6 +1127,70 @@ def test_the_printed_forms_say_the_same(measured):
     assert body[0]["data.rho"] == "0.05" and body[4]["mean"] == "" and body[4]["paper"] == "50.0"
     whole = tables.as_json(spec, rows)
     assert whole[0]["ours"]["n"] == 3 and whole[4]["missing"] == "it needs what is not here"
+
+
+def test_scores_on_different_contents_of_the_same_data_are_said(measured):
+    spec, rows = measured
+
+    def said(contents, **data):
+        made = [
+            row | {"settings": {"data": {"name": "toy", "rho": row["labels"]["grid"], **data, "fingerprint": content}}}
+            for row, content in zip(rows, contents, strict=True)
+        ]
+        return [text for text in tables.remarks(spec, made) if "different contents" in text]
+
+    same = [row["labels"]["grid"] for row in rows]  # each ratio is data of its own
+    assert said(same) == []
+    changed = ["new" if row["labels"]["row"] == "Vanilla" and row["seed"] == 1 else old
+               for row, old in zip(rows, same, strict=True)]  # fmt: skip
+    (text,) = said(changed)
+    assert "Vanilla, 0.05; " in text and "LfF, 0.05: trained on 2 different contents of the same data." in text
+    assert "0.2" not in text
+    changed = ["new" if row["status"] != "done" else old for row, old in zip(rows, same, strict=True)]
+    assert said(changed) == []  # what did not end well counts nowhere
+
+
+def test_the_heading_says_a_setting_only_if_every_line_has_it():
+    from rich.console import Console
+
+    rows = [{"label": "ERM", "method": "erm"}, {"label": "LfF", "method": "lff", "over": {"data.rho": [0.05]}}]
+
+    def printed(rows):
+        console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+        console.print(tables.terminal(make_spec({"block": [{"data": TOY, "row": rows}]}), []))
+        console.file.close()
+        return console.export_text()
+
+    text = printed(rows)
+    assert "data.rho: 0.05" not in text
+    assert [line.split()[:2] for line in text.splitlines() if line.startswith(("ERM", "LfF"))] == [
+        ["ERM", "–"],
+        ["LfF", "0.05"],
+    ]
+    assert "data.rho: 0.05" in printed([row | {"over": {"data.rho": [0.05]}} for row in rows])
+
+
+def test_zeros_are_the_mean_of_all_runs_that_know_them():
+    assert tables.beside([{"sparsity": 60.0}, {"sparsity": 0.0}, {}]) == {"zeros, %": "30.0"}
+
+
+def test_a_published_number_that_is_none_is_refused_before_training():
+    def spec(paper):
+        return make_spec({"block": [{"data": TOY, "row": [{"method": "erm", "paper": paper}]}]})
+
+    for paper in ("60.9 ± 1.0", ".87", "−0.25", "1e-3", 61, "-", "–", "33m 39s"):
+        assert spec(paper).lines[0].paper == paper
+    for paper in ("60,9", "about 60", "60.9 +- 1.0", "60 to 62", float("nan"), True, "n/a"):
+        with pytest.raises(UserError, match="is neither a number nor a text such as '60.9 ± 1.0'"):
+            spec(paper)
+
+
+def test_rows_of_an_older_specification_are_marked_in_the_list(tmp_path):
+    run([cell(), cell(method="pgd")], tmp_path)
+    run([cell()], tmp_path)
+    listed = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [(row["method"], row.get("listed")) for row in listed] == [("erm", None), ("pgd", False)]
+    assert [row.get("listed") for row in read_rows(tmp_path)] == [None, False]
 
 
 def test_rows_by_one_name_in_several_blocks_all_have_their_texts():

@@ -85,6 +85,7 @@ def test_what_a_library_prints_is_not_in_the_json(monkeypatch):
         return load_data(spec, root)
 
     monkeypatch.setattr("spurless.registry.load_data", talkative)
+    monkeypatch.setattr("spurless.loading.load_data", talkative)
     for args in (
         ["train", "erm", "toy", *SHORT, "--out", "run"],
         ["evaluate", "run", "toy"],
@@ -445,7 +446,9 @@ def test_evaluate_repeats_the_scores_of_the_run(finished):
         assert (said["n"], said["split"], said["data"]) == (4000, "test", "toy")
     assert f"{row['scores']['unbiased']:.1f}" in invoke("evaluate", folder, "toy").stdout
     val = json.loads(invoke("evaluate", folder, "toy", "--split", "val", "--json").stdout)
-    assert val["n"] == 500 and val["scores"] != row["scores"]
+    assert val["n"] == 50 and val["scores"] != row["scores"]  # of the run's data.n = 200
+    other = invoke("evaluate", folder, "toy", "--split", "val", "--set", "data.seed=1", "--json")
+    assert "is not what" in other.stderr and "its rows or splits are other ones by now" in other.stderr
 
 
 def test_evaluate_weights_that_do_not_say_what_they_are(finished):
@@ -520,7 +523,7 @@ def test_tensorboard():
     pytest.importorskip("tensorboardX")
     row = json.loads(invoke("train", "erm", "toy", *SHORT, "--out", "run", "--tensorboard", "log", "--json").stdout)
     assert row["status"] == "done"
-    (events,) = Path("log").iterdir()
+    (events,) = Path("log").glob("events.*")
     logged = events.read_bytes()
     assert b"erm/loss" in logged and b"erm/val_accuracy" in logged
     Path("file").touch()

@@ -50,6 +50,9 @@ def test_sign_flips_by_hand():
     assert flip_p([1, -2, 4]) == 6 / 8
     assert flip_p([0.1, 0.2, -0.3]) == 1.0  # a sum of 0, up to rounding
     assert flip_p([0.0, 0.0]) == 1.0
+    # What is rounding is told by the differences, however small they are all.
+    assert p_value([1e-10 * (1 + s) for s in range(8)])[0] == 2 / 2**8
+    assert flip_p([1e-11, 2e-11, -3e-11]) == 1.0
 
 
 @pytest.mark.parametrize("n", [2, 5, 9])
@@ -210,6 +213,99 @@ def test_a_training_in_several_places_of_a_table_is_one_pair(tmp_path):
     more = [r | {"labels": {"block": "More", "row": r["method"]}} for r in many(effect=5.0, seeds=4, rhos=(0.2,))]
     found, _ = compare([lines(tmp_path / "more.jsonl", rows + more)], metric="unbiased")
     assert [(line.where, line.n) for line in found] == [(EVERYWHERE, 4), ("More", 4), ("Toy, unbiased", 4)]
+
+
+def test_rows_of_one_training_for_several_scores_are_not_compared_with_each_other(tmp_path):
+    """ERM's row for one score and its row for another are the same runs, asked for a third score."""
+    rows = [
+        r | {"labels": {"block": "Toy", "row": f"{r['method']}, {metric}", "grid": "", "metric": metric}}
+        for r in many(effect=5.0, seeds=7)
+        for metric in ("unbiased", "worst_group")
+    ]
+    path = lines(tmp_path / "r.jsonl", rows)
+    found, notes = compare([path], metric="average")
+    assert [(c.a, c.b, c.n) for c in found] == [("erm, unbiased", "pgd, unbiased", 7)]
+    assert found[0].verdict == REAL and "corrected (Holm) for 1 comparison." in notes[0]
+    named, _ = compare([path, "erm, worst_group", "pgd, worst_group"], metric="average")
+    assert [(c.a, c.b, c.p_corrected) for c in named] == [("erm, worst_group", "pgd, worst_group", 2 / 2**7)]
+    # In blocks of their own, too: a couple of the same trainings is none.
+    more = [r | {"labels": r["labels"] | {"block": f"Toy, {r['labels']['metric']}"}} for r in rows]
+    found, notes = compare([lines(tmp_path / "more.jsonl", more)], metric="average")
+    assert {(c.a, c.b) for c in found} == {(f"erm, {m}", f"pgd, {m}") for m in ("unbiased", "worst_group")}
+    assert not any("erm, unbiased and erm" in note for note in notes)
+
+
+def test_trainings_on_another_content_of_the_data_are_no_pair(tmp_path):
+    rows = many(effect=5.0, seeds=7)
+
+    def on(content, r):
+        data = r["settings"]["data"] | {"fingerprint": content}
+        return r | {"key": r["key"] + content, "settings": r["settings"] | {"data": data}}
+
+    old, new = [on("old", r) for r in rows], [on("new", r) for r in rows]
+    half = [r for r in old if r["method"] == "erm"] + [r for r in new if r["method"] == "pgd"]
+    with pytest.raises(UserError, match="nothing to pair. Results of the same seed were trained on different contents"):
+        compare([lines(tmp_path / "half.jsonl", half)])
+    also = [r for r in new if r["method"] == "erm" and r["seed"] < 3]
+    found, notes = compare([lines(tmp_path / "also.jsonl", half + also)])
+    assert [c.n for c in found] == [3] and not any("the first counts" in note for note in notes)
+    assert "erm and pgd: of 4 of these the partner was trained on another content of the data." in notes
+    both, _ = compare([lines(tmp_path / "both.jsonl", old + new)])
+    assert [(c.where, c.n) for c in both] == [("toy", 7)]  # a seed counts once
+
+
+def test_what_an_older_specification_left_in_the_folder_is_left_out(tmp_path):
+    label = {"block": "Toy", "grid": "", "metric": "unbiased"}
+    new = [r | {"labels": label | {"row": r["method"]}} for r in many(effect=5.0, seeds=7)]
+
+    def changed(r, **recipe):
+        return r | {"key": f"old {r['key']}", "listed": False, "settings": r["settings"] | {"recipe": recipe}}
+
+    new = [r | {"settings": r["settings"] | {"recipe": {"epochs": 2, "compile": False}}} for r in new]
+    old = [changed(r, epochs=1) for r in new]
+    alone, _ = compare([lines(tmp_path / "new.jsonl", new)])
+    found, notes = compare([lines(tmp_path / "r.jsonl", new + old)])
+    assert found == alone and len(found) == 1
+    assert "14 results of an older specification are left out: their rows have other settings by now." in notes
+    # What was not asked for the last time (--seeds 5, --only pgd) is of the same specification.
+    some = [r if r["seed"] < 5 and r["method"] == "pgd" else changed(r, epochs=2, compile=False) for r in new]
+    found, notes = compare([lines(tmp_path / "some.jsonl", some)])
+    assert [c.n for c in found] == [7]
+    assert not any("older specification" in note for note in notes)
+
+
+def test_a_label_is_a_rows_before_it_is_a_methods(tmp_path):
+    """A row called "erm" is meant by "erm", and not every row whose method is."""
+    rows = []
+    for r in many(effect=5.0, seeds=3):
+        calls = ((0.1, "erm"), (0.25, "erm"), (0.5, "small steps")) if r["method"] == "erm" else ((0.1, "pgd"),)
+        for lr, called in calls:
+            settings = r["settings"] | {"recipe": {"lr": lr}}
+            labels = {"row": called, "block": "Toy"}
+            rows.append(r | {"key": f"{r['key']} {lr}", "settings": settings, "labels": labels})
+    path = lines(tmp_path / "r.jsonl", rows)
+    assert [(c.a, c.b) for c in compare([path, "pgd"], against="erm")[0]] == [
+        ("erm, lr 0.1", "pgd"),
+        ("erm, lr 0.25", "pgd"),
+    ]
+    # A method's name will do where no row is called so.
+    renamed = [r | {"labels": r["labels"] | {"row": r["labels"]["row"].upper()}} for r in rows]
+    assert {c.a for c in compare([lines(tmp_path / "s.jsonl", renamed), "pgd"], against="erm")[0]} == {
+        "ERM, lr 0.1", "ERM, lr 0.25", "SMALL STEPS",
+    }  # fmt: skip
+
+
+def test_measures_between_0_and_1_have_three_decimals(tmp_path):
+    from rich.console import Console
+
+    rows = [r | {"extra": {"csi": r["scores"]["unbiased"] / 1000}} for r in many(effect=5.0, seeds=7)]
+    found, notes = compare([lines(tmp_path / "r.jsonl", rows)], metric="extra.csi")
+    console = Console(width=80, record=True, file=(tmp_path / "out").open("w"))
+    console.print(terminal(found, notes))
+    console.file.close()
+    text = console.export_text()
+    assert f"{found[0].mean_a:.3f}, {found[0].mean_b:.3f}" in text and f"{found[0].difference:+.3f}" in text
+    assert f"[{found[0].low:+.3f}, {found[0].high:+.3f}]" in text
 
 
 def test_another_seed_of_the_data_is_another_pair(tmp_path):

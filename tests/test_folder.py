@@ -2,13 +2,16 @@
 
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 from spurless import paths
+from spurless.cli import app
 from spurless.datasets import folder
 from spurless.datasets.folder import load
 from spurless.errors import UserError
@@ -28,7 +31,7 @@ def base(tmp_path):
 
 def colour_of(name: str) -> tuple[int, int, int]:
     """A colour of its own for every name, so that a row can be told by its pixels."""
-    seed = sum((i + 1) * ord(c) for i, c in enumerate(name)) * 2654435761 % 2**24
+    seed = zlib.crc32(name.encode())
     return seed & 255, seed >> 8 & 255, seed >> 16 & 255
 
 
@@ -89,8 +92,9 @@ def test_class_folders_get_a_seeded_stratified_split(base, capsys):
     first = rows(bundle)
     assert rows(load(base, size=8)) == first
     assert rows(load(base, size=8, seed=1)) != first
-    assert "val (10%) and test (20%) drawn from the training images with data.seed=0" in capsys.readouterr().err
-    assert bundle.notes == ("val (10%) and test (20%) drawn from the training images with data.seed=0",)
+    note = "val (8 images) and test (16 images) drawn from the training images with data.seed=0"
+    assert note in capsys.readouterr().err
+    assert bundle.notes == (note,)
     # One image more moves hardly any other.
     write(base, "cat/new.png")
     after = rows(load(base, size=8))
@@ -283,6 +287,46 @@ def test_one_row_with_two_mistakes_is_told_twice(base):
     assert "3 problems" in wrong(base)
 
 
+def test_marks_of_missing_values_are_no_labels_and_no_values(base):
+    names = [f"p/{i}.png" for i in range(6)]
+    write(base, *names)
+    lines = [f"{name},{'cat' if i % 2 else 'dog'},sea" for i, name in enumerate(names)]
+    lines[2:5] = ["p/2.png,nan,sea", "p/3.png,cat,NA", "p/4.png,dog,"]
+    table(base, "file_name,label,place", *lines, ",dog,sea", ",cat,sea", " ,cat,sea", ",,", "")
+    said = wrong(base)
+    for part in (
+        "A row without a label, attribute or file (6). Fill it in",
+        "metadata.csv, line 4: p/2.png, 'nan' as label\n",
+        "metadata.csv, line 5: p/3.png, 'NA' as place\n",
+        "metadata.csv, line 6: p/4.png, '' as place\n",
+        "metadata.csv, line 8: '' as file_name\n",
+        "metadata.csv, line 9: '' as file_name\n",
+        "metadata.csv, line 10: ' ' as file_name",
+    ):
+        assert part in said, part
+    assert "line 11" not in said  # it is empty
+    assert "twice" not in said and "outside" not in said
+
+
+def test_a_class_folder_may_have_any_name(base):
+    write(base, *(f"{c}/{i}.png" for c in ("NA", "cat") for i in range(3)), "loose.png")
+    table(base, "file", *(f"{c}/{i}.png" for c in ("NA", "cat") for i in range(3)))
+    assert load(base, size=8, val=0, test=0).classes == ("NA", "cat")
+    table(base, "file", "NA/0.png", "cat/0.png", "loose.png")
+    assert "metadata.csv, line 4: loose.png, in no class folder" in wrong(base)
+
+
+def test_spellings_of_labels_and_values_in_a_table(base):
+    write(base, *(f"{i}.png" for i in range(8)))
+    labels, places = ("Cat", "cat", "dog", "cat", "1", "1.0", "1", "dog"), ("sea", "Sea") * 4
+    table(base, "file,label,place", *(f"{i}.png,{labels[i]},{places[i]}" for i in range(8)))
+    said = wrong(base)
+    assert "A label or attribute in two spellings (3). Write it alike" in said
+    assert "metadata.csv, line 2: 'Cat' is 'cat' in another spelling" in said
+    assert "metadata.csv, line 7: '1.0' is '1' in another spelling" in said
+    assert "metadata.csv, line 3: 'Sea' is 'sea' in another spelling" in said
+
+
 def test_folder_mistakes_are_told_at_once(base):
     three_splits(base)
     (base / "train/bird").mkdir()
@@ -348,6 +392,28 @@ def test_copies_are_never_drawn_apart(base, capsys):
     assert all(pixels[f"cat/copy{i}.png"] == list(colour_of(f"cat/{i}.png")) for i in range(20))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_copies_do_not_take_a_class_out_of_train(base, seed):
+    write(base, *(f"cat/{i}.png" for i in range(20)), *(f"dog/{i}.png" for i in range(3)))
+    for i in (1, 2):
+        shutil.copy(base / "dog/0.png", base / f"dog/{i}.png")
+    bundle = load(base, size=8, val=0.2, test=0.5, seed=seed)
+    dogs = {part for part, split in bundle.splits.items() if (split.y == 1).any()}
+    assert dogs == {"train"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_under_two_labels_take_neither_class_out_of_train(base, seed):
+    write(base, *(f"cat/{i}.png" for i in range(20)), *(f"{c}/{c}.png" for c in ("dog", "fox")))
+    for c in ("dog", "fox"):
+        for i in range(3):
+            shutil.copy(base / "dog/dog.png", base / f"{c}/{i}.png")
+    (base / "fox/fox.png").unlink()
+    bundle = load(base, size=8, val=0.2, test=0.5, seed=seed)
+    assert torch.bincount(bundle.train.y).tolist()[1:] == [4, 3]
+    assert "exact copies under different labels: dog/0.png = fox/0.png" in bundle.notes
+
+
 def test_lazy_rows_instead_of_a_cache(base, tmp_path):
     three_splits(base)
     bundle = load(base, size=8, cache=False)
@@ -371,6 +437,36 @@ def test_what_is_not_used_is_said(base, capsys):
     table(base, "file,label,split", "train/cat/train0.png,cat,train", "train/dog/train0.png,dog,train")
     load(base, size=8, val=0, test=0)
     assert "17 images that the table does not list" in capsys.readouterr().err
+
+
+def test_what_spurless_has_written_is_no_class(base, capsys):
+    write(base, *(f"{c}/{i}.png" for c in ("cat", "dog") for i in range(3)), "folder-mine.png")
+    write(
+        base, "runs/audit-1/pictures/7.png", "runs/audit-2/pictures/7-map.png", "pruned/curve.png", "cat/runs/x/1.png"
+    )
+    for name in ("runs/audit-1/audit.json", "runs/audit-2/model/settings.toml", "pruned/prune.json"):
+        table(base, "{}", name=name)
+    for name in ("cat/runs/x/sweep.json", "exported/model.safetensors", "table/cells/0/row.json"):
+        table(base, "{}", name=name)
+    bundle = load(base, size=8, val=0, test=0)
+    assert sorted(rows(bundle)) == [f"{c}/{i}.png" for c in ("cat", "dog") for i in range(3)]
+    said = capsys.readouterr().err
+    for place in ("cat", "exported", "pruned", "runs", "table"):
+        assert f"not used: what Spurless has written in {place}\n" in said
+    assert "not used: folder-mine.png, the contact sheet of this folder" in said
+    assert "files that are no images" not in said
+    write(base, "folder-other.png")
+    assert "An image in no class folder (1)" in wrong(base)
+
+
+def test_a_contact_sheet_has_the_name_that_describe_gives_it(base, monkeypatch):
+    photos = base / "fotos été 1"
+    write(photos, *(f"{c}/{i}.png" for c in ("cat", "dog") for i in range(3)))
+    monkeypatch.chdir(photos)
+    done = CliRunner().invoke(app, ["data", "describe", "folder:.", "--set", "data.size=8"])
+    assert done.exit_code == 0, done.output
+    assert [file.name for file in photos.glob("*.png")] == [folder.sheet_name(photos)]
+    load(photos, size=8)
 
 
 def test_links_are_followed_but_not_in_circles(base, tmp_path):
@@ -449,6 +545,24 @@ def test_many_small_strata_still_give_their_share():
     drawn = folder.share_out([str(i) for i in range(200)], strata, val=0.1, test=0.2, seed=0)
     assert (drawn.count("test"), drawn.count("val")) == (40, 20)
     assert all("train" in drawn[i : i + 2] for i in range(0, 200, 2))
+
+
+@pytest.mark.parametrize("n_values", [2, 30, 400, 10**6])
+def test_any_number_of_values_gives_the_same_shares(n_values):
+    strata = [(str(i % 2), str(i * 7919 % n_values)) for i in range(1000)]
+    names = [str(i) for i in range(1000)]
+    drawn = folder.share_out(names, strata, val=0.1, test=0.2, seed=0)
+    assert [drawn.count(part) for part in folder.SPLITS] == [700, 100, 200]
+    for start in (0, 1):  # of both classes
+        assert abs(drawn[start::2].count("test") - 100) <= 1
+    assert folder.share_out(names, strata, val=0.1, test=0.2, seed=1) != drawn
+
+
+def test_rows_that_are_alone_in_their_stratum_leave_their_class_in_train():
+    strata = [("rare", str(i)) for i in range(3)] + [("only", "x")] + [("common", "x")] * 20
+    for seed in range(10):
+        drawn = folder.share_out([str(i) for i in range(24)], strata, val=0.45, test=0.45, seed=seed)
+        assert "train" in drawn[:3] and drawn[3] == "train"
 
 
 @pytest.mark.data("waterbird_complete95_forest2water2")

@@ -110,6 +110,15 @@ def test_the_last_stage_uses_what_was_mined():
     assert loss.item() == pytest.approx(want.item(), rel=1e-5)
 
 
+def test_a_batch_of_all_rows_is_no_larger_than_they_are():
+    data = tiny(n=20, rho=0.15)
+    run, stages = walk(data, 3.0)
+    mined = run.findings["mined"]
+    assert 0 < mined.sum() < 20 < data.recipe.batch_size
+    expected = (int(mined.sum()) + 1) / 20  # of a batch of 20: those that are there, and one more
+    assert float(stages[-1].weights[mined].sum()) == pytest.approx(expected)
+
+
 def test_the_settings_of_mining_reach_the_miner(monkeypatch):
     given, real = {}, MINERS["ecs"]
 

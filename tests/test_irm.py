@@ -106,7 +106,7 @@ def test_environments_hold_several_classes_and_are_drawn_equally_often():
     conflicting = ~data.is_aligned(data.train)[:, 0]
     odds = stage.weights / stage.weights.sum()
     assert float(odds[conflicting].sum()) == pytest.approx(0.5) and int(conflicting.sum()) == 20
-    of_conflicting, number = environments(groups_by_alignment(run), 2)
+    of_conflicting, number = environments(groups_by_alignment(run), data.train.y, 2)
     assert number == 2 and torch.equal(of_conflicting.bool(), conflicting)
     for k in range(2):
         assert set(data.train.y[of_conflicting == k].tolist()) == {0, 1}
@@ -125,7 +125,7 @@ def test_groups_that_ignore_the_class_are_environments_as_they_are(classes, valu
     y, a = rows % classes, rows // classes % values
     data = replace(Bundle.from_arrays(torch.randn(120, 4), y, a), groups_ignore_class=True)
     run = open_run(data)
-    found, number = environments(groups_by_value(run), classes)
+    found, number = environments(groups_by_value(run), data.train.y, classes)
     assert torch.equal(found, data.train.a[:, 0]) and number == values
     next(IRM(environments="value").stages(run))
     assert not capsys.readouterr().err
@@ -186,5 +186,25 @@ def test_a_row_of_several_attributes_conflicts_when_one_does():
         values=(("0", "1"),) * 2,
         aligned=aligned,
     )
-    environment, _ = environments(groups_by_alignment(open_run(data)), 2)
+    environment, _ = environments(groups_by_alignment(open_run(data)), data.train.y, 2)
     assert environment.nonzero().flatten().tolist() == [0, 1, 2, 3, 4]
+
+
+def test_an_environment_is_a_place_in_each_class_however_many_groups_it_has():
+    """Clusters found class by class: 4 of the first, 1 of the second, 3 of the third."""
+    counts, y = (4, 1, 3), torch.arange(90) % 3
+    place = torch.stack([torch.arange(90) // 3 % k for k in counts])[y, torch.arange(90)]
+    groups = torch.tensor([0, 4, 5])[y] + place
+    found, number = environments(Groups(groups, None, 8), y, 3)
+    assert torch.equal(found, place) and number == 4
+    groups = torch.tensor([0, 5, 6])[y] + place  # 5, 1 and 3 groups, which is 3 times 3
+    found, number = environments(Groups(groups, None, 9), y, 3)
+    assert torch.equal(found, place) and number == 4
+
+
+def test_a_group_that_holds_no_row_keeps_its_place():
+    """No row of the first class is aligned: its conflicting ones are still with those of the other class."""
+    y = torch.arange(40) % 2
+    conflicting = ((y == 0) | (torch.arange(40) < 8)).long()
+    found, number = environments(Groups(2 * y + conflicting, None, 4), y, 2)
+    assert torch.equal(found, conflicting) and number == 2

@@ -553,7 +553,10 @@ def test_correlation_is_scipys():
         points
     )
     flat = over_runs.correlation([{"largest_share": 0.1, "unbiased": 55.3}] * 3)  # whose deviations are not quite 0
-    assert np.isnan(flat.pearson) and np.isnan(flat.spearman)
+    assert np.isnan(flat.pearson) and np.isnan(flat.spearman) and np.isnan([flat.low, flat.high]).all()
+    for sign in (1, -1):  # of a perfect one no doubt is left
+        line = over_runs.correlation([{"largest_share": s, "unbiased": 50 + sign * s} for s in range(5)])
+        assert (line.pearson, line.low, line.high) == (sign, sign, sign)
     assert np.isnan(over_runs.correlation(points[:1]).pearson) and np.isnan(over_runs.correlation([]).spearman)
 
 

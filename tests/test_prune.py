@@ -130,6 +130,31 @@ def test_dcwp_fine_tunes_on_batches_with_more_mined_rows(data, monkeypatch):
     assert [None if s.weights is None else float(s.weights.max()) for s in stages] == [None, 33, 33]
 
 
+def test_dcwps_settings_of_fine_tuning_are_used(data, monkeypatch):
+    trained = {name: t.clone() for name, t in fit("erm", data, NET, device="cpu").classifier.state_dict().items()}
+    dcwp = DCWP(mask_iterations=3, mining_iterations=3, lambda_up=33, finetune_up=7, finetune_lr=0.004)
+    method = PruneTrained("dcwp", 0.5, finetune=0.5, trained=trained, dcwp=dcwp)
+    stages, _ = stages_of(monkeypatch, method, data, NET)
+    assert [float(s.weights.max()) for s in stages[1:]] == [33, 7]
+    rates = [s.optimizer.param_groups[0]["initial_lr"] for s in stages]
+    assert rates == pytest.approx([0.01, 0.01, 0.004])
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"prune": False}, {"reset": True}, {"over": "channel"}, {"layers": ["head"]}, {"finetune_iterations": 5},
+        {"finetune_lr": 0.1}, {"finetune_up": 3}, {"finetune_align": 0.0},
+    ],
+    ids=lambda s: next(iter(s)),
+)  # fmt: skip
+def test_settings_of_dcwp_that_would_change_nothing_are_refused(setting, run, data, tmp_path):
+    name, out = next(iter(setting)), tmp_path / "out"
+    with pytest.raises(UserError, match=rf"method\.{name} has no effect"):
+        prune(run, [0.5], "dcwp", out=out, data=data, device="cpu", settings={"method": setting})
+    assert not out.exists()
+
+
 def test_the_smallest_channels_go_by_hand():
     net = Net(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), nn.Linear(3, 2))
     with torch.no_grad():
@@ -152,6 +177,63 @@ def test_what_was_zero_stays_zero_and_counts():
     scores = {"head.weight": torch.ones(2, 10)}  # blind to the zeros
     masks = PruneTrained(keep=0.4).masks(net, scores)["head.weight"]
     assert int(masks.sum()) == 8 and not bool((masks & (net.head.weight == 0)).any())
+
+
+def test_what_was_zero_stays_zero_in_layers_that_are_not_pruned_too():
+    net = Net(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), nn.Linear(3, 2))
+    gone = {
+        "encoder.0.weight": torch.tensor([[False] * 4, [True] * 4, [True] * 4]),
+        "head.weight": torch.eye(2, 3) == 1,
+    }
+    gone["encoder.0.bias"] = torch.tensor([False, True, True])
+    zero(net, gone)
+    masks = PruneTrained(structured=True, groups=()).masks(net, squares(net))
+    assert all(torch.equal(masks[name], mask) for name, mask in gone.items())
+
+
+MASKED = {
+    "magnitude_prune": {"keep": 0.5},
+    "avp": {"share": 0.2, "chance": 1.0},
+    "avp-frozen": {"share": 0.2, "chance": 1.0, "frozen": True, "kappa": "signed"},
+    "dcwp": {"mining_iterations": 20, "mask_iterations": 400, "form": "code", "lambda_l1": 1e-6},
+    "dcwp-channel": {"mining_iterations": 20, "mask_iterations": 50, "mask_lr": 0.1, "over": "channel"},
+    "mrm": {"mask_iterations": 400, "form": "code", "lambda_l1": 1e-6},
+}
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_of_a_run_with_a_mask_of_its_own_no_second_mask_is_taken(kind, data, tmp_path):
+    """With another seed the run's method finds another mask on the way, which is nobody's."""
+    method = {"name": kind.split("-")[0]} | MASKED[kind]
+    if method["name"] == "dcwp":
+        method["finetune_iterations"] = 5
+    run = fit(method, data, NET, seed=3, out=tmp_path / "run", device="cpu", progress=False)
+    share = round((100 - run.sparsity) / 100 - 0.05, 2)
+    assert 0.05 < share < 0.9
+    found = prune(tmp_path / "run", [share], finetune=0.4, out=tmp_path / "out", data=data, device="cpu", seed=0)
+    total = sum(p.numel() for name, p in run.classifier.named_parameters() if name.endswith("weight"))
+    assert found["rows"][1]["weights_percent"] == pytest.approx(100 * share, abs=100 / total)
+    pruned = load_classifier(tmp_path / "out" / f"keep-{share:.2f}" / "model.safetensors", device="cpu")
+    moved = 0
+    for was, now in zip(run.classifier.parameters(), pruned.parameters(), strict=True):
+        assert not bool(now[was == 0].any())
+        moved += int((now != was)[now != 0].sum())
+    assert moved > 0
+
+
+def test_the_seed_is_the_runs_unless_another_is_named(data, tmp_path):
+    fit("jtt", data, NET, seed=3, out=tmp_path / "run", device="cpu", progress=False)
+    given = {"finetune": 0.4, "data": data, "device": "cpu"}
+    found = prune(tmp_path / "run", [0.5], out=tmp_path / "out", **given)
+    assert found["seed"] == 3
+    assert prune(tmp_path / "run", [0.5], out=tmp_path / "out", seed=3, **given) == found
+    args = ["--keep", "0.5", "--finetune", "0.4", "--out", str(tmp_path / "out"), "--json"]
+    told = CliRunner().invoke(app, ["prune", str(tmp_path / "run"), *args])
+    assert told.exit_code == 0 and json.loads(told.stdout)["seed"] == 3, told.output
+    other = prune(tmp_path / "run", [0.5], out=tmp_path / "other", seed=0, **given)
+    assert other["seed"] == 0 and other["rows"][1]["scores"] != found["rows"][1]["scores"]
+    with pytest.raises(UserError, match=r"other settings \(seed\)"):  # a folder of when the default was 0
+        prune(tmp_path / "run", [0.5], out=tmp_path / "other", **given)
 
 
 @needs_package
@@ -341,3 +423,42 @@ def test_removed_weights_are_zero_at_every_step(data):
     fit(PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=Watched()), data, NET, device="cpu", progress=False)
     total = sum(t.numel() for name, t in trained.items() if name.endswith("weight"))
     assert len(Watched.seen) > 3 and set(Watched.seen) == {round(total / 2)}
+
+
+@dataclass(frozen=True)
+class Annealed(Method):
+    """Plain training that notes how far it is said to be, in two losses that are applied in turn."""
+
+    seen: ClassVar[list[float]] = []
+
+    def stages(self, run):
+        net = run.net()
+
+        def loss(b):
+            self.seen.append(float(b.t))
+            return ce(net(b.x), b.y)
+
+        other = lambda b: loss(b)  # noqa: E731
+        yield Stage("annealed", [loss, other], [run.optimizer(net), run.optimizer(net)], model=net, select=True)
+        return net
+
+
+def test_what_is_annealed_does_not_begin_anew_and_the_learning_rate_does(data):
+    trained = {name: t.clone() for name, t in fit("erm", data, NET, device="cpu").classifier.state_dict().items()}
+    Annealed.seen.clear()
+    method = PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=Annealed())
+    recipe = replace(data.recipe, schedule="linear")
+    found = fit(method, data, NET, recipe, device="cpu", progress=False)
+    steps = found.history[-1]["step"]
+    assert len(Annealed.seen) == 2 * steps and 0.9999 < min(Annealed.seen) <= max(Annealed.seen) < 1
+    rates = [row["lr"] / recipe.lr for row in found.history]  # at the end of each of three epochs
+    assert rates == pytest.approx([1 - (k * steps / 3 - 1) / steps for k in (1, 2, 3)])
+
+
+def test_fine_tuning_has_the_length_that_was_asked_for(data):
+    """Though the recipe's criterion, which the weights reach already, may end the dense stage of frozen pruning."""
+    recipe = replace(data.recipe, until_accuracy=1.0)
+    by = make_method({"name": "avp", "frozen": True})
+    trained = {name: t.clone() for name, t in fit("erm", data, NET, device="cpu").classifier.state_dict().items()}
+    found = fit(PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=by), data, NET, recipe, device="cpu")
+    assert [row["epoch"] for row in found.history] == [1, 2, 3]

@@ -11,6 +11,7 @@ import typer
 from spurless import cli
 from spurless.datasets import DATASETS
 from spurless.methods import METHODS
+from spurless.nets import NETS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -51,6 +52,12 @@ def test_every_method_and_data_set_is_named():
     named = set(re.findall(r"`([a-z_0-9]+)`", README))
     assert set(METHODS) <= named
     assert set(DATASETS) <= named
+
+
+def test_every_network_is_named():
+    page = "".join((ROOT / "docs" / name).read_text() for name in ("training.md", "text.md"))
+    assert set(NETS) <= set(re.findall(r"`([a-zA-Z_0-9:]+)`", page))
+    assert all(f"| `{name}` | {what} |" in page for name, what in NETS.items() if not what.startswith("text:"))
 
 
 def test_every_method_has_a_page():

@@ -9,11 +9,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from spurless import report, tables
 from spurless.metrics.groups import group_scores
 from spurless.report import charts, lines
-from spurless.report.summary import summary
+from spurless.report.summary import difference, summary, worlds
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&"
@@ -205,6 +206,63 @@ def test_the_summary_averages_seeds_and_keeps_data_sets_apart():
     assert f"plain training (erm) (mean of 3 seeds) is right on {mean:.1f}" in first
     assert "lff (mean of 3 seeds)" in first
     assert second.startswith("On bar, plain training (erm) is right on")
+
+
+def seeds_of(method, values, seeds=None, **data):
+    """A run for each value, each with an interval of one point either side from its test rows."""
+    return [
+        {"method": method, "data": "toy", "seed": seed, "status": "done"}
+        | {"scores": {"conflicting": v, "intervals": {"conflicting": [v - 1, v + 1]}}}
+        | {"settings": {"method": {"name": method}, "data": {"name": "toy", "rho": 0.1} | data}}
+        for v, seed in zip(values, seeds or range(len(values)), strict=True)
+    ]
+
+
+def test_the_interval_of_a_mean_of_seeds_is_over_seeds():
+    """Over test rows it was: it left 0 out in half of the pages on two methods that were the same."""
+    erm, lff = seeds_of("erm", [30.0, 38.0, 34.0]), seeds_of("lff", [41.0, 33.0, 40.0])
+    (world,) = worlds(erm + lff)
+    expected = stats.t.interval(0.95, 2, loc=34.0, scale=4.0 / np.sqrt(3))
+    assert world.baseline.mean("conflicting") == pytest.approx((34.0, *expected))
+    paired = stats.ttest_rel([41.0, 33.0, 40.0], [30.0, 38.0, 34.0]).confidence_interval(0.95)
+    assert difference(world.best, world.baseline, "conflicting") == pytest.approx((4.0, *paired))
+    text = summary(erm + lff)[0]
+    assert f"(95 % interval over seeds: {paired[0]:+.1f} to {paired[1]:+.1f})" in text
+    assert "So small a difference may be chance." in text
+    same = summary(seeds_of("erm", [30.0, 38.0, 34.0]) + seeds_of("lff", [34.0, 42.1, 38.0]))[0]
+    assert "chance" not in same  # the seed moves both alike
+
+
+def test_the_difference_of_seeds_that_do_not_pair_is_welchs():
+    old, new = [30.0, 38.0, 34.0], [41.0, 33.0, 40.0, 39.0]
+    (world,) = worlds(seeds_of("erm", old) + seeds_of("lff", new, seeds=[5, 6, 7, 8]))
+    welch = stats.ttest_ind(new, old, equal_var=False).confidence_interval(0.95)
+    assert difference(world.best, world.baseline, "conflicting") == pytest.approx((4.25, *welch))
+    # One seed varies as the others do.
+    (world,) = worlds(seeds_of("erm", old) + seeds_of("lff", [39.0]))
+    pooled = stats.ttest_ind([39.0], old, equal_var=True).confidence_interval(0.95)
+    assert difference(world.best, world.baseline, "conflicting") == pytest.approx((5.0, *pooled))
+    # The same seed on other contents is no pair: 0 and 1 of the data.
+    mixed = seeds_of("erm", old, seed=0) + seeds_of("lff", new[:3], seed=1)
+    unpaired = stats.ttest_ind(new[:3], old, equal_var=False).confidence_interval(0.95)
+    (world,) = worlds(mixed)
+    assert difference(world.best, world.baseline, "conflicting") == pytest.approx((4.0, *unpaired))
+
+
+def test_one_seed_says_that_test_rows_are_all_that_is_counted():
+    text = summary(seeds_of("erm", [30.0]) + seeds_of("lff", [40.0]))[0]
+    assert "(95 % interval over test rows alone, with one seed: +8.6 to +11.4)" in text
+
+
+def test_runs_on_a_file_that_was_changed_are_two_data_sets():
+    erm = seeds_of("erm", [30.0, 31.0], fingerprint="aaaaaaaa")
+    lff = seeds_of("lff", [40.0, 41.0], fingerprint="bbbbbbbb")
+    first, second = summary(erm + lff)
+    assert first.startswith("On toy, content aaaaaa, ") and second.startswith("On toy, content bbbbbb, ")
+    assert len(summary(erm + seeds_of("lff", [40.0, 41.0], fingerprint="aaaaaaaa"))) == 1
+    by_seed = [seeds_of(m, [v], seeds=[s], seed=s, fingerprint=f"f{s}")[0]
+               for m, v in (("erm", 30.0), ("lff", 40.0)) for s in range(3)]  # fmt: skip
+    assert len(summary(by_seed)) == 1 and "mean of 3 seeds" in summary(by_seed)[0]
 
 
 def test_curves_break_between_stages_and_skip_what_was_not_measured():

@@ -8,10 +8,12 @@ import pytest
 from PIL import Image
 
 from spurless import report
+from spurless.bench.table import figures
 from spurless.errors import UserError
 from spurless.report import charts, lines, points
 from spurless.report.pictures import Album
 from spurless.report.sources import find
+from spurless.report.studies import published, reproduction
 from spurless.report.summary import worlds
 from spurless.tables import Score
 from tests.audits import make_audit, make_reproduction, make_sweep
@@ -255,6 +257,28 @@ def test_a_number_that_was_run_once_is_not_judged(tmp_path):
     )
 
 
+def test_published_numbers_are_read_as_printed():
+    read = {
+        ".87": 0.87, "−0.25": -0.25, "\N{MINUS SIGN}.5": -0.5, "1.5e-3": 0.0015, "2E2": 200.0, "+3": 3.0, "61.": 61.0,
+        "~60.9": 60.9, "60.9 %": 60.9, "(60.9)": 60.9, "91.35": 91.35, 88: 88.0,
+    }  # fmt: skip
+    for text, value in read.items():
+        assert published(text).value == value, text
+    assert published("−0.25 ± .05") == pytest.approx((-0.25, -0.3, -0.2))
+    for text in ("-", "–", "", "33m 39s", "1h 2m 3s", "39s", "1,234.5", "60 to 62", "60-62", "nan", "± 0.3", "1e999"):
+        assert published(text) is None, text
+
+
+def test_negative_numbers_lie_on_the_axis():
+    rows = [{"method": m, "metric": "extra.x", "ours": {"mean": v, "n": 1}, "paper": p}
+            for m, v, p in (("a", -0.4, "−0.25"), ("b", 0.5, ".87"))]  # fmt: skip
+    section = reproduction({"source": "s", "rows": rows}).sections[0]
+    places = [row["at"][side]["value"] for row in section.data["rows"] for side in ("ours", "paper")]
+    assert all(0 < place < 100 for place in places) and len(set(places)) == 4
+    assert section.data["ends"][::2] == ["-0.45", "0.92"]
+    assert [row["difference_text"] for row in section.data["rows"]] == ["-0.150", "-0.370"]
+
+
 # Charts
 
 
@@ -270,6 +294,16 @@ def test_before_and_after_are_the_plain_method_and_the_best():
         own = groups[tuple(row["name"].split(", "))]
         assert row["before"] == pytest.approx((own["accuracy"], own["low"], own["high"]))
     assert all(r["after"].value > r["before"].value for r in against["rows"])
+
+
+def test_groups_of_several_seeds_have_intervals_over_seeds():
+    rows = [make("erm", 0.3, seed=s) for s in range(3)]
+    (panel,) = charts.before_after(worlds(rows)[0])
+    for row in panel["columns"][0]["rows"] + panel["columns"][1]["rows"]:
+        own = [g["accuracy"] for r in rows for g in r["scores"]["groups"]
+               if (g["label"], g["value"]) == tuple(row["name"].split(", "))]  # fmt: skip
+        expected = figures(own).in_percent()
+        assert row["before"] == pytest.approx((expected.mean, expected.low, expected.high))
 
 
 def test_many_groups_are_taken_together_by_label():

@@ -67,6 +67,22 @@ def test_other_seeds_are_the_same_data_though_their_fingerprint_differs():
     assert tables.names(runs) == ["erm, seed 0", "erm, seed 1"]
 
 
+def test_another_content_is_another_data_set():
+    def run(method, value, content, seed=0, **more):
+        return result(
+            method, value, seed=seed, settings={"data": {"name": "csv:d.csv", **more, "fingerprint": content}}
+        )
+
+    mixed = [run("erm", 20.0, "aaa", label="y"), run("lff", 60.0, "bbb", label="y"), run("pgd", 70.0, "aaa", label="y")]
+    assert [c.best for c in column(mixed, "conflicting")] == [False, False, True]
+    later = [run("erm", 20.0, "aaa", 0, label="y"), run("erm", 30.0, "bbb", 1, label="y")]
+    assert [c.best for c in column(later, "conflicting")] == [False, False]
+    assert tables.names([r | {"seed": 0} for r in later]) == ["erm, content aaa", "erm, content bbb"]
+    # Without settings it is the user's own, made by the seed perhaps.
+    own = [run("erm", 20.0, "aaa", 0), run("erm", 30.0, "bbb", 1)]
+    assert [c.best for c in column(own, "conflicting")] == [False, True]
+
+
 def test_scores_that_are_missing():
     results = [result("erm", None), {"method": "x"}, {}, result("y", float("nan"))]
     assert [c.text for c in column(results, "conflicting")] == ["–"] * 4

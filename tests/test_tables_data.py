@@ -21,7 +21,7 @@ from spurless.settings import resolve
 def test_statistics_come_from_training_rows_alone():
     frame = pd.DataFrame({"age": [1.0, 3.0, 100.0, None], "job": ["cook", "nurse", "pilot", "cook"]})
     train = np.array([True, True, False, False])
-    x, names, notes = tables.encode(frame, train)
+    x, names, notes, _ = tables.encode(frame, train)
     assert names == ["age", "job=cook", "job=nurse"]
     # mean 2, standard deviation 1, median 2 of the two training rows
     assert x.tolist() == [[-1, 1, 0], [1, 0, 1], [98, 0, 0], [0, 1, 0]]
@@ -35,7 +35,7 @@ def test_statistics_come_from_training_rows_alone():
 def test_missing_values_are_filled_marked_and_counted():
     frame = pd.DataFrame({"age": [1.0, None, 2.0, 9.0, None], "job": ["a", None, "b", "a", None]})
     train = np.array([True, True, True, True, False])
-    x, names, notes = tables.encode(frame, train)
+    x, names, notes, _ = tables.encode(frame, train)
     assert names == ["age", "age missing", "job=(missing)", "job=a", "job=b"]
     filled = np.array([1.0, 2.0, 2.0, 9.0])  # the median of 1, 2 and 9
     assert np.allclose(x[:4, 0], (filled - filled.mean()) / filled.std())
@@ -48,7 +48,7 @@ def test_missing_values_are_filled_marked_and_counted():
 
 def test_a_gap_that_training_never_saw_gets_the_median_and_no_column():
     frame = pd.DataFrame({"age": [1.0, 3.0, None]})
-    x, names, _ = tables.encode(frame, np.array([True, True, False]))
+    x, names, _, _ = tables.encode(frame, np.array([True, True, False]))
     assert names == ["age"]
     assert x[2, 0] == 0
 
@@ -56,7 +56,7 @@ def test_a_gap_that_training_never_saw_gets_the_median_and_no_column():
 def test_constant_columns_and_ids_are_left_out_and_said():
     n = 30
     frame = pd.DataFrame({"w": np.arange(n) % 7, "unit": "kg", "pi": 0.1, "id": [f"p{i}" for i in range(n)]})
-    x, names, notes = tables.encode(frame, np.ones(n, bool), max_categories=5)
+    x, names, notes, _ = tables.encode(frame, np.ones(n, bool), max_categories=5)
     assert names == ["w"]
     assert x.shape == (n, 1)
     assert "left out, the same in all training rows: unit, pi" in notes
@@ -65,7 +65,7 @@ def test_constant_columns_and_ids_are_left_out_and_said():
 
 def test_rare_values_share_a_column():
     jobs = ["a"] * 5 + ["b"] * 4 + ["c", "d"]
-    x, names, notes = tables.encode(pd.DataFrame({"job": [*jobs, "new"]}), np.arange(12) < 11, max_categories=2)
+    x, names, notes, _ = tables.encode(pd.DataFrame({"job": [*jobs, "new"]}), np.arange(12) < 11, max_categories=2)
     assert names == ["job=a", "job=b", "job=(other)"]
     assert x.sum(0).tolist() == [5, 4, 3]
     assert x.sum(1).tolist() == [1] * 12
@@ -326,6 +326,29 @@ def test_spellings_can_be_merged_or_kept(tmp_path):
     assert len(load(tmp_path, [HEADER, *rows], label="kind", spellings="keep").classes) == 4
 
 
+def test_equal_numbers_are_one_name_in_two_spellings(tmp_path):
+    rows = [f"{i % 7},{('0', '1', '1.0', '0.0')[i % 4]},{('7', '007')[i % 2]}" for i in range(40)]
+    said = "\n".join(fails(tmp_path, ["a,y,site", *rows], attribute=("site",)))
+    assert "'1.0' in column 'y' is '1' in another spelling" in said
+    assert "'007' in column 'site' is '7' in another spelling" in said
+    merged = load(tmp_path, ["a,y,site", *rows], attribute=("site",), spellings="merge")
+    assert (merged.classes, len(merged.values[0])) == (("0", "1"), 1)
+    kept = load(tmp_path, ["a,y,site", *rows], attribute=("site",), spellings="keep")
+    assert (len(kept.classes), len(kept.values[0])) == (4, 2)
+    codes = load(tmp_path, ["a,y,site", *rows], attribute=("site",), categorical=("y", "site"))
+    assert (len(codes.classes), len(codes.values[0])) == (4, 2)
+
+
+def test_numbers_that_differ_in_a_late_digit_are_different(tmp_path):
+    rows = [f"{i},{('90071992547409930', '90071992547409931')[i % 2]}" for i in range(5, 45)]
+    assert len(load(tmp_path, ["a,y", *rows]).classes) == 2
+
+
+def test_how_a_quantity_is_written_does_not_matter(tmp_path):
+    rows = [f"{i % 7},{i // 2}{'.0' * (i % 2)},{'cat' if i % 3 else 'dog'}" for i in range(60)]
+    assert len(load(tmp_path, ["a,age,y", *rows], attribute=("age",)).values[0]) == 4
+
+
 def test_unknown_columns_are_all_named_with_the_nearest(tmp_path):
     said = fails(tmp_path, [HEADER, *ROWS], label="kynd", attribute=("color", "AGE"), ignore=("zzz",))
     assert len(said) == 5
@@ -367,6 +390,26 @@ def test_tables_that_are_no_tables(tmp_path, text, words):
 def test_decimal_commas(tmp_path):
     data = load(tmp_path, "a;y\n1,5;0\n2,5;1\n", decimal="comma", fractions=(1, 0, 0))
     assert data.train[torch.arange(2)].tolist() == [[-1], [1]]
+
+
+def test_numbers_with_underscores_are_texts(tmp_path):
+    rows = [f"1_0{i % 3},{('1_0', '10')[i % 2]}" for i in range(40)]
+    assert load(tmp_path, ["a,y", *rows]).classes == ("10", "1_0")
+
+
+@pytest.mark.parametrize("cells", [("987", "1,234", "12,500"), ("1,234", "1,234,567"), ("-1,234.5", "2,000")])
+def test_commas_may_separate_thousands(tmp_path, cells):
+    rows = [f'"{cells[i % len(cells)]}",{i % 2}' for i in range(40)]
+    (said,) = fails(tmp_path, ["income,y", *rows])[1:]
+    example = next(c for c in cells if "," in c)
+    assert f"column 'income' holds numbers with commas, such as '{example}', that may separate thousands" in said
+    assert "take them out of the file" in said and "if they are decimal commas, say data.decimal=comma" in said
+    assert len(load(tmp_path, ["income,y", *rows], categorical=("income",)).columns) == len(cells)
+
+
+def test_a_cell_may_be_long(tmp_path):
+    rows = [f"{i % 7},{'word ' * (30_000 * (i == 2))},{i % 2}" for i in range(40)]
+    assert sum(len(s) for s in load(tmp_path, ["a,remark,y", *rows]).splits.values()) == 40
 
 
 def test_wrong_encoding_names_the_line(tmp_path):
@@ -441,6 +484,41 @@ def test_a_numeric_attribute_is_cut_into_bands(tmp_path):
     total = Counter(int(v) for s in data.splits.values() if s.a is not None for v in s.a[:, 0])
     assert abs(total[0] - 30) <= 2
     assert data.values[1] == ("blue", "red")
+
+
+def zero_inflated(gains, bands=4) -> tuple[list[str], dict]:
+    rows = [f"{i % 7},{gain},{'yes' if i % 2 else 'no'}" for i, gain in enumerate(gains)]
+    return ["a,gain,y", *rows], {"attribute": ("gain",), "bands": bands}
+
+
+@pytest.mark.parametrize(
+    ("gains", "counts"),
+    [
+        ([0] * 92 + list(range(114, 122)) + [5000, 6000, 7000], {"0": 92, "114 and over": 11}),
+        ([0] * 30 + list(range(1, 71)), {"0": 30, "1 to under 20.5": 20, "20.5 to under 45.25": 25}),
+        ([100] * 92 + list(range(12)), {"under 100": 12, "100 and over": 92}),
+        ([0] * 180 + list(range(-10, 0)) + list(range(1, 11)), {"under 0": 10, "0 and over": 190}),
+    ],
+)
+def test_a_common_value_does_not_swallow_the_bands(tmp_path, gains, counts):
+    lines, options = zero_inflated(gains)
+    data = load(tmp_path, lines, **options)
+    total = Counter(data.values[0][v] for s in data.splits.values() if s.a is not None for v in s.a[:, 0])
+    assert {band: total[band] for band in counts} == counts
+    assert set(total) == set(data.values[0])
+    assert f"bias attribute 'gain' in bands: {', '.join(data.values[0])}" in data.notes
+
+
+def test_only_bands_with_rows_are_named(tmp_path):
+    lines, options = zero_inflated([*range(6), *range(1000, 1006)], bands=30)
+    data = load(tmp_path, lines, **options)
+    (note,) = [n for n in data.notes if "in bands" in n]
+    assert note.count(", ") + 1 == len(data.values[0])
+
+
+def test_the_attribute_cannot_be_taken_out_of_texts(tmp_path):
+    said = fails(tmp_path, [HEADER, *ROWS], label="kind", text=("colour",), attribute=("age",), drop_attribute=True)
+    assert said == ["data.drop_attribute=true changes nothing beside data.text: the texts are the only input."]
 
 
 def test_names_are_kept_as_they_are(tmp_path):

@@ -92,9 +92,9 @@ def evaluate(
     data_root: Root = None,
     as_json: Json = False,
 ) -> None:
-    """Score a trained model on a data set, by group."""
+    """Score a trained model on a data set, by group. The data of a run is read as it was for its training."""
     from spurless.engine import evaluate, pick_device
-    from spurless.loading import trained, with_weights
+    from spurless.loading import data_for, trained, with_weights
     from spurless.registry import load_data
 
     chosen = gather(set_ or [], ("data", "net") if net else ("data",))
@@ -102,7 +102,8 @@ def evaluate(
         raise UserError(f"{model} is neither a run's folder nor a weights file.")
     place = pick_device(device)
     with redirect_stdout(sys.stderr):
-        bundle = load_data(chosen["data"] | {"name": data}, root=data_root)
+        named = chosen["data"] | {"name": data}
+        bundle = load_data(named, root=data_root) if net else data_for(model, named, data_root)
         if net:
             classifier = with_weights(chosen["net"] | {"name": net}, model, bundle)
             precision: Precision = "fp32"
@@ -286,7 +287,7 @@ def prune(
     finetune: Annotated[float, typer.Option(help="Train on: a share of the recipe's length.", min=0)] = 0.0,
     objective: Annotated[str, typer.Option(help="own: train on as the run was trained; plain: cross entropy.")] = "own",
     batchnorm: Annotated[str, typer.Option(help="Its statistics: kept, or recomputed from training rows.")] = "kept",
-    seed: Annotated[int, typer.Option(help="Decides everything that is random.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Decides everything that is random. Default: the run's.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/prune-NAME-HOW-...")] = None,
     set_: Set = None,
     device: Device = None,

@@ -83,6 +83,7 @@ class Bundle:
     std: tuple[float, ...] = ()
     augment: Augment = Augment()
     columns: tuple[str, ...] = ()  # of a table: what each input is
+    coding: tuple[Mapping[str, Any], ...] = ()  # of a table: how its columns became inputs (datasets.coding)
     tokens: Tokens | None = None  # of text: what the token ids mean
     overlap: Overlap | None = None
     groups_ignore_class: bool = False  # a method's groups are the attributes' values, not those within a class
@@ -203,7 +204,7 @@ class Stage:
     weights: Tensor | None = None  # (n,) or (len(rows),): draw with these odds, with replacement. None: shuffle
     rows: Tensor | None = None  # train on these rows of the training split, repeats allowed. None: on all
     select: bool = False  # whether the recipe's selection rule picks this stage's weights; False: the last ones
-    until: bool = True  # whether the recipe's criterion may end it, where it has the recipe's length
+    until: bool | None = None  # whether the recipe's criterion may end it. None: if it has the recipe's length
     span: tuple[float, float] = (0.0, 1.0)  # the part of the schedule that this stage is, when a method splits one up
     # A network is in training mode (dropout on, BatchNorm by the batch) when the optimiser holds any of its
     # parameters; these are in training mode all the same.
@@ -211,6 +212,12 @@ class Stage:
     # What the outcome depends on beside data, network, recipe and seed, such as {"loss": "gce", "q": 0.7}: runs that
     # agree in all of it train the stage once. None: it is this run's alone.
     shared: Mapping[str, Any] | None = None
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether the recipe's criterion may end it."""
+        # A length that the method gives is meant; what starts from weights that reach the criterion would not begin.
+        return self.epochs is None and self.iterations is None if self.until is None else self.until
 
     @property
     def updates(self) -> list[tuple[Loss, Optimizer]]:

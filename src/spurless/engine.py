@@ -271,6 +271,8 @@ def model_facts(data: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What someone needs to know to use the weights: kept inside the file."""
     known: dict[str, Any] = {"shape": data.shape, "classes": data.classes, "mean": data.mean, "std": data.std}
     known["precision"] = settings["recipe"]["precision"]
+    if data.coding:
+        known["coding"] = data.coding
     if data.tokens is not None:
         known |= {"tokenizer": data.tokens.tokenizer, "vocabulary": data.tokens.vocabulary}
     return {"net": settings["net"], "method": settings["method"], "data": data.name} | known

@@ -41,6 +41,11 @@ from spurless.pruning import sparsity
 from spurless.shrink import NotTheSame, Shrunk, allowed, probes, shrink
 
 Format = Literal["plain", "torch", "onnx"]
+CODED = (
+    "as `coding` says, column after column: of numbers (value - mean) / std, the median for a missing one, then 1 "
+    "where it was missing if `marked` (without a mean only this); of words one number for each of `values`, 1 for the "
+    "row's own and 0 for the others, and one more for all other values if `other`"
+)
 FORMATS: tuple[str, ...] = get_args(Format)
 BATCHES = (1, 64)
 TORCHVISION = {"resnet18": "fc", "resnet50": "fc", "wide_resnet101_2": "fc", "swin_t": "head"}  # and their heads
@@ -163,8 +168,10 @@ def write(
 
 def write_plain(net: nn.Module, folder: Path, inputs: list[Tensor], facts: Mapping[str, Any]) -> dict[str, Any]:
     module, architecture = plain(net, str(facts["net"].get("name")))
-    known = {k: facts.get(k) for k in ("shape", "classes", "mean", "std")}
+    known = {k: facts.get(k) for k in ("shape", "classes", "mean", "std", "coding") if k in facts}
     scaled = "0 to 1" if len(facts.get("shape") or ()) == 3 else "as it is"  # a picture's bytes are divided by 255
+    if "coding" in facts:
+        scaled = CODED
     architecture["input"] = known | {"scaled": scaled + (", then (x - mean) / std" if facts.get("mean") else "")}
     state = module.state_dict()
     save_tensors(folder / MODEL, state, {})

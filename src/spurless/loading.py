@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from spurless.core import Bundle
+from spurless.datasets.coding import coded_as
 from spurless.engine import Precision, example_of, load_classifier, load_run
 from spurless.errors import UserError
-from spurless.folder import MODEL, load_tensors
+from spurless.folder import MODEL, SETTINGS, load_tensors, read_toml
 from spurless.nets import Net, build, builder
 from spurless.nets.weights import load_weights, read_weights
 from spurless.progress import complain
+from spurless.registry import PLACES, load_data
+from spurless.scoring import fingerprint
 from spurless.settings import settings_of
 
 
@@ -43,6 +49,15 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
     if facts.get("vocabulary") != here:
         reads = f"tokens of data.tokenizer = {facts['tokenizer']}" if facts.get("tokenizer") else "no text"
         raise UserError(f"{model} reads {reads}, unlike what {bundle.name} holds; load the data as it was trained on.")
+    if bundle.coding and "coding" not in facts:
+        complain(f"{model} does not say how its table was coded: its scores hold for the table it was trained on only.")
+    elif bundle.coding and json.dumps(facts["coding"]) != json.dumps(bundle.coding):
+        raise UserError(
+            f"{bundle.name} is coded by its own training rows, and {model} was trained on other ones. Give the table "
+            "by its name (csv:FILE): then it is coded as the model knows it."
+        )
+    if len(bundle.shape) == 3 and tuple(facts["shape"]) != bundle.shape:
+        complain(f"{model} was trained on images of shape {tuple(facts['shape'])}; these are {bundle.shape}.")
     # Standardised as in training: the numbers of the new data would shift what the network sees.
     bundle = replace(bundle, mean=tuple(facts["mean"]), std=tuple(facts["std"]))
     try:
@@ -53,6 +68,37 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
             f"{bundle.shape}. Is it the same data set, with the same settings (--set data...)?"
         ) from None
     return classifier, bundle, facts.get("precision", "fp32")
+
+
+def data_for(model: Path, data: Mapping[str, Any], root: str | Path | None = None) -> Bundle:
+    """The data as a run or weights file was given its own: a table coded alike, images of the same size.
+
+    Where it is what the run was trained on, all settings are the run's, but for those that are given: other ones would
+    draw other splits, and score rows that it has learnt.
+    """
+    file = model / MODEL if model.is_dir() else model
+    facts = load_tensors(file)[1] if file.suffix == ".safetensors" and file.exists() else {}
+    saved = read_toml(model / SETTINGS).get("data", {}) if (model / SETTINGS).exists() else {}
+    own = saved.get("source", saved.get("name")) == data["name"]
+    chosen = {k: v for k, v in saved.items() if own and k not in ("name", "source", "fingerprint")} | dict(data)
+    if "size" not in chosen and len(facts.get("shape", ())) == 3 and usual_size(data["name"]):
+        chosen["size"] = facts["shape"][-1]
+    with coded_as(tuple(facts["coding"]) if "coding" in facts else None):
+        bundle = load_data(chosen, root=root)
+    if own and saved.get("fingerprint") not in (None, fingerprint(bundle)):
+        complain(f"{bundle.name} is not what {model} was trained on: its rows or splits are other ones by now.")
+    return bundle
+
+
+def usual_size(name: str) -> int:
+    """To how many pixels the images of a data set are scaled unless data.size says otherwise; 0 where they are not."""
+    kind = name.partition(":")[0]
+    try:
+        module = import_module(PLACES.get(kind, f"spurless.datasets.{name}"))
+    except ImportError:
+        return 0  # load_data says which names there are
+    size = settings_of(module.load).get("size")
+    return size.default if size is not None and isinstance(size.default, int) else 0
 
 
 def with_weights(net: dict[str, Any], file: Path, bundle: Bundle) -> Net:

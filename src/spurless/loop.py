@@ -387,9 +387,8 @@ class StageLoop:
         """Training accuracy and cross entropy in evaluation mode, and whether they are what training goes on until."""
         accuracy, loss = self.recipe.until_accuracy, self.recipe.until_loss
         every = max(1, int(self.recipe.eval_every))
-        # A length that the method gives is meant; what starts from weights that reach the criterion would not begin.
-        whole = self.stage.until and self.stage.epochs is None and self.stage.iterations is None
-        if not (accuracy or loss) or not whole or not (self.epoch % every == 0 or self.step >= self.total):
+        due = self.epoch % every == 0 or self.step >= self.total
+        if not (accuracy or loss) or not self.stage.may_end_early or not due:
             return {}
         judged = self.loop.judge_training(self.stage.model)
         row = {"train_accuracy": judged.accuracy, "train_loss": judged.loss}

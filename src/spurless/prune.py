@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from spurless.core import Batch, Bundle, Labels, Method, Run, Stage
+from spurless.core import Batch, Bundle, Labels, Loss, Method, Run, Stage
 from spurless.engine import NetSpec, example_of, fit, load_run, pick_device
 from spurless.errors import UserError, one_of, unknown
 from spurless.export import classifier_of, folder_name, macs, parameters, size_of
 from spurless.feed import Inputs
 from spurless.folder import MODEL, finite, header, load_tensors, save_tensors
 from spurless.gates import Gates, mask_stage
+from spurless.loading import data_for
 from spurless.losses import ce
 from spurless.methods import METHODS
 from spurless.methods.dcwp import DCWP, oversampling
@@ -37,8 +38,7 @@ from spurless.nets import Net
 from spurless.paths import atomic
 from spurless.progress import complain
 from spurless.pruning import Masks, Scores, chances, hold, keep_highest, prunable, squares, variability, watching, zero
-from spurless.registry import load_data, make_method, make_recipe
-from spurless.scoring import fingerprint
+from spurless.registry import make_method, make_recipe
 from spurless.settings import Range, resolve
 from spurless.shrink import Channels, Shrunk, channel_groups, columns_of, shrink, torch_pruning
 from spurless.standalone import pack
@@ -52,6 +52,15 @@ HOWS: tuple[str, ...] = get_args(How)
 Objective = Literal["own", "plain"]
 CURVE = "prune.json"
 UNFINISHED = "unfinished.safetensors"  # until then: the rows so far, and the scores that they were pruned by
+END = 1 - 1e-6  # how far a training is at its last step; not 1, at which what is never to be switched on would be
+# Settings of DCWP that `--how dcwp` has no use for, and what to use instead.
+NO_USE = {
+    "prune": "there is always a mask",
+    "reset": "the trained weights are kept",
+    "over": "--structured removes channels",
+    "layers": "all layers are ranked together",
+    "finetune_iterations": "--finetune says how long",
+}
 METRICS = ("average", "unbiased", "conflicting", "worst_group")
 
 
@@ -97,15 +106,16 @@ class PruneTrained(Method):
         net = self.classifier(run.net)
         masks = yield from self._prune(run, net)
         if self.finetune:
-            optimizer = hold(run.optimizer(net), net, masks)
-            conflicting = self.known.get("conflicting")
+            changes = {"lr": self.dcwp.finetune_lr} if self.dcwp.finetune_lr else {}
+            optimizer = hold(run.optimizer(net, **changes), net, masks)
+            conflicting, up = self.known.get("conflicting"), self.dcwp.finetune_up or self.dcwp.lambda_up
             yield Stage(
                 "finetune",
                 self._loss(net, conflicting),
                 optimizer,
                 model=net,
                 epochs=self.finetune * length(run),
-                weights=None if conflicting is None else oversampling(conflicting, self.dcwp.lambda_up),
+                weights=None if conflicting is None else oversampling(conflicting, up),
                 select=True,
             )
         return net
@@ -129,10 +139,24 @@ class PruneTrained(Method):
                 "on from the classifier alone: use --objective plain."
             )
         masks = yield from self._prune(run, net)
-        for _, optimizer in stage.updates:
+        optimizers = [optimizer for _, optimizer in stage.updates]
+        for optimizer in optimizers:
+            # The mask that the method has found this time need not be the run's, whose zeros are in the weights.
+            optimizer._optimizer_step_post_hooks.clear()
             hold(optimizer, net, masks)
-        yield replace(stage, epochs=self.finetune * length(run), iterations=None, span=(0.0, 1.0), shared=None)
+        yield replace(
+            stage,
+            loss=[at_the_end(loss) for loss, _ in stage.updates],
+            optimizer=optimizers,
+            epochs=self.finetune * length(run),
+            iterations=None,
+            until=False,
+            span=(0.0, 1.0),
+            shared=None,
+        )
+        before = {name: net.get_parameter(name).detach().clone() for name in masks}
         net = yield from training  # what is left to do: DFR fits the head anew
+        bring_back(net, before)
         zero(net, masks)
         return net
 
@@ -160,12 +184,12 @@ class PruneTrained(Method):
 
     def masks(self, net: Net, scores: Scores) -> Masks:
         """What stays. What was zero before stays zero, and is the first to be counted as removed."""
-        there = {name: net.get_parameter(name).detach() != 0 for name in scores}
+        there = not_zero(net)
         if self.structured:
             found = channel_masks(net, self.groups, scores, self.keep, by_reader=self.how == "avp")
         else:
             found = keep_highest({k: s.masked_fill(~there[k], -math.inf) for k, s in scores.items()}, self.keep)
-        return {name: mask & there[name] if name in there else mask for name, mask in found.items()}
+        return there | {name: mask & there[name] if name in there else mask for name, mask in found.items()}
 
     def _scores(self, run: Run, net: Net) -> Generator[Stage, None, Scores]:
         if self.how == "magnitude":
@@ -208,6 +232,26 @@ class PruneTrained(Method):
         return debiased
 
 
+def at_the_end(loss: Loss) -> Loss:
+    """The loss as it is at the end of a training: what is annealed has long been so when pruned weights train on."""
+    return lambda b: loss(b._replace(t=torch.full_like(b.t, END)))
+
+
+@torch.no_grad()
+def bring_back(net: Net, before: Mapping[str, Tensor]) -> None:
+    """Undo the changes of parameters that only became zero: a method that prunes after its last stage did it again."""
+    for name, was in before.items():
+        now = net.get_parameter(name)
+        if not bool(now[now != was].any()):
+            now.copy_(was)
+
+
+def not_zero(net: Net) -> Masks:
+    """Which weights there are in all layers that could be pruned, and which biases: a mask over channels has both."""
+    names = [name for weight in prunable(net) for name in (weight, f"{weight.removesuffix('weight')}bias")]
+    return {name: p.detach() != 0 for name, p in net.named_parameters() if name in names}
+
+
 def channel_masks(net: Net, groups: Sequence[Channels], scores: Scores, keep: float, by_reader: bool = False) -> Masks:
     """Masks that keep this share of the channels of each group, at least one: those of the highest mean score.
 
@@ -246,7 +290,7 @@ def prune(
     out: str | Path | None = None,
     data: Bundle | None = None,
     net: NetSpec | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     device: str | None = None,
     root: str | Path | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
@@ -258,7 +302,7 @@ def prune(
     `objective`: fine-tune as the run was trained ("own"), or by plain cross entropy ("plain"). `batchnorm`:
     "recomputed" takes its statistics anew after each pruning, from 1000 training rows, before any fine-tuning.
     `settings`: {"recipe": ...} changes the run's recipe for fine-tuning, {"method": ...} sets DCWP's. `data` and `net`:
-    needed where the run was made with objects of your own.
+    needed where the run was made with objects of your own. `seed`: by default the run's.
     """
     if how not in HOWS:
         raise unknown("pruning rule", how, HOWS)
@@ -272,11 +316,15 @@ def prune(
     if structured:
         torch_pruning()
     dcwp = DCWP(**resolve(DCWP, dict(given.get("method", {})), "method"))
+    check_use(given.get("method", {}), finetune)
     if path.is_file():
         raise UserError(f"{run} is a file. Name the folder of a finished run: its settings say what it was trained on.")
     before = load_run(path, net, "cpu")
+    seed = before.seed if seed is None else seed
     classifier, facts = classifier_of(path, net)
-    bundle = data if data is not None else the_data(before.settings["data"], root)
+    trained_on = before.settings["data"]
+    named = {"name": trained_on.get("source", trained_on["name"])}
+    bundle = data if data is not None else data_for(path, named, root)
     asked = {"run": str(path), "how": how, "structured": structured, "finetune": finetune, "keep": keep, "seed": seed}
     asked |= {"settings": {k: dict(v) for k, v in given.items() if v}}
     if finetune:
@@ -350,13 +398,13 @@ def check_shares(keep: Sequence[float]) -> list[float]:
     return shares
 
 
-def the_data(saved: Mapping[str, Any], root: str | Path | None) -> Bundle:
-    """The data of a run, from its settings; a complaint when it is not the same as then."""
-    spec = {k: v for k, v in saved.items() if k not in ("fingerprint", "source") and v is not None}
-    bundle = load_data(spec | {"name": saved.get("source", saved["name"])}, root=root)
-    if saved.get("fingerprint") not in (None, fingerprint(bundle)):
-        complain(f"{bundle.name} is not the data that the run was trained on: its rows have changed since.")
-    return bundle
+def check_use(method: Mapping[str, Any], finetune: float) -> None:
+    """Refuse settings of DCWP that would change nothing."""
+    for name in method:
+        if name in NO_USE:
+            raise UserError(f"method.{name} has no effect when a trained run is pruned: {NO_USE[name]}.")
+        if name.startswith("finetune_") and not finetune:
+            raise UserError(f"method.{name} has no effect without fine-tuning: add --finetune.")
 
 
 def default_folder(run: Path, asked: Mapping[str, Any]) -> Path:
@@ -373,9 +421,12 @@ def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] |
     if curve.exists() or unfinished.exists():
         saved = json.loads(curve.read_text(encoding="utf-8")) if curve.exists() else header(unfinished)
         wanted = {"batchnorm": None} | json.loads(json.dumps(asked))  # not named: kept
-        if {k: saved.get(k) for k in wanted} == wanted:
+        other = ", ".join(k for k in wanted if saved.get(k) != wanted[k])
+        if not other:
             return saved | {"folder": str(folder)} if curve.exists() else None
-        raise UserError(f"{folder} holds a pruning with other settings. Name another --out folder, or remove this one.")
+        raise UserError(
+            f"{folder} holds a pruning with other settings ({other}). Name another --out folder, or remove this one."
+        )
     if folder.exists() and any(p for p in folder.iterdir() if not p.name.startswith("keep-")):
         raise UserError(f"{folder} is not empty and holds no pruning. Name another --out folder.")
     return None

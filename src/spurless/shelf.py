@@ -40,6 +40,8 @@ class Shelf:
         picks = stage.select and (recipe["selection"] != "last" or recipe["test_every"] > 0)  # or looks at the test
         optimizers = [(type(opt).__name__, [_plain(group) for group in opt.param_groups]) for _, opt in stage.updates]
         known = [self.settings, stage.shared, index, steps, stage.span, picks, rows, optimizers, start]
+        if recipe["until_accuracy"] or recipe["until_loss"]:  # else it says nothing, and older shelves stay valid
+            known.append(stage.may_end_early)
         return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
     def take(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

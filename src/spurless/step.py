@@ -100,6 +100,7 @@ class Steps:
         compiles = recipe.compile and world() == 1
         if compiles:  # each loss for every kind of network: torch would leave it at 8, and go on eagerly
             torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
+            _compile_backward_as_it_is_run()
         compiled = torch.compile if compiles else lambda function, dynamic: function
         self.quick = {id(loss): compiled(loss, dynamic=False) for loss, _, _ in self.updates}
         self.quick_inputs = compiled(inputs.training, dynamic=False)
@@ -366,6 +367,14 @@ def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+def _compile_backward_as_it_is_run() -> None:
+    """Outside of autocast. Else torch compiles it for bf16 altogether, also where a loss had switched that off."""
+    from torch._functorch import config
+
+    if hasattr(config, "backward_pass_autocast"):
+        config.backward_pass_autocast = "off"
 
 
 @functools.cache

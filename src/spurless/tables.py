@@ -86,14 +86,26 @@ def names(results: Sequence[Result]) -> list[str]:
         if len(set(said)) > 1:
             found = [f"{name}, {value}" for name, value in zip(found, said, strict=True)]
     flat = [_without_seed(r.get("settings") or {}) for r in results]
-    for name in [name for name in dict.fromkeys(found) if found.count(name) > 1]:
-        twins = [i for i, other in enumerate(found) if other == name]
+    for twins in _twins(found):
         keys = [k for k in flat[twins[0]] if len({repr(flat[i].get(k)) for i in twins}) > 1]
+        for i in twins:
+            found[i] = ", ".join([found[i], *(f"{k.rpartition('.')[2]} {flat[i].get(k)}" for k in keys[:3])])
+    for twins in _twins(found):
+        contents = [content_of(results[i])[1][:6] for i in twins]
+        several = all(contents) and len(set(contents)) > 1
+        for i, content in zip(twins, contents, strict=True):
+            found[i] += f", content {content}" if several else ""
+    for twins in _twins(found):
         for place, i in enumerate(twins):
-            differing = [f"{k.rpartition('.')[2]} {flat[i].get(k)}" for k in keys[:3]]
-            found[i] = ", ".join([name, *(differing or [f"run {place + 1}"])])
+            found[i] += f", run {place + 1}"
     # A folder can be called anything, and a terminal obeys control characters.
     return ["".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name) for name in found]
+
+
+def _twins(found: Sequence[str]) -> list[list[int]]:
+    """The places of names that are there several times."""
+    same = [name for name in dict.fromkeys(found) if found.count(name) > 1]
+    return [[i for i, other in enumerate(found) if other == name] for name in same]
 
 
 def flatten(settings: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
@@ -111,9 +123,36 @@ def flatten(settings: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def same_data(result: Result) -> str:
-    """What runs share whose scores may be compared: the data set and its settings, whatever the seed."""
-    return _key([result.get("data"), (result.get("settings") or {}).get("data")])
+def same_data(results: Sequence[Result]) -> list[str]:
+    """For each result what it shares with those whose scores may be compared: the data set and its settings, whatever
+    the seed; and the content, where the same settings and seed stand for several (a file that was changed)."""
+    keys = [_key([r.get("data"), data_of(r)]) for r in results]
+    contents: dict[str, set[str]] = {}
+    for source, content in map(content_of, results):
+        contents.setdefault(source, set()).update([content] if content else [])
+    mixed = {key for key, r in zip(keys, results, strict=True) if len(contents[content_of(r)[0]]) > 1}
+    return [f"{key} {content_of(r)[1]}" if key in mixed else key for key, r in zip(keys, results, strict=True)]
+
+
+def data_of(result: Result) -> Mapping[str, Any]:
+    """The settings of a run's data, as far as it has any."""
+    found = (result.get("settings") or {}).get("data")
+    return found if isinstance(found, Mapping) else {}
+
+
+def content_of(result: Result) -> tuple[str, str]:
+    """What should decide the content of a run's data, as text, and the fingerprint of that content.
+
+    Settings do, with their seed. A data set without settings was made by the user, who may have made it by the seed.
+
+    >>> content_of({"data": "toy", "seed": 1, "settings": {"data": {"name": "toy", "rho": 0.1, "fingerprint": "f0"}}})
+    ('["toy", {"name": "toy", "rho": 0.1}, null]', 'f0')
+    """
+    data = data_of(result)
+    given = {k: v for k, v in data.items() if k != "fingerprint"}
+    own = given.keys() <= {"name"}
+    source = json.dumps([result.get("data"), given, result.get("seed") if own else None], sort_keys=True, default=str)
+    return source, str(data.get("fingerprint") or "")
 
 
 def same_but_seed(result: Result) -> str:
@@ -129,9 +168,10 @@ def rows(results: Sequence[Result]) -> list[list[Cell]]:
     """The cells of the table, one row for each result, as `headings` names them."""
     columns = metrics(results)
     found = [[score(r, m) for m in columns] for r in results]
+    data = same_data(results)
     table = []
     for i, (result, name) in enumerate(zip(results, names(results), strict=True)):
-        peers = [j for j, r in enumerate(results) if same_data(r) == same_data(result)]
+        peers = [j for j, other in enumerate(data) if other == data[i]]
         cells = [_cell(found[i][c], [found[j][c] for j in peers]) for c in range(len(columns))]
         if not finished(result):
             cells[0] = Cell(str(result.get("status")))

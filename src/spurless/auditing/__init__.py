@@ -104,14 +104,22 @@ def audit(
     cues = hidden.examine(case, lambda cue: step("cues", cue))
     moved = shift.examine(case)
     # That two splits are alike clears nothing: a shortcut may hold in both of them, and does where they were drawn.
-    clues = [*known, *cues, *(e for e in moved if e["finding"] != "none")]
+    varied = [e for e in known if e["varies"]]
+    clues = [*varied, *cues, *(e for e in moved if e["finding"] != "none")]
     verdict = overall([e["finding"] for e in clues], unseen)
-    tested = bool(known or cues)
+    tested = bool(varied or cues)
     shortcut = leading(case, known, cues)
     step("slices")
     slices = find_slices(case)
     situation = _situation(case, audited, source, verdict, shortcut, budget, settings)
-    situation = replace(situation, model=_same_model(model, net), recipe=_pairs("recipe", recipe), tested=tested)
+    situation = replace(
+        situation,
+        model=_same_model(model, net),
+        recipe=_pairs("recipe", recipe),
+        root=() if root is None else ("--data-root", str(root)),
+        tested=tested,
+        columns=() if tested else tuple(candidates(case.data)),
+    )
     found = {
         "verdict": verdict,
         "schema": SCHEMA,
@@ -327,7 +335,7 @@ def _situation(
         needed=_rows_to_hold(case, shortcut),
         network=_train_options(audited, settings),
         attributes=case.data.attributes,
-        columns=() if case.data.attributes else tuple(candidates(case.data)),
+        is_input=any(c.partition("=")[0] == shortcut.name for c in case.data.columns) if shortcut else False,
     )
 
 

@@ -47,7 +47,9 @@ class Facts:
     network: tuple[str, ...] = ()  # options of `train` for the audited network, where it is not the data's own
     model: tuple[str, ...] = ()  # options of `audit` for the same model: --model runs/mine
     recipe: tuple[str, ...] = ()  # what was set for the training: recipe.epochs=5
+    root: tuple[str, ...] = ()  # the option that says where data lies, if it was given
     attributes: tuple[str, ...] = ()  # that are known, whether or not one of them is the shortcut
+    is_input: bool = False  # whether the model is given the attribute itself
     needed: int | None = None  # held-out rows that the test which could not tell asks for
     tested: bool = True  # whether there was an attribute or a cue to test
     # Of a table without an attribute: those that could be one, and how much they go with the label.
@@ -69,13 +71,15 @@ class Facts:
         kept = [pair for pair in self.settings if pair.partition("=")[0] not in anew]
         recipe = self.recipe if words[0] in ("train", "audit") else ()
         pairs = [word for pair in (*kept, *sets, *recipe) for word in ("--set", pair)]
-        return shlex.join(["spurless", *words, self.source, *options, *pairs])
+        return shlex.join(["spurless", *words, self.source, *options, *pairs, *self.root])
 
 
 def advise(facts: Facts) -> list[Advice]:
     """The advice for a verdict, the most useful first."""
     if facts.verdict == "no evidence":
         return [*_labels(facts), *_not_covered(facts)]
+    if facts.verdict == "cannot tell" and facts.contradicting == 0:  # more of the same rows would not help
+        return [*_collect(facts), *_drop_column(facts), *_labels(facts), *_name_it(facts)]
     if facts.verdict == "cannot tell":
         return [*(_more_rows(facts) if facts.tested else _name_column(facts)), *_labels(facts), *_name_it(facts)]
     look = [*_look(facts)] if facts.verdict == "suspected" else []
@@ -179,7 +183,7 @@ def _try_all(facts: Facts) -> Iterator[Advice]:
 def _drop_column(facts: Facts) -> Iterator[Advice]:
     """A table's own column can simply be left out of the inputs."""
     set_already = any(pair.startswith("data.drop_attribute=") for pair in facts.settings)
-    if facts.source.startswith("csv:") and facts.train_labels and not set_already:
+    if facts.source.startswith("csv:") and facts.train_labels and facts.is_input and not set_already:
         yield _item(
             f"Take {facts.shortcut} out of the inputs",
             f"{_gap(facts)}What the model is not given it cannot read, except through columns that go with it: "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from spurless.feed import Inputs
 from spurless.folder import MODEL, SETTINGS, load_tensors, read_toml
 from spurless.nets import Net
 from spurless.progress import Watcher
-from spurless.registry import PLACES, load_data
+from spurless.registry import load_data
 from spurless.scoring import fingerprint
-from spurless.settings import resolve, settings_of
+from spurless.settings import resolve
 
 HELD_OUT = 0.3  # share of the training rows that are held out where the data has neither a test nor a validation split
 SIDE = 80  # pixels at which photographs are audited, where the user names no size: enough for most shortcuts, and fast
@@ -47,29 +46,17 @@ class Audited:
 
 
 def open_data(data: Bundle | str | Mapping[str, Any], root: str | Path | None, model: Any = None) -> Bundle:
-    """The data. Photographs come at the size that a given run was trained with, or else at a small one."""
+    """The data: as a given run was given its own, or with photographs of a small size."""
+    from spurless.loading import data_for, usual_size
+
     if isinstance(data, Bundle):
         return data
     given: dict[str, Any] = {"name": data} if isinstance(data, str) else dict(data)
-    if "size" not in given and (side := _side(given["name"], model)):
-        given["size"] = side
+    if isinstance(model, (str, Path)):
+        return data_for(Path(model), given, root)
+    if model is None and "size" not in given and usual_size(given["name"]) > SIDE:
+        given["size"] = SIDE
     return load_data(given, root=root)
-
-
-def _side(name: str, model: Any) -> int | None:
-    kind = name.partition(":")[0]
-    try:
-        module = import_module(PLACES.get(kind, f"spurless.datasets.{name}"))
-    except ImportError:
-        return None  # load_data says which names there are
-    size = settings_of(module.load).get("size")
-    if size is None or not isinstance(size.default, int) or size.default <= SIDE:
-        return None
-    file = Path(model) / MODEL if isinstance(model, (str, Path)) and Path(model).is_dir() else None
-    if file is not None and file.exists():
-        shape = load_tensors(file)[1].get("shape", ())
-        return int(shape[-1]) if len(shape) == 3 else None
-    return SIDE if model is None else None
 
 
 def with_held_out(data: Bundle, seed: int) -> tuple[Bundle, str]:
@@ -122,6 +109,11 @@ def given(model: Any, data: Bundle, net: NetSpec | None, split: str) -> Audited:
 
     if isinstance(model, nn.Module):
         wrapped = model if isinstance(model, Net) else Net.wrap(model, example=example_of(data))
+        if wrapped.classes != len(data.classes):
+            raise UserError(
+                f"{type(model).__name__} has {wrapped.classes} outputs, and {data.name} has {len(data.classes)} "
+                "classes: an audit needs one output for each."
+            )
         return Audited(data, wrapped, type(model).__name__, "given", split, model, data.recipe, 0.0)
     path = Path(model)
     if not path.exists():

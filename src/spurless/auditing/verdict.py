@@ -85,7 +85,9 @@ def evidence(attributes: list[dict[str, Any]], cues: list[dict[str, Any]]) -> li
 
 def _of_attribute(e: dict[str, Any]) -> dict[str, Any]:
     gap, n = e["gap"], e["contradicting"]["n"] if e["contradicting"] else 0
-    if e["finding"] == "cannot tell" and e["rows"] < FEWEST_ROWS:
+    if not e["varies"]:
+        text = f"'{e['name']}' has the same value in all training rows: there is nothing to test."
+    elif e["finding"] == "cannot tell" and e["rows"] < FEWEST_ROWS:
         text = (
             f"It takes about {FEWEST_ROWS} training rows to see how '{e['name']}' goes with the label, not {e['rows']}."
         )
@@ -147,7 +149,10 @@ def headline(
 ) -> str:
     """One sentence for someone who reads nothing else. `tested`: whether there was an attribute or a cue to test."""
     if verdict == "cannot tell" and not tested:
-        return "Nothing was tested: no attribute is named, and a table has no other cues that could be looked into."
+        return (
+            "Nothing was tested: no attribute with more than one value is named, and a table has no other cues that "
+            "could be looked into."
+        )
     if verdict == "cannot tell" and not unseen:
         return "No rows are known to be new to the model, and on rows that it has learnt a shortcut need not show."
     if verdict == "no evidence":

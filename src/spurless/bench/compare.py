@@ -12,13 +12,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spurless.bench.cells import default_settings
+from spurless.bench.cells import HOW, default_settings
 from spurless.bench.judging import ALPHA, FEW, REAL, UNSHOWN, Comparison, judge, p_value, pairs_needed
-from spurless.bench.rows import JSONL, all_rows
+from spurless.bench.rows import JSONL, LISTED, all_rows
 from spurless.bench.spec import SCORES
-from spurless.bench.table import figures, value_of
+from spurless.bench.table import decimals, figures, value_of
 from spurless.errors import UserError, unknown
-from spurless.tables import METRICS, NOTHING, finished, flatten, with_words
+from spurless.tables import METRICS, NOTHING, data_of, finished, flatten, with_words
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EVERYWHERE = "all together"
 
 Row = Mapping[str, Any]
-Pair = tuple[str, Any, Any]  # where, seed, seed of the data
+Pair = tuple[str, Any, Any, Any]  # where, seed, seed of the data, its content
 Scored = tuple[float, Any]  # the score, and the training that it is of
 Scores = Mapping[Pair, Scored]
 
@@ -41,7 +41,7 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
         listed = _lines(path / JSONL) if (path / JSONL).exists() else []
         newest = {row["key"]: row for row in all_rows(path)}
         known = {row["key"] for row in listed}
-        rows = [newest.get(row["key"], row) | {"labels": row.get("labels")} for row in listed]
+        rows = [newest.get(row["key"], row) | {k: row[k] for k in ("labels", LISTED) if k in row} for row in listed]
         rows += [row for key, row in newest.items() if key not in known]
     elif path.suffix == ".jsonl":
         rows = _lines(path)
@@ -75,14 +75,18 @@ def compare(
         raise UserError(f"{words[0]} does not exist: name a folder or file of results first, then labels.")
     if len(paths) > 2:
         raise UserError(f"{len(paths)} places are named; compare takes one or two.")
-    sides = [read_rows(path) for path in paths]
+    whole = [read_rows(path) for path in paths]
+    sides = [_of_today(rows) for rows in whole]
+    old = sum(len(rows) - len(kept) for rows, kept in zip(whole, sides, strict=True))
     ended = [[row for row in rows if finished(row)] for rows in sides]
     lost = sum(len({_training(row) for row in rows if not finished(row)}) for rows in sides)
     metric = metric or usual_metric([row for side in ended for row in side])
-    ended = [_asked_for(side, metric) for side in ended]
+    ended = [_asked_for(side, metric, labels) for side in ended]
     rows = [row for side in ended for row in side]
     named = name_rows(rows, [i for i, side in enumerate(ended) for _ in side])
     notes = [f"{lost} results did not end well and are left out."] if lost else []
+    if old:
+        notes.append(f"{old} results of an older specification are left out: their rows have other settings by now.")
     first, second = (_scores(part, metric, notes) for part in (named[: len(ended[0])], named[len(ended[0]) :]))
     whos = list(dict.fromkeys([*first, *second]))
     if not whos:
@@ -98,11 +102,14 @@ def compare(
         if base is not None:
             picked = [*base, *(w for w in picked if w not in base)]
         couples = [
-            (a, b, first[a], first[b]) for a, b in combinations(picked, 2) if base is None or (a in base) != (b in base)
+            (a, b, first[a], first[b])
+            for a, b in combinations(picked, 2)
+            if (base is None or (a in base) != (b in base)) and _trainings(first[a]) != _trainings(first[b])
         ]
         if not couples:
             raise UserError(f"{paths[0]} holds only '{picked[0]}': there is nothing to compare it with.")
     lines: list[Comparison] = []
+    changed = 0
     for a, b, mine, yours in couples:
         # The same two trainings are one pair, in however many places of a table they stand.
         once = {(mine[p][1], yours[p][1]): p for p in sorted(mine.keys() & yours.keys(), key=str, reverse=True)}
@@ -110,13 +117,17 @@ def compare(
         single = len(mine.keys() ^ yours.keys())
         if single:
             notes.append(f"{a} and {b}: {single} results have no partner of the same seed and data, and are left out.")
+        if other := _changed(mine, yours):
+            changed += other
+            notes.append(f"{a} and {b}: of {other} of these the partner was trained on another content of the data.")
         wheres = list(dict.fromkeys(p[0] for p in pairs))
-        groups = {where: [[p] for p in pairs if p[0] == where] for where in wheres}
+        groups = {where: _by_seed([p for p in pairs if p[0] == where]) for where in wheres}
         if len(wheres) > 1:
             groups = {EVERYWHERE: _by_seed(pairs)} | groups
-        lines += [_line(where, a, b, g, mine, yours) for where, g in groups.items()]
+        lines += [_line(where, a, b, g, mine, yours, metric) for where, g in groups.items()]
     if not lines:
-        raise UserError("No two results have the same seed, data and block label: there is nothing to pair.")
+        why = " Results of the same seed were trained on different contents of the data." if changed else ""
+        raise UserError(f"No two results have the same seed, data and block label: there is nothing to pair.{why}")
     # The question 'overall?' and the questions 'where?' are two families of their own.
     overall = [line for line in lines if line.where == EVERYWHERE]
     single_lines = [line for line in lines if line.where != EVERYWHERE]
@@ -145,10 +156,11 @@ def _between(
 
 
 def _who(label: str, whos: Sequence[str], named: Sequence[tuple[str, str, Row]], metric: str) -> list[str]:
-    """The names that a label stands for: a name itself, or the method's."""
+    """The names that a label stands for: a name itself, else those of its row; a method's where no row is called so."""
     if label in whos:
         return [label]
-    known = [who for who, _, row in named if label in (who, row.get("method"), (row.get("labels") or {}).get("row"))]
+    known = [who for who, _, row in named if label in (who, (row.get("labels") or {}).get("row"))]
+    known = known or [who for who, _, row in named if label == row.get("method")]
     if not known:
         raise unknown("label", label, whos)
     found = [who for who in dict.fromkeys(known) if who in whos]
@@ -173,11 +185,55 @@ def _training(row: Row) -> Any:
     return row.get("key") or id(row)
 
 
-def _asked_for(rows: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
-    """Without the places in which a training stands for another score, if it also stands somewhere for this one."""
+def _trainings(scores: Scores) -> set[Any]:
+    return {training for _, training in scores.values()}
+
+
+def _asked_for(rows: Sequence[dict[str, Any]], metric: str, labels: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Without the places in which a training stands for another score, if it also stands somewhere for this one.
+
+    One that does not is kept once in each block: its rows for several scores would be compared with each other. Of
+    these the first is kept, or one of a row that is named.
+    """
     own = [(row.get("labels") or {}).get("metric") == metric for row in rows]
     there = {_training(row) for row, asked in zip(rows, own, strict=True) if asked}
-    return [row for row, asked in zip(rows, own, strict=True) if asked or _training(row) not in there]
+    kept: dict[Any, int] = {}
+    for i, row in sorted(enumerate(rows), key=lambda at: (at[1].get("labels") or {}).get("row") not in labels):
+        if _training(row) not in there:
+            place = row.get("labels") or {}
+            kept.setdefault((_training(row), place.get("block"), place.get("grid")), i)
+    chosen = set(kept.values())
+    return [row for i, (row, asked) in enumerate(zip(rows, own, strict=True)) if asked or i in chosen]
+
+
+def _of_today(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without what a folder keeps of an older specification: rows that the last run did not name, and whose place in
+    the table it filled with other settings. A row that only was not asked for (--only, fewer seeds) stays."""
+    flat = _completed([flatten(row.get("settings") or {}) for row in rows])
+    how = {f"recipe.{name}" for name in HOW} | {"spurless"}
+    made = [json.dumps({k: v for k, v in f.items() if not _of_seed(k) and k not in how}, default=str) for f in flat]
+    places = [_place(row) for row in rows]
+    now: dict[tuple, set[str]] = {}
+    for row, place, settings in zip(rows, places, made, strict=True):
+        if place and row.get(LISTED, True) and finished(row):
+            now.setdefault(place, set()).add(settings)
+    return [
+        row
+        for row, place, settings in zip(rows, places, made, strict=True)
+        if row.get(LISTED, True) or place not in now or settings in now[place]
+    ]
+
+
+def _place(row: Row) -> tuple:
+    """Where a row stands in a table; empty for one that stands in none."""
+    labels = row.get("labels") or {}
+    return tuple(labels.get(name) for name in ("block", "row", "grid")) if labels.get("row") else ()
+
+
+def _changed(mine: Scores, yours: Scores) -> int:
+    """Results that have a partner of the same place and seeds, but on another content of the data."""
+    alone = [{pair[:3] for pair in side.keys() - other.keys()} for side, other in ((mine, yours), (yours, mine))]
+    return len(alone[0] & alone[1])
 
 
 def _scores(named: Sequence[tuple[str, str, Row]], metric: str, notes: list[str]) -> dict[str, dict[Pair, Scored]]:
@@ -188,11 +244,10 @@ def _scores(named: Sequence[tuple[str, str, Row]], metric: str, notes: list[str]
     for who, where, row in named:
         value = value_of({"status": "done", **row}, metric)
         if value is not None:
-            data = (row.get("settings") or {}).get("data") or {}
+            data = data_of(row)
+            pair = where, row.get("seed"), data.get("seed"), data.get("fingerprint")
             own = value, _training(row)
-            further += (
-                found.setdefault(who, {}).setdefault((where, row.get("seed"), data.get("seed")), own)[1] != own[1]
-            )
+            further += found.setdefault(who, {}).setdefault(pair, own)[1] != own[1]
     if further:
         notes.append(
             f"{further} results have the name, data and seed of another one and are left out; the first counts."
@@ -283,19 +338,21 @@ def usual_metric(rows: Sequence[Row]) -> str:
 
 
 def _by_seed(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """The pairs of a seed in all settings. They begin with the same weights and see rows in the same order, so that
-    their differences are much alike: together they tell no more than one.
+    """The pairs of a seed in all settings, or on several contents of a file. They begin with the same weights and see
+    rows in the same order, so that their differences are much alike: together they tell no more than one.
 
-    >>> _by_seed([("rho 0.1", 0, 0), ("rho 0.1", 1, 0), ("rho 0.2", 0, 0)])
-    [[('rho 0.1', 0, 0), ('rho 0.2', 0, 0)], [('rho 0.1', 1, 0)]]
+    >>> _by_seed([("rho 0.1", 0, 0, "a"), ("rho 0.1", 1, 0, "a"), ("rho 0.2", 0, 0, "b")])
+    [[('rho 0.1', 0, 0, 'a'), ('rho 0.2', 0, 0, 'b')], [('rho 0.1', 1, 0, 'a')]]
     """
     found: dict[tuple[Any, Any], list[Pair]] = {}
     for pair in pairs:
-        found.setdefault(pair[1:], []).append(pair)
+        found.setdefault(pair[1:3], []).append(pair)
     return list(found.values())
 
 
-def _line(where: str, a: str, b: str, groups: Sequence[Sequence[Pair]], mine: Scores, yours: Scores) -> Comparison:
+def _line(
+    where: str, a: str, b: str, groups: Sequence[Sequence[Pair]], mine: Scores, yours: Scores, metric: str
+) -> Comparison:
     """One comparison; each group of pairs counts as one, by its mean."""
     of_a, of_b = ([statistics.fmean(side[pair][0] for pair in group) for group in groups] for side in (mine, yours))
     differences = [y - x for x, y in zip(of_a, of_b, strict=True)]
@@ -303,7 +360,7 @@ def _line(where: str, a: str, b: str, groups: Sequence[Sequence[Pair]], mine: Sc
     p, test = p_value(differences)
     return Comparison(
         where, a, b, len(differences), statistics.fmean(of_a), statistics.fmean(of_b),
-        statistics.fmean(differences), found.low, found.high, p, test,
+        statistics.fmean(differences), found.low, found.high, p, test, metric=metric,
     )  # fmt: skip
 
 
@@ -354,14 +411,18 @@ def terminal(lines: Sequence[Comparison], notes: Sequence[str]) -> Group:
 
     style = {REAL: "bold green", FEW: "yellow", UNSHOWN: ""}
     common, places = _without_common([line.where for line in lines])
+    digits = [decimals(line.metric, (line.mean_a, line.mean_b)) for line in lines]
     columns: dict[str, list[str]] = {
         "where": places,
         "A": [line.a for line in lines],
         "B": [line.b for line in lines],
         "n": [str(line.n) for line in lines],
-        "A and B": [f"{line.mean_a:.2f}, {line.mean_b:.2f}" for line in lines],
-        "B - A": [f"{line.difference:+.2f}" for line in lines],
-        "95 % interval": [NOTHING if line.low is None else f"[{line.low:+.2f}, {line.high:+.2f}]" for line in lines],
+        "A and B": [f"{line.mean_a:.{d}f}, {line.mean_b:.{d}f}" for line, d in zip(lines, digits, strict=True)],
+        "B - A": [f"{line.difference:+.{d}f}" for line, d in zip(lines, digits, strict=True)],
+        "95 % interval": [
+            NOTHING if line.low is None else f"[{line.low:+.{d}f}, {line.high:+.{d}f}]"
+            for line, d in zip(lines, digits, strict=True)
+        ],
         "p": [f"{line.p_corrected:.2g}" for line in lines],
         "verdict": [line.verdict for line in lines],
     }

@@ -36,6 +36,7 @@ class Comparison:
     test: str
     p_corrected: float = 1.0
     verdict: str = FEW
+    metric: str = ""
 
 
 def p_value(differences: Sequence[float]) -> tuple[float, str]:
@@ -63,7 +64,7 @@ def flip_p(differences: Sequence[float]) -> float:
     ways = (np.arange(2 ** len(d))[:, None] >> np.arange(len(d))) & 1  # (2^n, n)
     sums = np.abs((1 - 2 * ways) @ d)
     # A little less than the observed one: the same sum in another order of adding must count as reached.
-    return float(np.mean(sums >= abs(d.sum()) - 1e-9 * max(1.0, np.abs(d).sum())))
+    return float(np.mean(sums >= abs(d.sum()) - 1e-9 * np.abs(d).sum()))
 
 
 def holm(ps: Sequence[float]) -> list[float]:

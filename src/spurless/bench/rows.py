@@ -13,6 +13,7 @@ from spurless.errors import UserError
 from spurless.paths import atomic
 
 JSONL, PARQUET = "rows.jsonl", "rows.parquet"
+LISTED = "listed"  # false in a row of the list that its last run did not name
 
 
 def all_rows(out: Path, cells: Sequence[Cell] = ()) -> list[dict[str, Any]]:
@@ -24,9 +25,11 @@ def all_rows(out: Path, cells: Sequence[Cell] = ()) -> list[dict[str, Any]]:
 
 
 def write_jsonl(out: Path, cells: Sequence[Cell] = ()) -> Path:
-    """Write rows.jsonl anew, whole."""
+    """Write rows.jsonl anew, whole; what is in the folder and not of these cells is marked."""
+    named = {cell.key for cell in cells}
     with atomic(out / JSONL) as part:
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in all_rows(out, cells)]
+        rows = [row if row["key"] in named else row | {LISTED: False} for row in all_rows(out, cells)]
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         part.write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
     return out / JSONL
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from spurless.bench.cells import SECTIONS, Cell
 from spurless.errors import UserError, unknown
 from spurless.folder import read_toml
+from spurless.report.studies import published
 from spurless.settings import from_text
 from spurless.tables import METRICS
 
@@ -38,6 +40,7 @@ BLOCK = (
 ROW = ("label", "method", "data", "net", "recipe", "over", "paper", "missing", "metric", "note")
 ENDS = ("min", "max")
 SCORES = (*METRICS, "average", "average_train_weighted")
+NO_NUMBER = re.compile(r"[-–—]?|(\d+h )?(\d+m )?\d+s")  # that a paper may print in its place: a dash, a time
 NUMBERS = ("seconds", "wall_seconds", "sparsity", "n", "empty_cells")  # of a row, beside its scores
 
 
@@ -296,7 +299,8 @@ def _paper(given: Any, where: str) -> dict[tuple[Any, ...], str | float]:
     """Published numbers by the point of the grid that they belong to: 0.01 and 0.010 are the same."""
     table = given if isinstance(given, Mapping) else {"": given}
     for key, value in table.items():
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        kind = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+        if not kind or not (published(value) or (isinstance(value, str) and NO_NUMBER.fullmatch(value))):
             raise UserError(f"{where}: paper.'{key}' = {value!r} is neither a number nor a text such as '60.9 ± 1.0'.")
     return {tuple(_comparable(part) for part in key.split(", ") if key): value for key, value in table.items()}
 

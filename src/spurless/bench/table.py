@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from spurless.bench.spec import Line, Spec
 from spurless.report.studies import published
-from spurless.tables import METRICS, NOTHING, _plain, duration, notes, with_words
+from spurless.tables import METRICS, NOTHING, _plain, content_of, duration, notes, with_words
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -72,10 +72,18 @@ class Entry:
 
     @property
     def digits(self) -> int:
-        """After the point: what lies between 0 and 1 needs more than what is in percent."""
+        """After the point."""
         paper = published(self.line.paper) if self.line.paper is not None else None
-        values = [abs(v) for v in (self.ours.mean, paper and paper.value) if v is not None]
-        return 3 if self.line.metric.startswith("extra.") and max(values, default=0.0) < 2 else 2
+        return decimals(self.line.metric, [v for v in (self.ours.mean, paper and paper.value) if v is not None])
+
+
+def decimals(metric: str, values: Sequence[float]) -> int:
+    """After the point: what lies between 0 and 1 needs more than what is in percent.
+
+    >>> decimals("extra.csi", [0.25, -0.5]), decimals("extra.first_stage.average", [61.0]), decimals("unbiased", [0.5])
+    (3, 2, 2)
+    """
+    return 3 if metric.startswith("extra.") and max(map(abs, values), default=0.0) < 2 else 2
 
 
 def figures(values: Sequence[float]) -> Figures:
@@ -157,9 +165,10 @@ def beside(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     mined = [found for row in rows for found in (row.get("mining") or {}).values()]
     # Where no row is known to conflict, there is nothing to be right about.
     mined = [found for found in mined if "recall" in found and found.get("n_conflicting") != 0]
-    known = {
+    zeros = [row.get("sparsity") for row in rows]
+    known: dict[str, tuple[list[float | None], str]] = {
         "test-selected": ([(row.get("test_selected") or {}).get("unbiased") for row in rows], ".2f"),
-        "zeros, %": ([row.get("sparsity") or None for row in rows], ".1f"),
+        "zeros, %": (zeros if any(zeros) else [], ".1f"),  # a column of zeros would say nothing
         "mined, precision": ([found.get("precision") for found in mined], ".1f"),
         "recall": ([found.get("recall") for found in mined], ".1f"),
     }
@@ -235,7 +244,26 @@ def remarks(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     machines = dict.fromkeys(str(row["machine"]) for row in rows if row.get("machine") and row["status"] == "done")
     if machines:
         said.append(f"Measured {days(rows)} on {'; '.join(machines)}.")
-    return [*said, *spec.choices, *spec.notes, *notes(rows), *errors]
+    return [*said, *_mixed(spec, rows), *spec.choices, *spec.notes, *notes(rows), *errors]
+
+
+def _mixed(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which lines hold scores on different contents of the same data: a file that was changed in between."""
+    by_key = {row["key"]: row for row in rows if row["status"] == "done"}
+    contents: dict[str, set[str]] = {}
+    lines: dict[str, dict[str, None]] = {}
+    for line in spec.lines:
+        for row in (by_key[c.key] for c in line.cells if c.key in by_key):
+            source, content = content_of({**row, "seed": None})  # a cell's data does not depend on its seed
+            if content:
+                contents.setdefault(source, set()).add(content)
+                lines.setdefault(source, {})[_name(line)] = None
+    return [
+        f"{'; '.join(lines[source])}: trained on {len(found)} different contents of the same data. Their scores cannot "
+        "be compared; train them again in another folder."
+        for source, found in contents.items()
+        if len(found) > 1
+    ]
 
 
 def _texts(lines: Sequence[Line], of: Callable[[Line], str]) -> Iterator[tuple[str, str]]:
@@ -276,6 +304,7 @@ def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Group:
     # What is the same in every line is said once: a terminal has 80 columns.
     known = {title: {text for text in texts if text != NOTHING} for title, texts in columns.items()}
     same = [t for t in ("data", *spec.over, "n", "selection", "labels") if t in known and len(known[t]) == 1]
+    same = [t for t in same if t not in spec.over or NOTHING not in columns[t]]  # a line may not have the setting
     head = "; ".join(f"{title}: {known[title].pop()}" for title in same)
     columns = {title: texts for title, texts in columns.items() if title not in same}
     said = [*([head] if head else []), *odd, *remarks(spec, rows)]
@@ -334,7 +363,7 @@ def tex(text: str) -> str:
     """
     safe = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "±": r"$\pm$"}
     safe |= {c: "\\" + c for c in "&%$#_{}"}
-    whole = re.sub(r"(-?\d+(?:\.\d+)?) ± (\d+(?:\.\d+)?)", "\0\\1\1\\2\2", text)
+    whole = re.sub(r"(-?\d+(?:\.\d+)?) ± (\d+(?:\.\d+)?)", "\0\\1\1\\2\2", text.replace("\N{MINUS SIGN}", "-"))
     whole = "".join(safe.get(c, c) for c in whole)
     return whole.replace("\0", "$").replace("\1", r" \pm ").replace("\2", "$")
 

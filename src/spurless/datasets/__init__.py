@@ -8,7 +8,7 @@ DATASETS: dict[str, str] = {
     "moon_star": "moons and stars whose quadrant gives them away; no download",
     "gaussians": "five Gaussian classes with structured or random mislabelling; no download",
     "linear_toy": "one invariant and D spurious binary features (DCWP, section 3); no download",
-    "colored_mnist": "Colored MNIST in the forms of LfF, PGD and ReBias",
+    "colored_mnist": "Colored MNIST in the forms of LfF, PGD, DisEnt and ReBias",
     "multi_bias_mnist": "digits with seven biases at once, 56 px (PGD)",
     "double_mnist": "a dim digit (target) beside a bright one (bias)",
     "mnist_cifar": "a CIFAR-10 picture (target) with an MNIST digit (bias): dominoes",

@@ -18,9 +18,11 @@ import csv
 import difflib
 import gzip
 import io
+import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -45,6 +47,8 @@ SPLIT_NAMES = {
 }
 MISSING_MARKS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 BANDED_ABOVE = 10  # different values of a numeric attribute
+PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 SENTENCE = 4  # words that a column of text has on average, or more
 
 
@@ -66,7 +70,8 @@ def load(
     decimal: Annotated[Literal["point", "comma"], "how numbers are written"] = "point",
     encoding: Annotated[str, "character encoding of the file"] = "utf-8",
     spellings: Annotated[
-        Literal["error", "merge", "keep"], "labels or attribute values that differ only by spaces or letter case"
+        Literal["error", "merge", "keep"],
+        "labels or attribute values that differ only by spaces or letter case, or as 1 and 1.0 do",
     ] = "error",
     duplicates: Annotated[
         Literal["error", "keep", "drop"], "equal rows in two splits; drop: keep only the one in test, or in val"
@@ -82,6 +87,8 @@ def load(
     import pandas as pd
 
     tables.check_fractions(fractions)
+    if text and drop_attribute:
+        raise UserError("data.drop_attribute=true changes nothing beside data.text: the texts are the only input.")
     file = locate(path, root)
     found = Findings(file.name, skip_broken)
     raw, lines = read(file, delimiter, encoding, found)
@@ -96,13 +103,15 @@ def load(
 
     cells = {c: raw[c].str.strip() for c in columns}
     gaps = {c: cells[c].isin(missing).to_numpy() for c in columns}
-    named = {c: _named(raw[c], gaps[c], lines, spellings, found) for c in [label, *attribute]}
-    _check_classes(named[label], label, found)
     typed = {
         c: _typed(cells[c], gaps[c], lines, c in categorical, decimal, found)
         for c in columns
         if c not in (label, split, *text) and (c not in ignore or c in attribute) and (not text or c in attribute)
     }
+    # Codes may differ by a zero, and of a quantity only its band is named.
+    as_texts = {*categorical, *(a for a in attribute if _is_banded(typed[a]))}
+    named = {c: _named(raw[c], gaps[c], lines, spellings, c in as_texts, found) for c in [label, *attribute]}
+    _check_classes(named[label], label, found)
     typed |= {c: raw[c] for c in text}
     inputs = list(text) or _inputs([c for c in typed if c not in ignore], typed, columns, lines, found)
     for c in inputs if not text else ():
@@ -257,6 +266,7 @@ def _decoded(data: bytes, encoding: str, found: Findings) -> str:
 def _from_text(text: str, delimiter: str, found: Findings) -> tuple[list[str], list[list[str]], list[int]]:
     if not text.strip():
         raise UserError(f"{found.name} is empty; it needs a header with column names, and rows.")
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # else a long cell reads like an open quotation mark
     mark = _delimiter(text) if delimiter == "auto" else DELIMITERS[delimiter]
     first = next(line for line in text.splitlines() if line.strip())
     # "a, b, c": the space belongs to the separator. Elsewhere a leading space is part of the cell, and may be a slip.
@@ -419,16 +429,30 @@ def _say_if_text(column: Series, found: Findings) -> None:
         found.say(f"column '{column.name}' holds text, which a model reads with data.text={column.name}")
 
 
-def _named(column: Series, gap: np.ndarray, lines: np.ndarray, spellings: str, found: Findings) -> np.ndarray:
-    """(n,) of names, None where missing. Names that differ only by spaces or case are one mistake or one wish."""
+def spelling(text: str) -> Hashable:
+    """What texts have in common that differ only by spaces or letter case, or as numbers are written.
+
+    >>> spelling("Old  car ") == spelling("old car"), spelling("1.0") == spelling("1"), spelling("1.5") == spelling("1")
+    (True, True, False)
+    """
+    text = " ".join(text.split()).casefold()
+    # A float would make one of two long numbers that differ in the last digit.
+    return Decimal(text) if PLAIN_NUMBER.fullmatch(text) else text
+
+
+def _named(
+    column: Series, gap: np.ndarray, lines: np.ndarray, spellings: str, as_texts: bool, found: Findings
+) -> np.ndarray:
+    """(n,) of names, None where missing. Names that differ only by spaces, case or, unless they are compared
+    `as_texts`, as numbers are written, are one mistake or one wish."""
     texts = column.to_numpy(dtype=object, copy=True)
     texts[gap] = None
     if spellings == "keep":
         return texts
     counts = Counter(t for t in texts if t is not None)
-    alike: dict[str, list[str]] = defaultdict(list)
+    alike: dict[Hashable, list[str]] = defaultdict(list)
     for text, _ in counts.most_common():
-        alike[" ".join(text.split()).casefold()].append(text)
+        alike[" ".join(text.split()).casefold() if as_texts else spelling(text)].append(text)
     mended: dict[str | None, str] = {}
     for group in alike.values():
         main = " ".join(group[0].split())
@@ -476,7 +500,14 @@ def _typed(texts: Series, gap: np.ndarray, lines: np.ndarray, as_codes: bool, de
     if fits.sum() == (~gap).sum():
         return numbers
     if fits.sum() < 0.9 * (~gap).sum():
-        if decimal == "point" and np.isfinite(pd.to_numeric(pointed[~gap], errors="coerce")).all():
+        example = _in_thousands(known[~gap]) if decimal == "point" else None
+        if example:
+            found.wrong(
+                f"column '{texts.name}' holds numbers with commas, such as '{example}', that may separate thousands",
+                "if they do, take them out of the file; if they are decimal commas, say data.decimal=comma; "
+                f"if the numbers are codes, data.categorical=['{texts.name}']",
+            )
+        elif decimal == "point" and np.isfinite(pd.to_numeric(pointed[~gap], errors="coerce")).all():
             found.wrong(
                 f"column '{texts.name}' holds numbers with a decimal comma",
                 f"say data.decimal=comma, or data.categorical=['{texts.name}'] if they are codes",
@@ -490,6 +521,14 @@ def _typed(texts: Series, gap: np.ndarray, lines: np.ndarray, as_codes: bool, de
         lines[odd],
     )
     return known
+
+
+def _in_thousands(texts: Series) -> str | None:
+    """The first of the texts with a comma, where all are numbers once the commas, each before three digits, are out."""
+    with_comma = [text for text in texts if "," in text]
+    others = (text for text in texts if "," not in text)
+    fits = all(map(THOUSANDS.fullmatch, with_comma)) and all(_number(text) is not None for text in others)
+    return with_comma[0] if with_comma and fits else None
 
 
 def _inputs(
@@ -524,11 +563,21 @@ def _gives_away(column: Series, labels: np.ndarray) -> bool:
     return values.ngroups <= len(labels) / 5 and values.nunique().max() == 1
 
 
+def _is_banded(column: Series) -> bool:
+    return column.dtype.kind == "f" and column.nunique() > BANDED_ABOVE
+
+
 def _attribute(name: str, names: np.ndarray, column: Series, bands: int, found: Findings) -> tables.Field:
-    if column.dtype.kind != "f" or column.nunique() <= BANDED_ABOVE:
+    if not _is_banded(column):
         return tables.Field(name, names, (name,))
+    least, next_to_it = np.sort(column.dropna().unique())[:2]
     edges = np.unique(np.nanquantile(column, np.linspace(0, 1, bands + 1)[1:-1]))
-    values, order = tables.bands(column, [float(e) for e in edges])
+    alone = edges[0] == least  # it fills a band or more, and a band that begins with it would swallow the others
+    values, order = tables.bands(column, [float(e) for e in np.maximum(edges, next_to_it if alone else least)])
+    if alone:
+        values[(column == least).to_numpy()] = f"{least:g}"
+        order = (f"{least:g}", *order[1:])
+    order = tuple(band for band in order if band in set(values))
     found.say(f"bias attribute '{name}' in bands: {', '.join(order)}")
     return tables.Field(name, values, (name,), order)
 

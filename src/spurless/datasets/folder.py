@@ -8,7 +8,8 @@
     CLASS/                 a folder for every class
 
 Splits that are missing are drawn from the training images, by class and bias attribute, by a hash of seed and name: the
-same on every machine, and hardly changed by an image more. Images with the same bytes stay in the same split.
+same on every machine, and hardly changed by an image more. Images with the same bytes stay in the same split, and every
+class keeps an image in train. What Spurless itself has written into the folder is not read.
 Whatever is wrong is reported at once, and nothing is left out that is not named. Files are looked for below PATH only;
 links that the user has put there are followed.
 """
@@ -19,7 +20,7 @@ import csv
 import io
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -31,6 +32,7 @@ import torch
 from spurless.augment import Augment
 from spurless.core import Bundle, Recipe, Split
 from spurless.datasets import images
+from spurless.datasets.csv_table import MISSING_MARKS, spelling
 from spurless.datasets.images import Frame, HowResized, Kind, LazyRows, Problems, SkipBroken, UseCache, Zoom
 from spurless.errors import UserError, unknown
 from spurless.paths import data_root
@@ -46,6 +48,8 @@ FILE = ("img_filename", "file_name", "filename", "file", "path", "image_path", "
 LABEL = ("y", "label", "target", "class", "category")
 SPLIT = ("split", "partition", "set")
 ATTRIBUTE = ("place", "a", "bias", "attribute", "spurious", "confounder", "background")
+# The files by which a folder is known that Spurless has written: runs, exports, audits, prunings, sweeps, benchmarks.
+WRITTEN = ("settings.toml", "model.safetensors", "audit.json", "prune.json", "sweep.json", "row.json")
 
 UNREADABLE = Kind("A row that cannot be read", "Mend it or delete it:")
 OUTSIDE = Kind("A file outside the folder", "List only files below the folder, without '..':")
@@ -56,10 +60,12 @@ NO_SPLIT = Kind(
     "Write train, val or test (or 0, 1, 2), or say how yours are written with data.splits=[train's, val's, test's]:",
 )
 EMPTY = Kind(
-    "A row without a label or attribute",
-    "Fill it in, delete the row, or name other columns with data.label and data.attribute:",
+    "A row without a label, attribute or file",
+    "Fill it in, delete the row, write it in another way if NA or the like is a name, or name other columns with "
+    "data.label, data.attribute and data.file:",
 )
 STRAY = Kind("A label with stray spaces", "Take the spaces away:")
+SPELT = Kind("A label or attribute in two spellings", "Write it alike everywhere:")
 NO_CLASS = Kind("An image in no class folder", "Move it into the folder of its class, or remove it:")
 NO_IMAGES = Kind("An empty class folder", "Put images there, or remove it:")
 UNNAMED = Kind("A file name without label and bias", "Name it <id>_<label>_<bias>, or remove it:")
@@ -148,7 +154,7 @@ def load(
         problems.stop(where)
         raise UserError(f"There are no images in {path} ({listing.how}); give it a folder of images for each class.")
     given = list(listing.splits)
-    notes.append(draw_splits(listing, val, test, seed))
+    drawn = draw_splits(listing, val, test, seed)
     frame = Frame(size, resize, zoom)
     read = Read(folder, listing, frame, cache)
     if read.broken and skip_broken:
@@ -157,9 +163,10 @@ def load(
         listing, given = listing.keep(sound), [given[row] for row in sound]
         read = Read(folder, listing, frame, cache)
     problems.add_broken(read.broken)
-    notes.append(settle_copies(listing, given, read.digests, problems, allow_duplicates))
-    if notes[-1]:
+    moved = settle_copies(listing, given, read.digests, problems, allow_duplicates)
+    if moved:
         read = Read(folder, listing, frame, cache)
+    notes = [in_counts(listing, drawn, seed), *notes, moved, copies_at_odds(listing, read.digests)]
     classes = ordered({c for c, part in zip(listing.labels, listing.splits, strict=True) if part == "train"})
     check_classes(listing, classes, problems)
     problems.stop(where)
@@ -199,6 +206,7 @@ def list_files(folder: Path, metadata: str, columns: Columns, variant: str, prob
 def from_tables(folder: Path, tables: dict[str, str], metadata: str, ask: Columns, problems: Problems) -> Listing:
     """Rows listed in a table in the folder, or in one in each of its split folders."""
     listing, lines = Listing(""), dict[str, int]()
+    spelt: dict[tuple[int, str], list] = {}  # by column and text: how often, and where first
     absent = total = 0
     for below, part in tables.items():
         place = os.path.join(below, metadata)
@@ -215,13 +223,14 @@ def from_tables(folder: Path, tables: dict[str, str], metadata: str, ask: Column
             file = os.path.join(below, name or cells[table.file])
             label, values, split = table.read(file, cells)
             stray = [text for text in (label, *values) if text != text.strip()]
+            gap = table.gap(cells, label)
             is_there = name is None or (folder / file).is_file()
             faults = {
-                OUTSIDE: name is None and file,
+                OUTSIDE: name is None and cells[table.file].strip() and file,
                 MISSING: not is_there and file,
-                TWICE: file in lines and f"{file}, first in line {lines[file]}",
+                TWICE: name and file in lines and f"{file}, first in line {lines[file]}",
                 NO_SPLIT: split is None and repr(cells[table.split or 0]),
-                EMPTY: (not label.strip() or not all(values)) and file,
+                EMPTY: gap and (f"{file}, {gap}" if cells[table.file].strip() else gap),
                 STRAY: stray and f"{stray[0]!r} of {file}",
             }
             for kind, what in faults.items():
@@ -229,6 +238,8 @@ def from_tables(folder: Path, tables: dict[str, str], metadata: str, ask: Column
                     problems.add(kind, f"{place}, line {line}: {what}")
             if not any(faults.values()):
                 listing.add(file, label, values, split or "")
+                for of, text in enumerate((label, *values)):
+                    spelt.setdefault((of, text), [0, f"{place}, line {line}"])[0] += 1
             lines.setdefault(file, line)
             absent, total = absent + (not is_there), total + 1
     if absent and absent == total:
@@ -236,9 +247,20 @@ def from_tables(folder: Path, tables: dict[str, str], metadata: str, ask: Column
             f"Not one of the {total:,} files in {listing.how} is below {folder}, beginning with {next(iter(lines))}. "
             "Is it the right folder, and data.file the right column?"
         )
+    check_spellings(spelt, problems)
     others = [name for name in files_below(folder) if is_image(name) and name not in lines]
     listing.unused += shown(others, "images that the table does not list")
     return listing
+
+
+def check_spellings(spelt: dict[tuple[int, str], list], problems: Problems) -> None:
+    """Report labels and values that differ only by letter case or as numbers are written, each with its first row."""
+    alike: dict[tuple, list[tuple[str, str]]] = defaultdict(list)
+    for (of, text), (_, where) in sorted(spelt.items(), key=lambda item: -item[1][0]):
+        alike[of, spelling(text)].append((text, where))
+    for (main, _), *others in alike.values():
+        for text, where in others:
+            problems.add(SPELT, f"{where}: {text!r} is {main!r} in another spelling")
 
 
 class Table:
@@ -248,7 +270,7 @@ class Table:
         def at(asked: str | None, usual: tuple[str, ...] = ()) -> int | None:
             return column(place, header, asked, usual)
 
-        self.part, self.codes = part, SPLIT_CODES | dict(zip(ask.splits, SPLITS, strict=False))
+        self.header, self.part, self.codes = header, part, SPLIT_CODES | dict(zip(ask.splits, SPLITS, strict=False))
         file = at(ask.file, FILE)
         if file is None:
             names = ", ".join(header)
@@ -272,6 +294,12 @@ class Table:
         label = by_folder if self.label is None else cells[self.label]
         split = self.part or folder if self.split is None else self.codes.get(cells[self.split])
         return label, tuple(cells[v] for v in self.values), split
+
+    def gap(self, cells: list[str], label: str) -> str:
+        """The first cell that is to be filled in, and its column; "": there is none. A class folder may be named NA."""
+        needed = [at for at in (self.file, self.label, *self.values) if at is not None]
+        gaps = [f"{cells[at]!r} as {self.header[at]}" for at in needed if cells[at].strip() in MISSING_MARKS]
+        return next(iter(gaps), "" if label.strip() else "in no class folder")
 
 
 def from_names(folder: Path, bases: list[str], variant: str, problems: Problems) -> Listing:
@@ -319,16 +347,24 @@ def from_folders(folder: Path, parts: dict[str, str], problems: Problems) -> Lis
     if parts and "train" not in parts.values():
         raise UserError(f"{folder} has {' and '.join(parts)} but no train folder; add one.")
     listing = Listing(f"class folders in {', '.join(parts)}" if parts else "class folders")
+    sheet = sheet_name(folder)
     loose = files_in(folder)
+    if sheet in loose:
+        loose.remove(sheet)
+        listing.unused.append(f"{sheet}, the contact sheet of this folder")
     for below, part in (parts or {"": ""}).items():
         loose += [os.path.join(below, name) for name in files_in(folder / below) if below]
         for label in folders_in(folder / below):
             place = os.path.join(below, label)
-            files = [os.path.join(place, name) for name in files_below(folder / place)]
+            everything = [os.path.join(place, name) for name in files_below(folder / place)]
+            files = without_outputs(everything)
+            if len(files) < len(everything):
+                listing.unused.append(f"what Spurless has written in {place}")
             pictures = [name for name in files if is_image(name)]
             loose += [name for name in files if not is_image(name)]
             if not pictures:
-                problems.add(NO_IMAGES, place)
+                if len(files) == len(everything):
+                    problems.add(NO_IMAGES, place)
             elif label != label.strip():
                 problems.add(STRAY, repr(place))
             else:
@@ -342,8 +378,25 @@ def from_folders(folder: Path, parts: dict[str, str], problems: Problems) -> Lis
     return listing
 
 
-def draw_splits(listing: Listing, val: float, test: float, seed: int) -> str:
-    """Fill in the splits that the folder lacks, and say so."""
+def sheet_name(folder: Path) -> str:
+    """What `data describe` calls the contact sheet of a folder."""
+    return re.sub(r"[^\w-]", "-", f"folder:{folder.resolve().name}") + ".png"
+
+
+def without_outputs(files: list[str]) -> list[str]:
+    """The files less those in folders where Spurless has written.
+
+    >>> without_outputs(["runs/1/audit.json", "runs/1/pictures/7.png", "cat/1.png"])
+    ['cat/1.png']
+    """
+    written = {os.path.dirname(name) for name in files if os.path.basename(name) in WRITTEN}
+    # An audit that was stopped has a model and pictures, but no audit.json yet.
+    written |= {os.path.join(os.path.dirname(place), "pictures") for place in written}
+    return [name for name in files if written.isdisjoint(map(str, PurePath(name).parents))] if written else files
+
+
+def draw_splits(listing: Listing, val: float, test: float, seed: int) -> list[str]:
+    """Fill in the splits that the folder lacks; returns which."""
     have = set(listing.splits)
     if not have & {"", "train"}:
         raise UserError(f"{listing.how} gives no image to train; it has only {' and '.join(sorted(have))}.")
@@ -353,12 +406,21 @@ def draw_splits(listing: Listing, val: float, test: float, seed: int) -> str:
     drawn = share_out([listing.names[row] for row in source], strata, shares["val"], shares["test"], seed)
     for row, part in zip(source, drawn, strict=True):
         listing.splits[row] = part
-    made = [f"{part} ({share:.0%})" for part, share in shares.items() if share and part in drawn]
+    return [part for part, share in shares.items() if share]
+
+
+def in_counts(listing: Listing, drawn: Sequence[str], seed: int) -> str:
+    """How many images were drawn for which split."""
+    counts = {part: listing.splits.count(part) for part in drawn}
+    made = [f"{part} ({n:,} image{'s' * (n != 1)})" for part, n in counts.items()]
     return f"{' and '.join(made)} drawn from the training images with data.seed={seed}" if made else ""
 
 
 def share_out(names: Sequence[str], strata: Sequence[tuple], val: float, test: float, seed: int) -> list[str]:
-    """train, val or test for each name: its share of every stratum to within a row, and something left in train.
+    """train, val or test for each name: its share of every stratum to within a row.
+
+    A stratum begins with a class, and each class keeps something in train. Rows that are alone in theirs are drawn from
+    together, class by class.
 
     >>> names = [f"{i}.png" for i in range(20)]
     >>> drawn = share_out(names, [("cat",)] * 15 + [("dog",)] * 5, val=0.2, test=0.2, seed=0)
@@ -366,16 +428,18 @@ def share_out(names: Sequence[str], strata: Sequence[tuple], val: float, test: f
     ([9, 3, 3], [3, 1, 1])
     """
     rows_of = defaultdict(list)
+    sizes, left = Counter(strata), Counter(stratum[0] for stratum in strata)  # left in train, of each class
     for row, stratum in enumerate(strata):
-        rows_of[stratum].append(row)
+        rows_of[stratum if sizes[stratum] > 1 else stratum[:1]].append(row)
     out = ["train"] * len(names)
     seen = tested = validated = 0
-    for _, rows in sorted(rows_of.items(), key=lambda item: repr(item[0])):
+    for (of_class, *_), rows in sorted(rows_of.items(), key=lambda item: repr(item[0])):
         # Rounded over all strata so far, so that many small ones, each too small for a share, still give theirs.
         seen += len(rows)
-        n_test = min(max(int(test * seen + 0.5) - tested, 0), len(rows) - 1)
-        n_val = min(max(int(val * seen + 0.5) - validated, 0), len(rows) - 1 - n_test)
+        n_test = min(max(int(test * seen + 0.5) - tested, 0), len(rows), left[of_class] - 1)
+        n_val = min(max(int(val * seen + 0.5) - validated, 0), len(rows) - n_test, left[of_class] - 1 - n_test)
         tested, validated = tested + n_test, validated + n_val
+        left[of_class] -= n_test + n_val
         order = [rows[at] for at in images.shuffled([names[row] for row in rows], seed)]
         for row in order[:n_test]:
             out[row] = "test"
@@ -408,21 +472,38 @@ def settle_copies(
     listing: Listing, given: Sequence[str], digests: np.ndarray, problems: Problems, allowed: bool
 ) -> str:
     """Put copies that were drawn apart back together, and say so; report those that the user's own splits hold."""
-    rows_of = defaultdict(list)
-    for row, digest in enumerate(digests.tolist()):
-        if digest:
-            rows_of[digest].append(row)
+    trained = Counter(label for label, part in zip(listing.labels, listing.splits, strict=True) if part == "train")
     moved = 0
-    for rows in rows_of.values():
+    for rows in copies(digests):
         if len({listing.splits[row] for row in rows}) == 1:
             continue
         if len({given[row] or "train" for row in rows}) == 1:  # it was we who drew them apart
             moved += len(rows) - 1
+            trained.subtract(listing.labels[row] for row in rows if listing.splits[row] == "train")
+            # Where the first of them is, unless a class would have nothing left to train on.
+            part = listing.splits[rows[0]] if all(trained[listing.labels[row]] for row in rows) else "train"
+            trained.update(listing.labels[row] for row in rows if part == "train")
             for row in rows:
-                listing.splits[row] = listing.splits[rows[0]]
+                listing.splits[row] = part
         elif not allowed:
             problems.add(COPIES, " = ".join(listing.names[row] for row in rows))
     return f"{moved:,} image{'s' * (moved > 1)} kept in the split of an exact copy" if moved else ""
+
+
+def copies(digests: np.ndarray) -> list[list[int]]:
+    """The rows of each image that is there more than once."""
+    rows_of = defaultdict(list)
+    for row, digest in enumerate(digests.tolist()):
+        if digest:
+            rows_of[digest].append(row)
+    return [rows for rows in rows_of.values() if len(rows) > 1]
+
+
+def copies_at_odds(listing: Listing, digests: np.ndarray) -> str:
+    """A note on images that have several labels, with one file for each label."""
+    labelled = ({listing.labels[row]: listing.names[row] for row in reversed(rows)} for rows in copies(digests))
+    at_odds = [" = ".join(sorted(names.values())) for names in labelled if len(names) > 1]
+    return f"exact copies under different labels: {listed(at_odds)}" if at_odds else ""
 
 
 def check_classes(listing: Listing, classes: Sequence[str], problems: Problems) -> None:
@@ -499,7 +580,7 @@ def read_table(file: Path, place: str, problems: Problems) -> tuple[list[str], I
                 why = "it is not UTF-8"
             if why:
                 problems.add(UNREADABLE, f"{place}, line {line}: {why}")
-            elif cells:  # not an empty line
+            elif any(cells):  # not an empty line
                 yield line, cells
 
     return header, rows()

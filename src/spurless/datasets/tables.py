@@ -1,8 +1,4 @@
-"""What the tables share: from a pandas DataFrame to a Bundle of float vectors.
-
-Numbers are standardised, everything else becomes one column for each value; what is learnt from the data for that
-(means, medians, lists of values) comes from the training rows alone. Nothing is left out without a note.
-"""
+"""What the tables share: from a pandas DataFrame to a Bundle of float vectors. Nothing is left out without a note."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ import numpy as np
 import torch
 
 from spurless.core import Bundle, Recipe, Split, overrepresented
+from spurless.datasets.coding import MISSING, encode
 from spurless.errors import UserError
 from spurless.paths import data_root
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 SPLITS = ("train", "val", "test")
-MISSING, OTHER = "(missing)", "(other)"
 RECIPE = Recipe(optimizer="adam", lr=1e-3, batch_size=256, epochs=20)
 
 
@@ -73,7 +69,7 @@ def to_bundle(
 
     hidden = set(label.columns).union(*(f.columns for f in attributes if drop_attribute))
     inputs = frame[[c for c in frame.columns if c not in hidden]]
-    x, columns, said = encode(inputs[keep], train[keep], categorical, max_categories)
+    x, columns, said, coding = encode(inputs[keep], train[keep], categorical, max_categories)
     notes = [*notes, *said]
     if not x.shape[1]:
         raise UserError(f"{name} has no input column left to learn from: {'; '.join(said) or 'all are targets'}.")
@@ -104,6 +100,7 @@ def to_bundle(
         values=values,
         aligned=aligned,
         columns=tuple(columns),
+        coding=coding,
         net="mlp",
         recipe=RECIPE,
         settings=settings or {},
@@ -131,98 +128,6 @@ def _by_size(name: str) -> tuple[bool, float, str]:
     except ValueError:
         return name == MISSING, float("inf"), name
     return False, number, name
-
-
-def encode(
-    frame: DataFrame, train: np.ndarray, categorical: Sequence[str] = (), max_categories: int = 100
-) -> tuple[np.ndarray, list[str], list[str]]:
-    """(rows, features) float32, the name of each feature, and what has to be said about it.
-
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"age": [20.0, 40.0, None], "job": ["cook", "nurse", "cook"], "unit": [1, 1, 1]})
-    >>> x, names, said = encode(table, train=np.array([True, True, False]))
-    >>> names
-    ['age', 'job=cook', 'job=nurse']
-    >>> x.tolist()
-    [[-1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
-    >>> said[-1]
-    'left out, the same in all training rows: unit'
-    """
-    from pandas.api.types import is_numeric_dtype
-
-    blocks, names = [np.empty((len(frame), 0), np.float32)], []
-    missing: dict[bool, list[str]] = {True: [], False: []}  # by whether the column is numeric
-    unseen, rare, constant, ids = [], [], [], []
-    for column in frame.columns:
-        numeric = column not in categorical and is_numeric_dtype(frame[column])
-        gaps = frame[column].isna().to_numpy()
-        if gaps.any():
-            missing[numeric].append(f"{column} {gaps.sum():,}")
-        if numeric:
-            block, named = _numbers(frame[column].to_numpy(dtype=np.float64, na_value=np.nan), train)
-        else:
-            texts = np.where(gaps, MISSING, frame[column].astype(str).to_numpy(dtype=object))
-            kept, cut = _vocabulary(texts[train], max_categories)
-            if cut and len(kept) + cut == train.sum():
-                ids.append(column)
-                continue
-            if cut:
-                rare.append(f"{column} ({cut:,} values)")
-            block, new = _one_hot(texts, kept, has_other=cut > 0)
-            named = [f"={v}" for v in kept] + [f"={OTHER}"] * (cut > 0)
-            if new:
-                unseen.append(f"{column} {new:,}")
-            if len(named) == 1:
-                block, named = block[:, :0], []
-        if not named:
-            constant.append(column)
-        blocks.append(block)
-        names += [f"{column}{n}" for n in named]
-    notes = []
-    for lead, which in [
-        ("missing values, filled with the training median and marked in a column of their own", missing[True]),
-        ("missing values, taken as a value of their own", missing[False]),
-        (f"beyond the {max_categories} commonest values, taken as '{OTHER}'", rare),
-        ("rows with a value that no training row has", unseen),
-        ("left out, a different text in every training row", ids),
-        ("left out, the same in all training rows", constant),
-    ]:
-        if which:
-            notes.append(f"{lead}: {', '.join(which)}")
-    return np.concatenate(blocks, axis=1, dtype=np.float32), names, notes
-
-
-def _numbers(values: np.ndarray, train: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """A standardised column, and a second one that marks missing values where the training rows have some."""
-    gaps = np.isnan(values)
-    known = values[train & ~gaps]
-    parts, names = [np.empty((len(values), 0))], []
-    if len(known) and np.ptp(known) > 0:
-        filled = np.where(gaps, np.median(known), values)
-        parts.append(((filled - filled[train].mean()) / filled[train].std())[:, None])
-        names.append("")
-    if gaps[train].any() and not gaps[train].all():
-        parts.append(gaps[:, None].astype(np.float64))
-        names.append(" missing")
-    return np.concatenate(parts, axis=1), names
-
-
-def _vocabulary(texts: np.ndarray, most: int) -> tuple[list[str], int]:
-    """The commonest values in the order of the alphabet, and how many rarer ones there are."""
-    names, counts = np.unique(texts.astype(str), return_counts=True)
-    common = np.argsort(-counts, kind="stable")[:most]
-    return sorted(names[common].tolist()), len(names) - len(common)
-
-
-def _one_hot(texts: np.ndarray, vocabulary: list[str], has_other: bool) -> tuple[np.ndarray, int]:
-    """(n, values) of 0 and 1, and how many rows hold a value that is not in the list."""
-    place = {v: i for i, v in enumerate(vocabulary)}
-    at = np.array([place.get(t, -1) for t in texts])
-    width = len(vocabulary) + has_other
-    hot = np.zeros((len(texts), width), np.float32)
-    rows = np.arange(len(texts)) if has_other else np.flatnonzero(at >= 0)
-    hot[rows, at[rows]] = 1  # place -1 is the last column: "(other)"
-    return hot, 0 if has_other else int((at < 0).sum())
 
 
 def stratified(groups: np.ndarray, fractions: Sequence[float], seed: int) -> np.ndarray:

@@ -69,12 +69,13 @@ class GradualPruning(Method):
         before, after = self._epochs(run)
         whole = before + after
 
-        def stage(name: str, begin: float, end: float, select: bool) -> Stage:
+        def stage(name: str, begin: float, end: float, select: bool, until: bool = False) -> Stage:
             loss = lambda b: ce(net(b.x), b.y)  # noqa: E731
             span = begin / whole, end / whole
-            return Stage(name, loss, optimizer, model=net, epochs=end - begin, span=span, select=select)
+            return Stage(name, loss, optimizer, model=net, epochs=end - begin, span=span, select=select, until=until)
 
-        yield stage("dense", 0, before, select=self.frozen)
+        # The manuscript's toy is trained to no training error before pruning: the recipe can end this stage so.
+        yield stage("dense", 0, before, select=self.frozen, until=True)
         for k in range(after):
             if float(torch.rand((), generator=coin)) < self.chance:
                 self._remove(run, net, alive, dice)

@@ -37,7 +37,7 @@ class GA(Method):
             rows = ce_rows(net(b.x), b.y)  # (n,)
             return (aligned_weights(rows, hard[b.idx], self.gamma) * rows).mean()
 
-        odds = sampling_odds(hard, run.recipe.batch_size)
+        odds = sampling_odds(hard, min(run.recipe.batch_size, len(hard)))  # a batch has no more rows than there are
         yield Stage("ga", loss, run.optimizer(net), model=net, weights=odds, select=True)
         return net
 

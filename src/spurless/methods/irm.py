@@ -5,6 +5,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from spurless.core import Batch, Labels, Method, Run, Stage
@@ -42,14 +43,14 @@ class IRM(Method):
             found = groups_by_alignment(run) if self.environments == "alignment" else groups_by_value(run)
         else:
             found = yield from infer(run, self.groups)
-        _say_if_one(*environments(found, len(run.data.classes)))
+        _say_if_one(*environments(found, run.data.train.y, len(run.data.classes)))
         return (yield from train_invariantly(run, found, self))
 
 
 def train_invariantly(run: Run, found: Groups, irm: IRM) -> Generator[Stage, None, Net]:
     """Train a fresh network for these environments, with the settings of `irm`, but for where groups are from."""
     net = run.net()
-    environment, number = environments(found, len(run.data.classes))
+    environment, number = environments(found, run.data.train.y, len(run.data.classes))
     on_device = environment.to(run.device)
 
     def loss(b: Batch) -> Tensor:
@@ -62,15 +63,21 @@ def train_invariantly(run: Run, found: Groups, irm: IRM) -> Generator[Stage, Non
     return net
 
 
-def environments(found: Groups, classes: int) -> tuple[Tensor, int]:
+def environments(found: Groups, y: Tensor, classes: int) -> tuple[Tensor, int]:
     """(n,) The environment of each row, and their number: groups of the same place in their classes are one.
 
-    >>> import torch
-    >>> environments(Groups(torch.tensor([0, 1, 2, 3, 5]), None, 6), classes=2)
+    >>> y = torch.tensor([0, 0, 0, 1, 1])
+    >>> environments(Groups(torch.tensor([0, 1, 2, 3, 5]), None, 6), y, classes=2)
     (tensor([0, 1, 2, 0, 2]), 3)
+    >>> environments(Groups(torch.tensor([0, 1, 2, 3, 4]), None, 5), y, classes=2)  # three groups and two
+    (tensor([0, 1, 2, 0, 1]), 3)
     """
-    number = found.number // classes
-    return found.train % number, number
+    number, groups = found.number // classes, found.train
+    if number * classes == found.number and torch.equal(groups // number, y.cpu()):
+        return groups % number, number  # as many in each class, of which the first may hold no row
+    first = torch.full((classes,), found.number).scatter_reduce(0, y.cpu(), groups, "amin")  # (classes,)
+    place = groups - first[y.cpu()]
+    return place, int(place.max()) + 1
 
 
 def groups_by_alignment(run: Run) -> Groups:

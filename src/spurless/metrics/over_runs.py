@@ -24,7 +24,7 @@ class Correlation(NamedTuple):
     """Of two numbers over runs."""
 
     pearson: float
-    low: float  # 95 % limits of Pearson's, by Fisher's z; the whole range for fewer than four runs
+    low: float  # 95 % limits of Pearson's, by Fisher's z; the whole range for two or three runs
     high: float
     spearman: float
     n: int
@@ -45,7 +45,7 @@ def correlation(points: Sequence[Point], x: str = "largest_share", y: str = "unb
     pairs = np.array(known, float).reshape(-1, 2)
     r = _pearson(pairs)
     rank = _pearson(np.stack([rankdata(c) for c in pairs.T], 1)) if len(pairs) else math.nan
-    low, high = -1.0, 1.0
+    low, high = (r, r) if len(pairs) > 3 or math.isnan(r) else (-1.0, 1.0)  # of a perfect one no doubt is left
     if len(pairs) > 3 and abs(r) < 1:
         half = 1.959964 / math.sqrt(len(pairs) - 3)
         low, high = (math.tanh(math.atanh(r) + s * half) for s in (-1, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -136,6 +137,7 @@ def _best(over: str, series: Sequence[Mapping[str, Any]], present: Sequence[str]
     return [text]
 
 
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")  # as papers print it
 NAMES = ("name", "method", "data", "metric")  # of a row that is held against a published number
 
 
@@ -161,8 +163,10 @@ def reproduction(found: Mapping[str, Any]) -> Part:
 def _placed(rows: Sequence[dict[str, Any]], room: float) -> list[str]:
     """Put every row's place on the axis into it, with this much room at the ends; the numbers below the axis."""
     scale = [v for r in rows for s in (r["ours"], r["paper"]) if s for v in s if v is not None]
-    low, high = max(0.0, min(scale, default=0.0) - room), max(scale, default=100.0) + room
-    high = min(100.0, high) if max(scale, default=0) <= 100 else high
+    least, most = min(scale, default=0.0), max(scale, default=100.0)
+    # The room does not reach beyond where percentages end, unless a number does.
+    low = max(0.0, least - room) if least >= 0 else least - room
+    high = min(100.0, most + room) if most <= 100 else most + room
     for row in rows:
         row["at"] = {
             name: s
@@ -208,15 +212,18 @@ def published(found: Any) -> Score | None:
 
     >>> published("60.94 ± 0.97")
     Score(value=60.94, low=59.97, high=61.91)
-    >>> published(88.5), published("-0.25"), published("–"), published("33m 39s")
-    (Score(value=88.5, low=None, high=None), Score(value=-0.25, low=None, high=None), None, None)
+    >>> [found and found.value for found in map(published, (88.5, "-0.25", "−.25", "1.5e-3", "–", "33m 39s"))]
+    [88.5, -0.25, -0.25, 0.0015, None, None]
     """
     if not isinstance(found, str):
         return as_score(found)
-    numbers = [float(v) for v in re.findall(r"-?\d+(?:\.\d+)?", found)]
-    if len(numbers) == 2 and "±" in found:
+    text = found.replace("\N{MINUS SIGN}", "-")
+    if re.search(r"\w", NUMBER.sub("", text)):  # a number with a word beside it is some other thing
+        return None
+    numbers = [v for v in map(float, NUMBER.findall(text)) if math.isfinite(v)]
+    if len(numbers) == 2 and "±" in text:
         return Score(numbers[0], round(numbers[0] - numbers[1], 6), round(numbers[0] + numbers[1], 6))
-    return Score(numbers[0]) if len(numbers) == 1 else None
+    return Score(numbers[0]) if len(numbers) == 1 and "±" not in text else None
 
 
 def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:

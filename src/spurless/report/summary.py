@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import hypot
+from collections.abc import Iterable, Sequence
+from math import hypot, sqrt
+from statistics import fmean, variance
 from typing import Any, NamedTuple
 
-from spurless.tables import Result, Score, finished, names, same_but_seed, same_data, score
+from spurless.tables import Result, Score, data_of, finished, names, same_but_seed, same_data, score
 
 LABELS = {
     "none": "It was not told any bias label.",
@@ -23,7 +24,11 @@ class Contender(NamedTuple):
 
     def mean(self, metric: str) -> Score | None:
         """Over the runs."""
-        return mean_score([s for s in (score(r, metric) for r in self.runs) if s])
+        return mean_score([s for _, s in self.scores(metric)])
+
+    def scores(self, metric: str) -> list[tuple[Any, Score]]:
+        """Of each run, with what a run of another method shares that is its partner: seed and data."""
+        return [(_partner(r), s) for r in self.runs if (s := score(r, metric))]
 
     def __str__(self) -> str:
         of = f" (mean of {len(self.runs)} seeds)" if len(self.runs) > 1 else ""
@@ -42,13 +47,14 @@ class World(NamedTuple):
 
 def worlds(results: Sequence[Result]) -> list[World]:
     """The finished runs by data set; those data sets that have a score."""
-    groups = _by(same_data, [r for r in results if finished(r)])
-    titles = names([{"method": g[0].get("data"), "settings": g[0].get("settings")} for g in groups])
+    ended = [r for r in results if finished(r)]
+    groups = _by(same_data(ended), ended)
+    titles = names([{"method": g[0].get("data"), "settings": {"data": data_of(g[0])}} for g in groups])
     return [w for w in map(_world, titles, groups) if w]
 
 
 def _world(title: str, results: list[Result]) -> World | None:
-    groups = _by(same_but_seed, results)
+    groups = _by(map(same_but_seed, results), results)
     shown = names([{k: g[0].get(k) for k in ("method", "net", "settings")} for g in groups])
     everyone = [Contender(name, runs) for name, runs in zip(shown, groups, strict=True)]
     first = "conflicting" if any(c.mean("conflicting") for c in everyone) else "average"
@@ -61,15 +67,17 @@ def _world(title: str, results: list[Result]) -> World | None:
 
 
 def mean_score(found: Sequence[Score]) -> Score | None:
-    """Of several runs. They share their test rows, so that the mean of their limits is wide enough.
+    """Of several runs, with Student's interval over their seeds; of a single one, its own, over the test rows.
 
-    >>> mean_score([Score(50.0, 40.0, 60.0), Score(60.0, 50.0, 70.0)])
-    Score(value=55.0, low=45.0, high=65.0)
+    >>> [round(v, 1) for v in mean_score([Score(50.0, 49.0, 51.0), Score(52.0, 51.0, 53.0), Score(54.0, 53.0, 55.0)])]
+    [52.0, 47.0, 57.0]
     """
-    if not found:
-        return None
-    value, low, high = (_mean([s[i] for s in found]) for i in range(3))
-    return None if value is None else Score(value, low, high)
+    from spurless.bench.table import figures  # which imports this package
+
+    if len(found) < 2:
+        return found[0] if found else None
+    mean = figures([s.value for s in found]).in_percent()
+    return None if mean.mean is None else Score(mean.mean, mean.low, mean.high)
 
 
 def summary(results: Sequence[Result]) -> list[str]:
@@ -89,12 +97,29 @@ def summary(results: Sequence[Result]) -> list[str]:
     return told or ["There is no result yet."]
 
 
-def difference(new: Score, old: Score) -> Score:
-    """`new` less `old` in points, with its interval (Zou and Donner's, as if each had test rows of its own).
+def difference(new: Contender, old: Contender, metric: str) -> Score | None:
+    """`new` less `old` in points. Its interval is over seeds, paired where both have the same ones; where each has one
+    only, over the test rows."""
+    ours, theirs = new.scores(metric), old.scores(metric)
+    if not ours or not theirs:
+        return None
+    if len(ours) == len(theirs) == 1:
+        return _over_rows(ours[0][1], theirs[0][1])
+    a, b = ({partner: s.value for partner, s in side} for side in (ours, theirs))
+    if a.keys() == b.keys() and len(a) == len(ours) == len(theirs):
+        from spurless.bench.table import figures
+
+        found = figures([a[partner] - b[partner] for partner in a])
+        return Score(fmean(a.values()) - fmean(b.values()), found.low, found.high)
+    return _unpaired([s.value for _, s in ours], [s.value for _, s in theirs])
+
+
+def _over_rows(new: Score, old: Score) -> Score:
+    """Zou and Donner's interval, as if each had test rows of its own.
 
     Here both have the same rows, on which they mostly agree, so that the true interval is narrower.
 
-    >>> [round(v, 1) for v in difference(Score(65.0, 60.0, 70.0), Score(20.0, 17.0, 24.0))]
+    >>> [round(v, 1) for v in _over_rows(Score(65.0, 60.0, 70.0), Score(20.0, 17.0, 24.0))]
     [45.0, 38.6, 50.8]
     """
     change = new.value - old.value
@@ -105,11 +130,30 @@ def difference(new: Score, old: Score) -> Score:
     return Score(change, change - below, change + above)
 
 
+def _unpaired(new: Sequence[float], old: Sequence[float]) -> Score:
+    """Welch's interval. A side with one seed is taken to vary as the other one does.
+
+    >>> [round(v, 2) for v in _unpaired([60.0, 62.0, 64.0, 66.0], [50.0, 51.0, 52.0])]
+    [12.0, 8.1, 15.9]
+    """
+    from scipy.special import stdtrit  # scipy.stats takes a second to import
+
+    sides = [(variance(v) if len(v) > 1 else None, len(v)) for v in (new, old)]
+    known = [(v / n, n) for v, n in sides if v is not None]
+    spread = next(v for v, _ in sides if v is not None)
+    square = sum((spread if v is None else v) / n for v, n in sides)
+    free = square**2 / sum(v**2 / (n - 1) for v, n in known) if len(known) == 2 and square else known[0][1] - 1
+    change = fmean(new) - fmean(old)
+    half = float(stdtrit(free, 0.975)) * sqrt(square)
+    return Score(change, change - half, change + half)
+
+
 def _paragraph(world: World) -> str:
     title, baseline, others, best, first = world
     sentences = [f"On {title}, {_performance(baseline, first)}."]
     if best is not None:
-        change = difference(_score(best, first), _score(baseline, first))
+        change = difference(best, baseline, first)
+        assert change is not None
         among = f"{best}, the best of {len(others)} other methods," if len(others) > 1 else str(best)
         sentences.append(f"{among} {_comparison(best, baseline, first, change)}.")
         if change.low is not None and change.high is not None and change.low <= 0 <= change.high:
@@ -129,7 +173,9 @@ def _performance(who: Contender, first: str) -> str:
 
 def _comparison(who: Contender, baseline: Contender, first: str, change: Score) -> str:
     what = "those that contradict it" if first == "conflicting" else "them"
-    limits = "" if change.low is None else f" (95 % interval: {change.low:+.1f} to {change.high:+.1f})"
+    seeds = max(len(side.scores(first)) for side in (who, baseline)) > 1
+    counted = "over seeds" if seeds else "over test rows alone, with one seed"
+    limits = "" if change.low is None else f" (95 % interval {counted}: {change.low:+.1f} to {change.high:+.1f})"
     text = f"is right on {_value(who, first):.1f} % of {what}, {_points(change.value)}{limits}"
     follow, before = who.mean("aligned"), baseline.mean("aligned")
     if first == "conflicting" and follow and before:
@@ -154,13 +200,13 @@ def _value(who: Contender, metric: str) -> float:
     return _score(who, metric).value
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return sum(known) / len(known) if len(known) == len(values) else None
+def _partner(run: Result) -> tuple[Any, ...]:
+    data = data_of(run)
+    return run.get("seed"), data.get("seed"), data.get("fingerprint")
 
 
-def _by(key: Callable[[Result], str], results: Sequence[Result]) -> list[list[Result]]:
+def _by(keys: Iterable[str], results: Sequence[Result]) -> list[list[Result]]:
     groups: dict[str, list[Any]] = {}
-    for result in results:
-        groups.setdefault(key(result), []).append(result)
+    for key, result in zip(keys, results, strict=True):
+        groups.setdefault(key, []).append(result)
     return list(groups.values())

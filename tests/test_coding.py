@@ -1,0 +1,63 @@
+"""A model is given another table, and other images, as it was given its own."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from spurless.engine import evaluate, fit
+from spurless.errors import UserError
+from spurless.folder import load_tensors, save_tensors
+from spurless.loading import data_for, trained
+from spurless.registry import load_data
+
+
+def measurements(path, higher=0.0, column="size", words=("red", "blue"), rows=300):
+    """A table in which a size above 5 is class b; `higher`: of all sizes, so that the same rows are another class."""
+    rng = np.random.default_rng(0)
+    size, word = rng.normal(5, 2, rows) + higher, rng.choice(words, rows)
+    lines = [f"{s:.3f},{w},{'ab'[int(s > 5)]}" for s, w in zip(size, word, strict=True)]
+    path.write_text(f"{column},colour,label\n" + "\n".join(lines) + "\n")
+    return {"name": f"csv:{path}", "attribute": ["colour"]}
+
+
+def test_a_model_sees_another_table_as_it_saw_its_own(tmp_path, capsys):
+    """Learnt anew, the mean of another table would make its middle the border between the classes."""
+    own, moved = measurements(tmp_path / "own.csv"), measurements(tmp_path / "moved.csv", higher=1.5)
+    run = tmp_path / "run"
+    recipe = {"epochs": 40, "lr": 0.01}
+    assert fit("erm", load_data(own), recipe=recipe, out=run, progress=False).scores["average"] > 95
+    data = data_for(run, moved)
+    net, data, _ = trained(run, data)
+    assert evaluate(net, data)["average"] > 95
+    assert evaluate(net, load_data(moved))["average"] < 90  # coded anew
+    with pytest.raises(UserError, match="coded by its own training rows"):
+        trained(run, load_data(moved))
+    with pytest.raises(UserError, match="reads the column 'size', which is not among the inputs here"):
+        data_for(run, measurements(tmp_path / "renamed.csv", column="width"))
+    capsys.readouterr()
+    data_for(run, measurements(tmp_path / "words.csv", words=("green", "blue")))
+    assert "was not trained on, which it does not see: colour" in capsys.readouterr().err
+    assert data_for(run, {"name": own["name"]}).attributes == ("colour",)  # the run's own settings
+
+
+def test_a_model_of_before_codings_were_kept_is_scored_with_a_word(tmp_path, capsys):
+    table, run = measurements(tmp_path / "own.csv"), tmp_path / "run"
+    fit("erm", load_data(table), recipe={"epochs": 1}, out=run, progress=False)
+    tensors, facts = load_tensors(run / "model.safetensors")
+    save_tensors(run / "model.safetensors", tensors, {k: v for k, v in facts.items() if k != "coding"})
+    trained(run, data_for(run, table))
+    assert "does not say how its table was coded" in capsys.readouterr().err
+
+
+def test_images_come_at_the_size_of_the_run(tmp_path):
+    for kind, light in (("dark", 60), ("light", 180)):
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        for i in range(20):
+            Image.new("RGB", (40, 40), (light + i,) * 3).save(tmp_path / "photos" / kind / f"{i}.png")
+    photos, run = f"folder:{tmp_path / 'photos'}", tmp_path / "run"
+    fit("erm", load_data({"name": photos, "size": 12, "seed": 3}), "conv3", {"epochs": 1}, out=run, progress=False)
+    again = data_for(run, {"name": photos})
+    assert again.shape == (3, 12, 12) and again.settings["seed"] == 3
+    (tmp_path / "photos").rename(tmp_path / "others")
+    assert data_for(run, {"name": f"folder:{tmp_path / 'others'}"}).shape == (3, 12, 12)
+    assert data_for(run, {"name": f"folder:{tmp_path / 'others'}", "size": 16}).shape == (3, 16, 16)
