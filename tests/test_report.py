@@ -332,3 +332,21 @@ def test_writing_does_not_import_torch(tmp_path):
 def test_the_same_rows_give_the_same_page(three):
     assert report.render(three, "t") == report.render(three, "t")
     assert tables.names(three) == ["erm, seed 0", "lff, seed 1", "pgd, seed 2"]
+
+
+def test_the_runs_of_a_benchmark_come_row_by_row(tmp_path):
+    from spurless.bench.cells import Cell
+    from spurless.bench.run import run_cells
+    from spurless.report.sources import find
+
+    data, net = {"name": "toy", "n": 40}, {"name": "linear"}
+    cells = [
+        Cell(data, {"name": method}, net, {"epochs": 1}, seed, labels={"block": "B", "row": method, "grid": ""})
+        for seed in range(3)
+        for method in ("rs", "erm")
+    ]
+    run_cells(cells, tmp_path, device="cpu", workers=1)
+    found = [(row["method"], row["seed"]) for row in find([tmp_path]).runs]
+    assert found == [(method, seed) for method in ("rs", "erm") for seed in range(3)]
+    (tmp_path / "rows.jsonl").write_text("{")
+    assert sorted(row["seed"] for row in find([tmp_path]).runs) == [0, 0, 1, 1, 2, 2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from spurless.folder import RESULT, SETTINGS, RunFolder, read_toml
 
 AUDIT = "audit.json"
 SWEEP, CELLS = "sweep.json", "cells"  # of a sweep's folder; its runs are below the second
+LIST = "rows.jsonl"  # of a benchmark's folder
 SCHEMA = 1  # of audit.json
 DEPTH = 6  # folders below the given one that are looked into
 
@@ -75,8 +77,21 @@ def find(paths: Sequence[str | Path], sweeps: bool = True) -> Material:
 
 def _places(folder: Path, sweeps: bool) -> Iterator[Path]:
     """Run folders, sweeps and audit.json files below a folder; where there are none, the JSON files in it."""
-    found = list(walk(folder, sweeps))
+    found = in_table_order(folder, list(walk(folder, sweeps)))
     yield from found or sorted(p for p in folder.glob("*.json") if p.is_file())
+
+
+def in_table_order(folder: Path, places: list[Path]) -> list[Path]:
+    """Of a benchmark, whose cells have names that mean nothing: row by row of its table, each with its seeds."""
+    lines: list[str] = []
+    first: dict[str, int] = {}
+    order: dict[Path, tuple[int, int]] = {}
+    with suppress(OSError, ValueError, KeyError, TypeError):  # a list that cannot be read only costs the order
+        lines = (folder / LIST).read_text(encoding="utf-8").splitlines()
+        for number, row in enumerate(map(json.loads, lines)):
+            row_of_table = json.dumps({k: v for k, v in (row["labels"] or {}).items() if k != "metric"}, sort_keys=True)
+            order.setdefault(folder / row["folder"], (first.setdefault(row_of_table, number), row["seed"]))
+    return sorted(places, key=lambda place: order.get(place, (len(lines), 0)))
 
 
 def walk(folder: Path, sweeps: bool = False) -> Iterator[Path]:
