@@ -1,9 +1,12 @@
 """A model is given another table, and other images, as it was given its own."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
 
+from spurless.auditing import audit
 from spurless.engine import evaluate, fit
 from spurless.errors import UserError
 from spurless.folder import load_tensors, save_tensors
@@ -37,7 +40,43 @@ def test_a_model_sees_another_table_as_it_saw_its_own(tmp_path, capsys):
     capsys.readouterr()
     data_for(run, measurements(tmp_path / "words.csv", words=("green", "blue")))
     assert "was not trained on, which it does not see: colour" in capsys.readouterr().err
+    with pytest.raises(UserError, match="other values of the column 'colour' .blue, red. than are here: green, grey"):
+        data_for(run, measurements(tmp_path / "others.csv", words=("green", "grey")))
     assert data_for(run, {"name": own["name"]}).attributes == ("colour",)  # the run's own settings
+
+
+def test_codes_are_words_in_every_table(tmp_path, capsys):
+    """As floats, 1.0 and 2.0, they would be values that the model does not know."""
+    names = [measurements(tmp_path / f"{name}.csv", words=("1", "2"))["name"] for name in ("own", "other")]
+    run, settings = tmp_path / "run", {"attribute": ["colour"], "categorical": ["colour"]}
+    fit("erm", load_data({"name": names[0]} | settings), recipe={"epochs": 1}, out=run, progress=False)
+    capsys.readouterr()
+    for model in (run, run / "model.safetensors"):
+        data = data_for(model, {"name": names[1], "attribute": ["colour"]})
+        assert data.columns == ("size", "colour=1", "colour=2") and data.train.x[:, 1:].sum() == len(data.train)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_data_of_a_run_is_known_under_another_name(tmp_path, monkeypatch):
+    """Otherwise other splits would be drawn, and rows scored that the run was trained on."""
+    measurements(tmp_path / "own.csv")
+    monkeypatch.chdir(tmp_path)
+    own = load_data({"name": "csv:own.csv", "attribute": ["colour"], "seed": 5})
+    fit("erm", own, recipe={"epochs": 1}, out="run", progress=False)
+    for name in ("csv:own.csv", "csv:./own.csv", f"csv:{tmp_path / 'own.csv'}"):
+        assert data_for(Path("run"), {"name": name}).settings["seed"] == 5
+    measurements(tmp_path / "deeper.csv", higher=1.0)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "deeper.csv").rename(tmp_path / "sub" / "own.csv")  # another table of that name
+    assert data_for(Path("run"), {"name": "csv:sub/own.csv"}).settings["seed"] == 0
+
+
+def test_what_an_audit_advises_has_the_settings_of_the_run(tmp_path):
+    table = measurements(tmp_path / "own.csv")
+    fit("erm", load_data(table | {"seed": 5}), recipe={"epochs": 1}, out=tmp_path / "run", progress=False)
+    found = audit(table["name"], model=tmp_path / "run", progress=False, device="cpu")
+    commands = [advice["command"] for advice in found["advice"] if advice["command"]]
+    assert commands and all("data.seed=5" in c and "data.attribute" in c for c in commands)
 
 
 def test_a_model_of_before_codings_were_kept_is_scored_with_a_word(tmp_path, capsys):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -53,8 +54,8 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
         complain(f"{model} does not say how its table was coded: its scores hold for the table it was trained on only.")
     elif bundle.coding and json.dumps(facts["coding"]) != json.dumps(bundle.coding):
         raise UserError(
-            f"{bundle.name} is coded by its own training rows, and {model} was trained on other ones. Give the table "
-            "by its name (csv:FILE): then it is coded as the model knows it."
+            f"{bundle.name} is coded by its own training rows, and {model} was trained on other ones. Give its name "
+            "instead of what was loaded from it: then it is coded as the model knows it."
         )
     if len(bundle.shape) == 3 and tuple(facts["shape"]) != bundle.shape:
         complain(f"{model} was trained on images of shape {tuple(facts['shape'])}; these are {bundle.shape}.")
@@ -79,25 +80,63 @@ def data_for(model: Path, data: Mapping[str, Any], root: str | Path | None = Non
     file = model / MODEL if model.is_dir() else model
     facts = load_tensors(file)[1] if file.suffix == ".safetensors" and file.exists() else {}
     saved = read_toml(model / SETTINGS).get("data", {}) if (model / SETTINGS).exists() else {}
-    own = saved.get("source", saved.get("name")) == data["name"]
-    chosen = {k: v for k, v in saved.items() if own and k not in ("name", "source", "fingerprint")} | dict(data)
-    if "size" not in chosen and len(facts.get("shape", ())) == 3 and usual_size(data["name"]):
-        chosen["size"] = facts["shape"][-1]
+    own = {k: v for k, v in saved.items() if k not in ("name", "source", "fingerprint")}
+    source, wanted = str(saved.get("source", saved.get("name"))), saved.get("fingerprint")
+    other = dict(data)
+    if "size" not in other and len(facts.get("shape", ())) == 3 and usual_size(data["name"]):
+        other["size"] = facts["shape"][-1]
     with coded_as(tuple(facts["coding"]) if "coding" in facts else None):
-        bundle = load_data(chosen, root=root)
-    if own and saved.get("fingerprint") not in (None, fingerprint(bundle)):
+        if source == data["name"]:
+            bundle = load_data(own | dict(data), root=root)
+            if wanted not in (None, fingerprint(bundle)):
+                _say_what_differs(bundle, model, [k for k in data if k != "name" and data[k] != own.get(k)])
+            return bundle
+        if _may_be_the_same(source, data["name"]):
+            with suppress(UserError):  # of another table, for which the run's settings are not meant
+                bundle = load_data(own | dict(data), root=root)
+                if fingerprint(bundle) == wanted:
+                    return bundle
+        return load_data(other, root=root)
+
+
+def _may_be_the_same(source: str, name: str) -> bool:
+    """Whether it may be one place under two names: from another folder, or written in full.
+
+    >>> _may_be_the_same("csv:a.csv", "csv:/data/a.csv"), _may_be_the_same("csv:a.csv", "csv:b.csv")
+    (True, False)
+    """
+    (kind, _, place), (other, _, there) = source.partition(":"), name.partition(":")
+    return kind == other and kind in PLACES and Path(place).resolve().name == Path(there).resolve().name
+
+
+def _say_what_differs(bundle: Bundle, model: Path, given: Sequence[str]) -> None:
+    if given:
+        named = ", ".join(f"data.{name}" for name in given)
+        complain(
+            f"With {named} as given, {bundle.name} is not what {model} was trained on: it may have learnt such rows."
+        )
+    else:
         complain(f"{bundle.name} is not what {model} was trained on: its rows or splits are other ones by now.")
-    return bundle
+
+
+def unusual_settings(data: Bundle) -> dict[str, Any]:
+    """What a data set was loaded with, as far as it is not what it would have been anyway."""
+    source = str(data.settings.get("source", data.name))
+    usual = {name: setting.default for name, setting in _settings_of_data(source).items()}
+    return {k: v for k, v in data.settings.items() if k in usual and v != usual[k]}
+
+
+def _settings_of_data(name: str) -> dict[str, Any]:
+    kind = name.partition(":")[0]
+    try:
+        return settings_of(import_module(PLACES.get(kind, f"spurless.datasets.{name}")).load)
+    except ImportError:
+        return {}  # load_data says which names there are
 
 
 def usual_size(name: str) -> int:
     """To how many pixels the images of a data set are scaled unless data.size says otherwise; 0 where they are not."""
-    kind = name.partition(":")[0]
-    try:
-        module = import_module(PLACES.get(kind, f"spurless.datasets.{name}"))
-    except ImportError:
-        return 0  # load_data says which names there are
-    size = settings_of(module.load).get("size")
+    size = _settings_of_data(name).get("size")
     return size.default if size is not None and isinstance(size.default, int) else 0
 
 

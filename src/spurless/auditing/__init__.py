@@ -86,6 +86,8 @@ def audit(
     if source is None:
         source = data if isinstance(data, str) else str(data["name"]) if isinstance(data, Mapping) else data.name
     whole = open_data(data, root, model)
+    if isinstance(model, (str, Path)) and isinstance(data, (str, Mapping)):
+        settings = _with_those_of_the_run(settings, whole)
     if folder is not None:
         _check_folder(folder, whole, model, net)
     bundle, split = with_held_out(whole, seed)
@@ -358,6 +360,14 @@ def _network_options(spec: NetSpec | None) -> tuple[str, ...]:
     return "--net", spec["name"], *(word for pair in _pairs("net", spec) for word in ("--set", pair))
 
 
+def _with_those_of_the_run(settings: tuple[str, ...], data: Bundle) -> tuple[str, ...]:
+    """Settings that the data has from the audited run: without them, advised commands would be about other data."""
+    from spurless.loading import unusual_settings
+
+    typed = {pair.partition("=")[0] for pair in settings}
+    return (*settings, *(p for p in _pairs("data", unusual_settings(data)) if p.partition("=")[0] not in typed))
+
+
 def _pairs(section: str, given: Any) -> tuple[str, ...]:
     """Settings as --set takes them.
 
@@ -371,7 +381,7 @@ def _pairs(section: str, given: Any) -> tuple[str, ...]:
 def _value(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
-    return str(list(value)) if isinstance(value, tuple) else str(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (tuple, list)) else str(value)
 
 
 def _same_model(model: Any, net: NetSpec | None) -> tuple[str, ...]:

@@ -38,6 +38,11 @@ def coded_as(coding: Coding | None) -> Iterator[None]:
         _given.reset(before)
 
 
+def of_words() -> set[str]:
+    """Columns that are given as words, also where a table happens to hold nothing but numbers in them."""
+    return {code["column"] for code in _given.get() or () if "values" in code}
+
+
 def encode(
     frame: DataFrame, train: np.ndarray, categorical: Sequence[str] = (), max_categories: int = 100
 ) -> tuple[np.ndarray, list[str], list[str], Coding]:
@@ -67,7 +72,13 @@ def encode(
                 "give it a table with the columns that it was trained on."
             )
         if "values" in code:
-            block, new = _one_hot(_texts(frame[column]), list(code["values"]), code["other"])
+            texts = _texts(frame[column])
+            if given is not None and not {*texts} & {*code["values"]}:
+                known, here = (", ".join(sorted(map(str, each))[:5]) for each in (code["values"], {*texts}))
+                raise UserError(
+                    f"The model knows other values of the column '{column}' ({known}) than are here: {here}."
+                )
+            block, new = _one_hot(texts, list(code["values"]), code["other"])
             named = [f"={v}" for v in code["values"]] + [f"={OTHER}"] * code["other"]
             if new:
                 unseen.append(f"{column} {new:,}")

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from spurless.core import Bundle
-from spurless.datasets import tables
+from spurless.datasets import coding, tables
 from spurless.datasets.texts import Length, Tokenizer, from_fields
 from spurless.errors import UserError
 from spurless.paths import data_root
@@ -104,7 +104,7 @@ def load(
     cells = {c: raw[c].str.strip() for c in columns}
     gaps = {c: cells[c].isin(missing).to_numpy() for c in columns}
     typed = {
-        c: _typed(cells[c], gaps[c], lines, c in categorical, decimal, found)
+        c: _typed(cells[c], gaps[c], lines, c in categorical or c in coding.of_words(), decimal, found)
         for c in columns
         if c not in (label, split, *text) and (c not in ignore or c in attribute) and (not text or c in attribute)
     }
