@@ -369,6 +369,10 @@ def test_a_table_without_an_attribute_has_nothing_to_test(tmp_path):
     assert found["reliability"] is None and [e["finding"] for e in found["evidence"]] == ["none"]
     (advice,) = found["advice"]  # more rows would not help
     assert advice["title"] == "Name a column that should not decide" and "'branch' 0." in advice["why"]
+    text = (tmp_path / "t.csv").read_text().replace("branch", "branch=home", 1)
+    (tmp_path / "t.csv").write_text(text)  # a name that looks like one of its own values
+    assert "'branch=home' 0." in audit(table, **QUIET)["advice"][0]["why"]
+    (tmp_path / "t.csv").write_text(text.replace("branch=home", "branch", 1))
     assert audit(table | {"attribute": ("branch",)}, **QUIET)["verdict"] == "shortcut found"
 
 

@@ -337,7 +337,7 @@ def _situation(
         needed=_rows_to_hold(case, shortcut),
         network=_train_options(audited, settings),
         attributes=case.data.attributes,
-        is_input=any(c.partition("=")[0] == shortcut.name for c in case.data.columns) if shortcut else False,
+        is_input=shortcut is not None and any(code["column"] == shortcut.name for code in case.data.coding),
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from torch import Tensor
 
@@ -18,28 +16,23 @@ def candidates(data: Bundle) -> list[tuple[str, float]]:
 
     >>> import torch
     >>> from spurless.core import Split
-    >>> x = torch.tensor([[1.0, 0.0, 0.3], [0.0, 1.0, 0.1], [1.0, 0.0, 0.7], [0.0, 1.0, 0.4]] * 9)
-    >>> table = Bundle("t", Split(x, torch.tensor([0, 1, 0, 1] * 9)), columns=("job=cook", "job=nurse", "age"))
+    >>> x = torch.tensor([[0.3, 0.0, 1.0, 0.0], [0.1, 1.0, 0.0, 1.0], [0.7, 0.0, 1.0, 0.0], [0.4, 0.0, 0.0, 1.0]] * 9)
+    >>> age = {"column": "age", "mean": 0.0, "std": 1.0, "median": 0.0, "marked": True}
+    >>> job = {"column": "job", "values": ["cook", "nurse"], "other": False}
+    >>> table = Bundle("t", Split(x, torch.tensor([0, 1, 0, 1] * 9)), coding=(age, job))
     >>> [(name, round(association, 2)) for name, association in candidates(table)]
     [('job', 1.0), ('age', 0.97)]
     """
-    x = data.train.x
-    if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] != len(data.columns):
-        return []
-    y, classes = data.train.y.numpy(), len(data.classes)
-    found = []
-    for name, codes in _coded(x, data.columns):
-        values, codes = np.unique(codes, return_inverse=True)
+    x, y, classes = data.train.x, data.train.y.numpy(), len(data.classes)
+    found: list[tuple[str, float]] = []
+    at = 0
+    if not isinstance(x, Tensor):
+        return found
+    for code in data.coding:
+        words = len(code["values"]) + code["other"] if "values" in code else 0
+        width = words or (code["mean"] is not None) + code["marked"]  # the last of two marks the gaps
+        inputs, at = x[:, at : at + width], at + width
+        values, codes = np.unique((inputs.argmax(1) if words else inputs[:, 0]).numpy(), return_inverse=True)
         if 1 < len(values) <= FEW:
-            found.append((name, cramers_v(counts(y, codes, classes, len(values)))[1]))
+            found.append((code["column"], cramers_v(counts(y, codes, classes, len(values)))[1]))
     return sorted(found, key=lambda each: -each[1])
-
-
-def _coded(x: Tensor, names: tuple[str, ...]) -> Iterator[tuple[str, np.ndarray]]:
-    """Each column of the table as one array; one of words is several inputs, 'job=cook' and 'job=nurse'."""
-    parts: dict[str, list[int]] = {}
-    for k, name in enumerate(names):
-        if not name.endswith(" missing"):  # which marks the gaps of another column
-            parts.setdefault(name.partition("=")[0], []).append(k)
-    for name, inputs in parts.items():
-        yield name, (x[:, inputs[0]] if len(inputs) == 1 else x[:, inputs].argmax(1)).numpy()
