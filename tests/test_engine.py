@@ -17,7 +17,7 @@ import spurless
 from spurless.core import Method, Recipe, Split, Stage
 from spurless.engine import fit, load_run
 from spurless.errors import UserError
-from spurless.feed import Streamed, epoch_order, fetch_ahead
+from spurless.feed import Streamed, epoch_order, fetch_ahead, resident
 from spurless.loop import Interrupted, batch_sizes, stage_length
 from spurless.losses import ce
 from spurless.nets import build
@@ -33,6 +33,37 @@ CPU = {"device": "cpu", "progress": False}
 def same_weights(a, b):
     a, b = a.state_dict(), b.state_dict()
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+# Rows on a device
+
+
+def test_rows_lie_on_a_device_once_for_all_who_have_them():
+    from spurless.feed import _residents
+
+    x, device, before = torch.rand(4, 3, 2, 2), torch.device("cpu"), len(_residents)
+    first = resident(x, True, device)
+    assert resident(x, True, device) is first and resident(x, False, device) is not first
+    assert torch.equal(torch.cat(list(first.parts(3))), x)
+    assert resident(x.clone(), True, device) is not first
+    x.add_(1)  # those who have them go on with what they have
+    assert resident(x, True, device) is not first
+    del first
+    assert len(_residents) == before
+
+
+def test_a_split_is_placed_once_in_a_run(monkeypatch):
+    placed = []
+
+    def place(x, *how):
+        placed.append(x)
+        return resident(x, *how)
+
+    monkeypatch.setattr("spurless.loop.resident", place)
+    data = pictures(n=40)
+    result = fit("erm", data, "conv3", Recipe(batch_size=16, epochs=3, eval_every=1), **CPU)
+    assert sum("val_loss" in row for row in result.history) == 3
+    assert [sum(x is split.x for x in placed) for split in (data.val, data.test)] == [1, 1]
 
 
 # The loop is the plain loop

@@ -180,6 +180,19 @@ def test_a_stage_leaves_the_memory_of_its_graphs_to_the_next():
     assert max(held) < 1.3 * held[0], held
 
 
+def test_runs_in_lanes_share_their_rows(monkeypatch):
+    from spurless import feed
+    from spurless.lanes import Job, run_lanes
+
+    turned, turn = [], feed.with_channels_last
+    monkeypatch.setattr(feed, "with_channels_last", lambda x, device: turned.append(x) or turn(x, device))
+    data = pictures(n=70)
+    given = {"data": data, "net": "simconv1", "recipe": replace(PLAIN, epochs=4)}
+    jobs = [Job(str(seed), given | {"method": "erm", "seed": seed}) for seed in range(4)]
+    assert all(found.status == "done" for _, found in run_lanes(iter(jobs), 4, "cuda"))
+    assert [sum(x is split.x for x in turned) for split in (data.train, data.val)] == [1, 1]
+
+
 def test_divergence_is_seen_inside_the_graph():
     result = fit("erm", pictures(), "conv3", replace(PLAIN, lr=1e20, deterministic=False), **GPU)
     assert result.status == "diverged" and "not finite" in result.error

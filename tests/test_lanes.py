@@ -281,7 +281,7 @@ def test_lanes_wait_for_the_one_that_trains_a_stage(data, tmp_path, monkeypatch)
 def test_a_stage_that_was_interrupted_is_free_for_others(data, tmp_path, monkeypatch):
     arguments = {"data": data, "net": "simconv1", "recipe": RECIPE, "device": "cpu", "stages": tmp_path}
 
-    def fail(self):
+    def fail(self, asked):
         raise RuntimeError("the machine stops here")
 
     with monkeypatch.context() as patch:
@@ -310,10 +310,10 @@ def test_an_order_that_is_drawn_early_is_that_of_its_epoch(data, monkeypatch, me
     plain = fit(method, data, "simconv1", recipe, device="cpu", progress=False)
     end, early = StageLoop._end_epoch, []
 
-    def draws_first(self):
+    def draws_first(self, asked):
         if self.step < self.total:
             early.append(self._order(self.step // len(self.sizes)))
-        return end(self)
+        return end(self, asked)
 
     monkeypatch.setattr(StageLoop, "_end_epoch", draws_first)
     again = fit(method, data, "simconv1", recipe, device="cpu", progress=False)

@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -73,16 +74,35 @@ class Resident:
         # Stored as (n, h, w, c), a gathered batch is channels_last without another copy.
         self.swap = channels_last and x.dim() == 4 and device.type == "cuda"
         self.x = with_channels_last(x, device) if self.swap else x.to(device)
+        self.source = x  # kept, so that no other tensor is given its number
 
     def rows(self, idx: Tensor) -> Tensor:
         rows = self.x.index_select(0, idx)  # not x[idx]: slow for images on a CPU
         return rows.permute(0, 3, 1, 2) if self.swap else rows
+
+    def parts(self, size: int) -> Iterator[Tensor]:
+        """All rows in order, `size` at a time."""
+        return (part.permute(0, 3, 1, 2) if self.swap else part for part in self.x.split(size))
 
     def start(self, order: Tensor, size: int) -> None:
         """Nothing to fetch."""
 
     def advance(self, size: int) -> None:
         """Nothing to fetch."""
+
+
+_residents: WeakValueDictionary[tuple[int, int, bool, torch.device], Resident] = WeakValueDictionary()
+
+
+def resident(x: Tensor, channels_last: bool, device: torch.device) -> Resident:
+    """These rows on the device. Runs in lanes share them: they lie there once, and no run waits until they do."""
+    key = id(x), 0 if x.is_inference() else x._version, channels_last, device
+    found = _residents.get(key)
+    if found is None:
+        found = _residents[key] = Resident(x, channels_last, device)
+        if device.type == "cuda":  # other streams will read them
+            torch.cuda.current_stream(device).synchronize()
+    return found
 
 
 def with_channels_last(x: Tensor, device: torch.device) -> Tensor:
@@ -132,10 +152,10 @@ def place(split: Split, recipe: Recipe, device: torch.device) -> Resident | Stre
     """The rows on the device if they fit there, else streamed to it."""
     if isinstance(split.x, Tensor):
         if device.type != "cuda":
-            return Resident(split.x, recipe.channels_last, device)
+            return resident(split.x, recipe.channels_last, device)
         free, _ = torch.cuda.mem_get_info(device)
         if split.x.nbytes < RESIDENT_SHARE * free:
-            return Resident(split.x, recipe.channels_last, device)
+            return resident(split.x, recipe.channels_last, device)
     return Streamed(split, device)
 
 

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from spurless.core import Bundle, M, Method, Recipe, Run, Split, Stage
 from spurless.distributed import TALK, agree, any_of, as_first, from_first, world
 from spurless.errors import Diverged, UserError
-from spurless.feed import Inputs, epoch_order, place
+from spurless.feed import Inputs, Resident, epoch_order, place, resident
 from spurless.folder import RunFolder
 from spurless.nets import Net
 from spurless.optim import make_optimizer
@@ -52,6 +52,15 @@ class Progress:
     pending: torch.cuda.Event | None = None  # the next step will wait for this: a time to let other lanes work
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a device works out at the end of an epoch."""
+
+    sound: Tensor  # whether all losses and weights are finite
+    loss: Tensor  # the mean of the epoch
+    validation: Judged | None
+
+
 class EngineRun(Run):
     """What a method holds. It knows the blinded data only."""
 
@@ -61,7 +70,7 @@ class EngineRun(Run):
         self.findings: dict[str, Tensor] = {}  # by name: (n,) bool, rows taken for conflicting
         self.guesses: dict[str, Tensor] = {}  # by name: (n,) int, the group each row was guessed to be in
         self.inputs = Inputs(data, recipe, device)
-        self.placed: dict[int, Tensor] = {}  # splits that are looked at again and again, on the device
+        self.placed: dict[int, Resident] = {}  # splits that are looked at again and again, on the device
         # Those of the data sets, which live as long as the run: the number of one that does not may be given again.
         self.lasting = {id(split) for split in data.splits.values()}
         self._make = make
@@ -92,15 +101,16 @@ class EngineRun(Run):
         self, net: nn.Module, split: Split | None = None, features: bool = False, augment: bool = False
     ) -> Tensor:
         split = split or self.data.train
-        if id(split) in self.lasting and isinstance(split.x, Tensor) and split.x.nbytes < KEEP:
-            self.placed.setdefault(id(split), split.x.to(self.device))
+        lasts = id(split) in self.lasting and id(split) not in self.placed
+        if lasts and isinstance(split.x, Tensor) and split.x.nbytes < KEEP:
+            self.placed[id(split)] = resident(split.x, self.recipe.channels_last, self.device)
         draws = None
         if augment and self.inputs.augments:
             with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
                 torch.manual_seed(derive(self.seed, "views"))
                 draws = self.inputs.draw(len(split), self.data.shape)
-        place = self.placed.get(id(split))
-        return as_first(outputs(net, split, self.inputs, self.recipe, self.device, features, place, draws))
+        placed = self.placed.get(id(split))
+        return as_first(outputs(net, split, self.inputs, self.recipe, self.device, features, placed, draws))
 
     def generator(self, name: str) -> torch.Generator:
         return torch.Generator().manual_seed(derive(self.seed, "method", name))
@@ -133,6 +143,7 @@ class Loop:
         self.recipe, self.device = run.recipe, run.device
         self.checkpoint_seconds = checkpoint_seconds
         self.rows = place(data.train, self.recipe, self.device)
+        self.labels: dict[int, Tensor] = {}  # of splits that are judged, on the device
         run.lasting |= {id(split) for split in data.splits.values()}
         self.history: list[dict[str, Any]] = folder.history() if folder else []
         self.stop = False  # set from outside to end at the next step, with a checkpoint
@@ -264,9 +275,11 @@ class Loop:
                 f"The sampling weights of stage '{stage.name}' must be {n} finite numbers, none negative, not all zero."
             )
 
-    def judge_training(self, net: nn.Module) -> Judged:
-        """What a network says about the training rows."""
-        return Judged(self.run.outputs(net), self.run.data.train.y.to(self.device))
+    def judge(self, net: nn.Module, split: Split) -> Judged:
+        """What a network says about rows."""
+        if id(split) not in self.labels:
+            self.labels[id(split)] = split.y.to(self.device)
+        return Judged(self.run.outputs(net, split), self.labels[id(split)])
 
 
 class StageLoop:
@@ -311,11 +324,12 @@ class StageLoop:
                     self._look_at_test()
                 # Before any checkpoint: a run that goes on from the end of an epoch must not miss what belongs to it.
                 ends = self.step % len(self.sizes) == 0 or self.step == self.total
+                asked = self._ask() if ends else None
                 if ends and self.loop.device.type == "cuda":
                     if self.step < self.total:
                         self._order(self.step // len(self.sizes))  # while the device has still to do
                     yield Progress(self.stage.name, self.step, self.total, pending=self.steps.mark())
-                row = self._end_epoch() if ends else None
+                row = self._end_epoch(asked) if asked else None
                 stop, save = self._wishes(ends)
                 if stop or save:
                     self._save_part()
@@ -361,20 +375,27 @@ class StageLoop:
         for module in self.stage.in_training_mode:
             module.train()
 
-    def _end_epoch(self) -> dict[str, Any]:
+    def _ask(self) -> Asked:
+        """Have the device work out what is to be said about the epoch that ends; nobody waits for it here."""
         done = self.step % len(self.sizes) or len(self.sizes)
         self.epoch = math.ceil(self.step / len(self.sizes))
-        self._stop_if_diverged(weights=True)
+        sound = torch.isfinite(self.steps.losses[:done]).all() & self.steps.weights_finite()
+        return Asked(sound, self.steps.losses[:done].double().mean(), self._judge_validation())
+
+    def _end_epoch(self, asked: Asked) -> dict[str, Any]:
+        if not bool(asked.sound):
+            self._stop_if_diverged(weights=True)
         row: dict[str, Any] = {
             "stage": self.stage.name,
             "stage_index": self.index,
             "epoch": self.epoch,
             "step": self.step,
-            "loss": float(self.steps.losses[:done].double().mean()),
+            "loss": float(asked.loss),
             "lr": self._lr(self.step - 1),
         }
         self.last_loss = row["loss"]
-        row |= self._look_at_validation()
+        if asked.validation:
+            row |= self._look_at_validation(asked.validation)
         row |= self._look_at_training()
         self.loop.spent = self.spent_before + time.monotonic() - self.started
         row["seconds"] = round(self.loop.spent, 3)
@@ -390,7 +411,7 @@ class StageLoop:
         due = self.epoch % every == 0 or self.step >= self.total
         if not (accuracy or loss) or not self.stage.may_end_early or not due:
             return {}
-        judged = self.loop.judge_training(self.stage.model)
+        judged = self.loop.judge(self.stage.model, self.run.data.train)
         row = {"train_accuracy": judged.accuracy, "train_loss": judged.loss}
         self.ended_early = row["train_accuracy"] >= accuracy and (not loss or row["train_loss"] < loss)
         if self.stage.select and self.step >= self.total and not self.ended_early:
@@ -400,21 +421,28 @@ class StageLoop:
             )
         return row | {"reached": self.ended_early}
 
-    def _look_at_validation(self) -> dict[str, Any]:
+    @property
+    def _selects(self) -> bool:
+        return self.stage.select and self.recipe.selection != "last"
+
+    def _judge_validation(self) -> Judged | None:
+        """What the network says about the validation rows, if someone wants to know after this epoch."""
+        every, val = int(self.recipe.eval_every), self.loop.data.val
+        due = every and (self.epoch % every == 0 or self.step >= self.total)
+        if val is None or not (due or self._selects):
+            return None
+        return self.loop.judge(self.stage.model, val)
+
+    def _look_at_validation(self, judged: Judged) -> dict[str, Any]:
         """Validation accuracy and loss, and the best weights so far by the selection rule."""
         data, rule = self.loop.data, self.recipe.selection
-        wanted = self.stage.select and rule != "last"
+        assert data.val is not None
         last = self.step >= self.total
-        due = self.recipe.eval_every and (self.epoch % int(self.recipe.eval_every) == 0 or last)
-        if data.val is None or not (due or wanted):
-            return {}
-        logits = self.run.outputs(self.stage.model, data.val)
-        judged = Judged(logits, data.val.y.to(logits.device))
         row = {"val_accuracy": judged.accuracy, "val_loss": judged.loss}
-        if wanted:
+        if self._selects:
             goodness = row["val_accuracy"] if rule == "val_accuracy" else -row["val_loss"]
             if rule == "val_worst_group" and not math.isnan(judged.loss):
-                row["val_worst_group"] = goodness = score(data, data.val, logits)["worst_group"]
+                row["val_worst_group"] = goodness = score(data, data.val, judged.logits)["worst_group"]
             if math.isfinite(goodness) and (self.best is None or goodness > self.best[0]):
                 weights = {k: v.detach().clone() for k, v in self.stage.model.state_dict().items()}
                 self.best = (goodness, weights)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from spurless.core import Bundle, Recipe, Split
 from spurless.errors import NotNumbers, UserError
-from spurless.feed import Inputs, fetch_ahead
+from spurless.feed import Inputs, Resident, fetch_ahead
 from spurless.metrics.groups import confusion, group_scores
 from spurless.nets import Net
 from spurless.nets.heads import evaluating
@@ -27,21 +26,23 @@ def outputs(
     recipe: Recipe,
     device: torch.device,
     features: bool = False,
-    resident: Tensor | None = None,
+    placed: Resident | None = None,
     draws: Tensor | None = None,
 ) -> Tensor:
     """Logits (n, classes), or features (n, d), of every row, in order and in evaluation mode; modes are put back.
 
-    `resident`: the rows, where they lie on the device already; `draws` (k, n): random numbers to augment them by.
+    `placed`: the rows, where they lie on the device already; `draws` (k, n): random numbers to augment them by.
     """
     ask = net.features if features else net
     found = []
     with evaluating(net):
         size = recipe.eval_batch_size
-        here = split.x if resident is None else resident
+        here = split.x if placed is None else placed.x
         if isinstance(here, Tensor) and inputs.is_text:
             return _of_text(ask, here, recipe, device, sort=isinstance(net, Net))
-        if isinstance(here, Tensor):
+        if placed is not None:
+            batches = placed.parts(size)
+        elif isinstance(here, Tensor):
             batches = iter(here.split(size))
         else:
             batches = fetch_ahead(split, torch.arange(len(split)), size, ahead=2)
@@ -68,25 +69,22 @@ def _of_text(ask: Any, x: Tensor, recipe: Recipe, device: torch.device, sort: bo
     return torch.cat(found)[order.argsort().to(device)]
 
 
-@dataclass(frozen=True)
 class Judged:
-    """The predictions of a network on a split."""
+    """How good a network is on some rows. It is worked out on the device, and waited for when it is asked for."""
 
-    logits: Tensor
-    y: Tensor
-
-    @property
-    def correct(self) -> Tensor:
-        return self.logits.argmax(1) == self.y
+    def __init__(self, logits: Tensor, y: Tensor):
+        self.logits = logits
+        correct = logits.argmax(1) == y
+        self.measured = torch.stack([correct.float().mean(), nn.functional.cross_entropy(logits, y)])
 
     @property
     def accuracy(self) -> float:
         """In percent."""
-        return 100 * float(self.correct.float().mean())
+        return 100 * float(self.measured[0])
 
     @property
     def loss(self) -> float:
-        return float(nn.functional.cross_entropy(self.logits, self.y))
+        return float(self.measured[1])
 
 
 def tensor_of(said: Any) -> Tensor:

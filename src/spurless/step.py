@@ -332,8 +332,8 @@ class Steps:
         bad = torch.nonzero(~torch.isfinite(self.losses[: self.next]))
         return int(bad[0]) if len(bad) else None
 
-    def weights_finite(self) -> bool:
-        return bool(torch.stack([torch.isfinite(p).all() for _, _, held in self.updates for p in held]).all())
+    def weights_finite(self) -> Tensor:
+        return torch.stack([torch.isfinite(p).all() for _, _, held in self.updates for p in held]).all()
 
     def looks_bad(self) -> bool:
         """Whether a loss was not finite, as seen at the last look; so that a GPU is not waited for."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core import Bundle, Recipe, Split
-from spurless.feed import Inputs
+from spurless.feed import Inputs, Resident, resident
 from spurless.metrics.compress import compressed, prunability
 from spurless.metrics.records import FILE, read, summary
 from spurless.metrics.regions import device_of
@@ -73,12 +73,12 @@ class Look:
         if not any(isinstance(part, nn.Conv2d) for part in net.modules()):
             self.inputs.channels_last = False  # a copy that only convolutions pay back
 
-    def placed(self, split: Split) -> Tensor | None:
+    def placed(self, split: Split) -> Resident | None:
         """The rows on the device, where they fit: they are looked at many times."""
         fits = isinstance(split.x, Tensor) and split.x.nbytes <= RESIDENT
-        return split.x.to(self.device) if fits else None  # type: ignore[union-attr]
+        return resident(split.x, self.recipe.channels_last, self.device) if fits else None  # type: ignore[arg-type]
 
-    def __call__(self, split: Split, rows: Tensor | None = None, features: bool = False) -> Tensor:
+    def __call__(self, split: Split, rows: Resident | None = None, features: bool = False) -> Tensor:
         return outputs(self.net, split, self.inputs, self.recipe, self.device, features, rows)
 
     def accuracy(self, split: Split) -> float:
@@ -86,7 +86,7 @@ class Look:
         return 100 * float((self(split).argmax(1).cpu() == split.y).double().mean())
 
 
-def _unbiased(look: Look, data: Bundle, split: Split, rows: Tensor | None) -> Callable[[nn.Module], float]:
+def _unbiased(look: Look, data: Bundle, split: Split, rows: Resident | None) -> Callable[[nn.Module], float]:
     """The accuracy that pruning is held against: unbiased, or the average where no group is known."""
     metric = "unbiased" if split.a is not None else "average"
 
