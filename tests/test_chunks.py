@@ -5,6 +5,7 @@ as a captured one does; the books that are kept around it are the real ones. tes
 """
 
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -118,3 +119,21 @@ def test_rows_are_turned_around_part_by_part(monkeypatch, n):
     x = torch.arange(n * 2 * 4 * 5, dtype=torch.uint8).view(n, 2, 4, 5)
     found = feed.with_channels_last(x, torch.device("cpu"))
     assert found.is_contiguous() and found.dtype == x.dtype and torch.equal(found, x.permute(0, 2, 3, 1))
+
+
+def test_first_steps_and_captures_are_known_to_take_long(graphs, monkeypatch):
+    slow, run = [], step.Steps.run
+
+    def noted(self, most=1):
+        done = run(self, most)
+        slow.append(self.slow)
+        return done
+
+    monkeypatch.setattr(step.Steps, "run", noted)
+    train(replace(RECIPE, epochs=2))
+    assert graphs[:7] == [1, 1, 1, 1, 4, 4, 4]
+    eager, single, several = [True] * step.WARMUP, [True], [True]
+    assert slow[:7] == eager + single + several + [False, False]
+    ends = [i for i, done in enumerate(accumulate(graphs)) if done % 19 == 0]
+    assert len(ends) == 2 and slow[7:].count(True) == 2
+    assert all(slow[i] for i in ends)  # the smaller batch that ends an epoch has no graph yet

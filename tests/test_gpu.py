@@ -1,5 +1,6 @@
 """What only a CUDA device can show: the graph does what the eager step does."""
 
+import itertools
 import os
 from dataclasses import dataclass, replace
 
@@ -213,6 +214,31 @@ def test_runs_in_lanes_on_a_gpu_end_as_each_does_alone():
         assert not isinstance(found, Exception), found
         alone = fit(**job.arguments, **GPU)
         assert same_weights(found.classifier, alone.classifier), job.key
+
+
+def test_a_lane_that_begins_lets_the_others_work_in_between(monkeypatch):
+    from spurless.lanes import Job, Lanes, run_lanes
+
+    turns, advance = [], Lanes.advance
+
+    def noted(self, lane, steps=None):
+        before = lane.done
+        goes_on = advance(self, lane, steps)
+        turns.append((lane.job.key, lane.done - before, before))
+        return goes_on
+
+    monkeypatch.setattr(Lanes, "advance", noted)
+    given = {"method": "erm", "data": pictures(n=320), "net": "simconv1"}
+    jobs = [
+        Job("long", given | {"recipe": replace(PLAIN, epochs=40), "seed": 0}),
+        Job("short", given | {"recipe": replace(PLAIN, epochs=2), "seed": 1}),
+        Job("late", given | {"recipe": PLAIN, "seed": 2}),
+    ]
+    assert all(found.status == "done" for _, found in run_lanes(iter(jobs), 2, "cuda"))
+    late = [i for i, (key, _, before) in enumerate(turns) if key == "late" and before < 4]
+    assert len(late) >= 5 and all(turns[i][1] <= 1 for i in late)  # eager steps, and the capture
+    between = [turns[a + 1 : b] for a, b in itertools.pairwise(late)]
+    assert sum(any(key == "long" for key, _, _ in some) for some in between) >= len(between) // 2
 
 
 def test_the_number_of_lanes_is_found_by_measurement():

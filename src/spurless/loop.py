@@ -49,7 +49,7 @@ class Progress:
     done: int = 0  # steps since the last word
     row: dict[str, Any] | None = None  # the finished epoch, as it stands in the history
     waiting: bool = False  # for another run that trains a stage both share
-    pending: torch.cuda.Event | None = None  # the next step will wait for this: a time to let other lanes work
+    pending: torch.cuda.Event | None = None  # a time to let other lanes work, until the device has come here
 
 
 @dataclass(frozen=True)
@@ -311,6 +311,7 @@ class StageLoop:
         self.drawn: tuple[int, Tensor] | None = None  # an epoch and its order
 
     def __iter__(self) -> Iterator[Progress]:
+        yield from self._pause()
         self._set_modes()
         while self.step < self.total and not self.ended_early:
             ends_at = self.step + len(self.sizes) - self._start_epoch()
@@ -328,7 +329,7 @@ class StageLoop:
                 if ends and self.loop.device.type == "cuda":
                     if self.step < self.total:
                         self._order(self.step // len(self.sizes))  # while the device has still to do
-                    yield Progress(self.stage.name, self.step, self.total, pending=self.steps.mark())
+                    yield from self._pause()
                 row = self._end_epoch(asked) if asked else None
                 stop, save = self._wishes(ends)
                 if stop or save:
@@ -338,7 +339,15 @@ class StageLoop:
                 yield Progress(self.stage.name, self.step, self.total, done)
                 if row:
                     yield Progress(self.stage.name, self.step, self.total, row=row)
+                if self.steps.slow:
+                    yield from self._pause()
         self._take_best()
+        yield from self._pause()
+
+    def _pause(self) -> Iterator[Progress]:
+        """A time to let other lanes work: what comes next takes the host long."""
+        if self.loop.device.type == "cuda":
+            yield Progress(self.stage.name, self.step, self.total, pending=self.steps.mark())
 
     def _free_steps(self) -> int:
         """How many steps may be made before something has to be done between two of them."""

@@ -83,4 +83,4 @@ class Bar:
             self.task = self.bar.add_task(f"{self.label}: {where.stage}", total=where.total, note="")
         self.drawn = time.monotonic()
         assert self.task is not None
-        self.bar.update(self.task, completed=where.step, note=self.note)
+        self.bar.update(self.task, completed=where.step, total=where.total, note=self.note)

@@ -116,6 +116,7 @@ class Steps:
         self.focal_gamma = recipe.focal_gamma if recipe.loss == "focal" else 0.0
         self.weights = layer_weights(modules) if recipe.l1 else {}
         self.sharpness = Sharpness(recipe, modules) if recipe.sharpness != "none" else None
+        self.slow = False  # whether the last step took the host long: done eagerly, or captured, as first ones are
         self.looked: torch.cuda.Event | None = None
         self.bad = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
 
@@ -182,12 +183,15 @@ class Steps:
         self.rows.advance(shape[0])
         if self.x is not None and self.prepared != self.next // self.ahead:
             self._prepare(self.next // self.ahead)
+        graphs = len(self.graphs)
         count = CHUNK if self._may_chunk(shape, most) and self._captured(shape, CHUNK) else 1
-        if count > 1 or (self.may_capture and self.seen.get(shape, 0) >= WARMUP and self._captured(shape, 1)):
+        replays = count > 1 or (self.may_capture and self.seen.get(shape, 0) >= WARMUP and self._captured(shape, 1))
+        if replays:
             self.graphs[shape, count].replay()
         else:
             self._step(*shape)
             self.seen[shape] = self.seen.get(shape, 0) + 1
+        self.slow = self.may_capture and (not replays or len(self.graphs) > graphs)
         self.next += count
         return count
 
