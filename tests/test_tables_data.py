@@ -509,6 +509,14 @@ def test_a_common_value_does_not_swallow_the_bands(tmp_path, gains, counts):
     assert f"bias attribute 'gain' in bands: {', '.join(data.values[0])}" in data.notes
 
 
+def test_bands_of_large_numbers_have_names_of_their_own(tmp_path):
+    lines, options = zero_inflated([1_700_000_000 + 7 * i for i in range(100)])
+    data = load(tmp_path, lines, **options)
+    total = Counter(data.values[0][v] for s in data.splits.values() if s.a is not None for v in s.a[:, 0])
+    assert len(data.values[0]) == 4 and set(total.values()) == {25}
+    assert data.values[0][0] == "under 1700000173"
+
+
 def test_only_bands_with_rows_are_named(tmp_path):
     lines, options = zero_inflated([*range(6), *range(1000, 1006)], bands=30)
     data = load(tmp_path, lines, **options)

@@ -575,8 +575,9 @@ def _attribute(name: str, names: np.ndarray, column: Series, bands: int, found: 
     alone = edges[0] == least  # it fills a band or more, and a band that begins with it would swallow the others
     values, order = tables.bands(column, [float(e) for e in np.maximum(edges, next_to_it if alone else least)])
     if alone:
-        values[(column == least).to_numpy()] = f"{least:g}"
-        order = (f"{least:g}", *order[1:])
+        text = tables.written([least, next_to_it])[0]
+        values[(column == least).to_numpy()] = text
+        order = (text, *order[1:])
     order = tuple(band for band in order if band in set(values))
     found.say(f"bias attribute '{name}' in bands: {', '.join(order)}")
     return tables.Field(name, values, (name,), order)

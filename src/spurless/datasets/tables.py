@@ -203,12 +203,23 @@ def bands(numbers: Iterable[float], edges: Sequence[float]) -> tuple[np.ndarray,
     edges = sorted(set(edges))
     if not edges:
         raise UserError("Bands need at least one edge, such as data.age_bands=[25].")
-    between = [f"{low:g} to under {high:g}" for low, high in pairwise(edges)]
-    names = (f"under {edges[0]:g}", *between, f"{edges[-1]:g} and over")
+    texts = written(edges)
+    between = [f"{low} to under {high}" for low, high in pairwise(texts)]
+    names = (f"under {texts[0]}", *between, f"{texts[-1]} and over")
     values = np.array(list(numbers), dtype=np.float64)
     named = np.array(names, dtype=object)[np.searchsorted(edges, values, side="right")]
     named[np.isnan(values)] = None
     return named, names
+
+
+def written(numbers: Sequence[float]) -> list[str]:
+    """Different numbers as texts, as short as keeps them apart.
+
+    >>> written([25, 0.5]), written([1700000001, 1700000002])
+    (['25', '0.5'], ['1700000001', '1700000002'])
+    """
+    tried = ([f"{number:.{digits}g}" for number in numbers] for digits in (6, 10, 14, 17))
+    return next(texts for texts in tried if len(set(texts)) == len(set(numbers)))
 
 
 def find(name: str, files: Sequence[str], root: Path | None, source: str) -> Path:
