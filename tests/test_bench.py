@@ -1,6 +1,7 @@
 """The benchmark: every cell once, however many processes and kills; tables as computed by hand."""
 
 import csv
+import errno
 import json
 import multiprocessing
 import os
@@ -216,6 +217,7 @@ def test_a_specification_becomes_cells(spec_file):
         ('label = "LfF"', 'label = "Vanilla"', "two rows 'Vanilla'"),
         ('data = {name = "toy", n = 100}', "", "The data has no name"),
         ("[[block]]", "[[blocks]]", "no key 'blocks'"),
+        ("[[block]]", '[[block]]\ndata = "toy"\n[[block]]', "block 'block 1': there is no [[block.row]]"),
         ('metric = "unbiased"', 'metric = "unbaised"', "small.toml: There is no score 'unbaised'; did you mean 'unbi"),
         ('label = "Toy"', 'label = "Toy"\nmetric = "worst"', "block 'Toy': There is no score 'worst'; did you mean"),
         ('label = "LfF"', 'label = "LfF"\nmetric = "secs"', "row 'LfF': There is no score 'secs'"),
@@ -897,6 +899,21 @@ def test_a_claim_is_one_at_a_time_and_ends_with_its_holder(tmp_path):
     assert free(tmp_path)
 
 
+def test_a_cell_that_cannot_be_claimed_says_why(tmp_path, monkeypatch):
+    def fails(number, *where):
+        def lock(path):
+            raise OSError(number, os.strerror(number), *where)
+
+        return lock
+
+    monkeypatch.setattr("spurless.bench.claim.lock", fails(errno.ENOSPC, str(tmp_path / ".lock")))
+    with pytest.raises(OSError, match="No space left on device"):
+        claim(tmp_path)
+    monkeypatch.setattr("spurless.bench.claim.lock", fails(errno.ENOLCK))
+    with pytest.raises(UserError, match="a file system without locks"):
+        claim(tmp_path)
+
+
 # In place of a worker: it is ready, answers nothing, and dies in the middle of its first cell.
 DIES = """
 import json, os, signal, sys
@@ -1395,6 +1412,8 @@ def test_the_plan_says_what_is_to_do_and_trains_nothing(tmp_path, spec_file):
     assert text.count("Toy, EnD: cannot be run (it needs what is not here)") == 1  # once for the grid
     assert "12 cells, 2 done; about" in text
     assert len(list(tmp_path.glob("cells/*/row.json"))) == 2
+    nameless = found | {"lines": [line | {"data": ""} for line in found["lines"]]}
+    assert "\n  Vanilla, data.rho 0.05: " in plan_text(nameless) and "\n  EnD: cannot be run" in plan_text(nameless)
     on_gpu = found | {"one_at_a_time": True}
     assert "one at a time; lanes make it faster" in plan_text(on_gpu)
     assert "one at a time; 8 processes make it faster" in plan_text(on_gpu | {"faster": "8 processes"})

@@ -138,6 +138,26 @@ def test_pictures_enlarge_by_mouse_and_by_keyboard(browser, pages):
         assert seen.wrong == []
 
 
+def test_a_run_that_diverged_stays_last_whatever_is_sorted_by(browser, tmp_path):
+    rows = [make("jtt", 0.1) | {"status": "diverged"}, make("erm", 0.2), make("pgd", 0.7)]
+    with look_at(browser, report.write(rows, tmp_path / "r.html")) as seen:
+        table = seen.page.locator(".section-results table")
+        heading = table.get_by_role("columnheader", name="unbiased")  # where its status stands
+        for order, names in (("descending", ["pgd", "erm", "jtt"]), ("ascending", ["erm", "pgd", "jtt"])):
+            heading.get_by_role("button").click()
+            assert heading.get_attribute("aria-sort") == order
+            assert table.locator("tbody th").all_inner_texts() == names
+
+
+def test_long_names_of_a_sweep_fit_a_phone(browser, tmp_path):
+    series = [{"name": "groups that were guessed by EIIL, weight decay 0.1", "points": make_sweep()["points"]}] * 2
+    (tmp_path / "s.json").write_text(json.dumps({"over": "size", "series": series}))
+    with look_at(browser, report.write_any([tmp_path / "s.json"], tmp_path / "r.html"), width=320) as seen:
+        widths = "e => [e.scrollWidth, e.clientWidth]"
+        wide, there = seen.page.locator(".section-sweep .scroll").evaluate(widths)
+        assert wide <= there
+
+
 def test_sorting_sorts(browser, pages):
     with look_at(browser, pages / "runs.html") as seen:
         page = seen.page

@@ -103,6 +103,14 @@ def test_without_groups_nothing_is_claimed(run):
     assert "there is no test split" in text
 
 
+def test_how_to_use_it(run):
+    small = card(run(make("erm", 0.5), {"shape": [2], "mean": [0.123456, 0.0], "std": [0.5, 1e-6]}))
+    assert "mean [0.1235, 0.0], standard deviation [0.5, 1e-06]" in small  # of 0.0 nobody could divide by it
+    assert 'load_classifier("model.safetensors")' in small
+    own = card(run(make("erm", 0.5), {"shape": [2], "net": {"name": "Mine", "own": True}}))
+    assert "the Mine that was trained" in own and 'load_classifier("model.safetensors", net=network)' in own
+
+
 def test_what_has_no_result_has_no_card(run, tmp_path):
     with pytest.raises(UserError, match="diverged"):
         card(run(make("erm", 0.5) | {"status": "diverged"}))

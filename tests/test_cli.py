@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from spurless.cli import app
+from spurless.engine import fit
+from spurless.errors import UserError
 from spurless.loading import trained
 from spurless.registry import load_data
 
@@ -314,6 +316,19 @@ def test_a_finished_run_comes_back_at_once_and_unchanged(finished):
     assert {p.name: p.stat().st_mtime_ns for p in folder.iterdir()} == before
 
 
+def test_a_run_of_the_shell_is_the_same_run_from_python(finished):
+    settings = {"data": {"name": "toy", "n": 200}, "recipe": {"epochs": 1}, "seed": 3, "device": "cpu"}
+    again = fit("erm", net={"name": "mlp", "widths": [4]}, out=finished[0], **settings)
+    assert again.scores["unbiased"] == finished[1]["scores"]["unbiased"]
+    text = (finished[0] / "settings.toml").read_text()
+    assert "widths = [4]" in text
+    Path("run").mkdir()
+    Path("run/settings.toml").write_text(text.replace("widths = [4]", 'widths = "[4]"'))  # as it was saved before
+    assert fit("erm", net={"name": "mlp", "widths": [4]}, out="run", **settings).scores == again.scores
+    with pytest.raises(UserError, match="The net has no name"):
+        fit("erm", net={"widths": [4]}, **settings)
+
+
 def test_other_settings_in_the_same_folder_are_refused_and_named(finished):
     folder, _ = finished
     args = ("--net", "mlp", "--set", "net.widths=[4]", *SHORT, "--out", folder)
@@ -423,6 +438,21 @@ def test_a_run_that_was_moved(finished):
     assert json.loads(invoke("show", "elsewhere", "--json").stdout)["folder"] == "elsewhere"
     said = json.loads(invoke("evaluate", "elsewhere", "toy", "--set", "data.n=200", "--json").stdout)
     assert said["scores"] == finished[1]["scores"]
+
+
+@pytest.mark.parametrize("settings", ['method = "fast"', "[method]\nname = 'erm'"])
+def test_a_folder_of_another_program_is_no_run(settings):
+    Path("run").mkdir()
+    Path("run/settings.toml").write_text(settings)
+    assert "run holds no run" in mistake("show", "run")
+
+
+def test_a_result_that_says_nothing_is_damaged(finished):
+    Path("run").mkdir()
+    Path("run/settings.toml").write_bytes((finished[0] / "settings.toml").read_bytes())
+    Path("run/result.json").write_text("{}")
+    assert "result.json is damaged" in mistake("show", "run")
+    assert "result.json is damaged" in mistake("evaluate", "run", "toy")
 
 
 def test_a_run_that_has_only_begun(finished):

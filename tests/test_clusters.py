@@ -225,3 +225,20 @@ def test_umap_is_asked_for_as_in_george(monkeypatch):
 def test_unit_rows_survive_a_row_of_noughts():
     x = torch.tensor([[0.0, 0.0], [0.0, -2.0]])
     assert unit(x).tolist() == [[0, 0], [0, -1]]
+
+
+def test_rows_have_length_1_however_short_they_were():
+    x = torch.tensor([[1e-8, 0.0], [0.0, 1e-8], [3e-9, 4e-9]])
+    assert unit(x).norm(dim=1).tolist() == pytest.approx([1, 1, 1])
+    found = cluster(torch.tensor([[1e-8, 0.0], [0.0, 1e-8], [2e-8, 0.0], [0.0, 5e-8]]), 2, "cosine").labels
+    assert same_partition(found, torch.tensor([0, 1, 0, 1]))
+
+
+@pytest.mark.parametrize("how", ["kmeans", "cosine", "gmm"])
+def test_features_that_cannot_be_clustered_are_refused_in_a_sentence(how):
+    with pytest.raises(UserError, match=f"by {how}: Input X contains NaN"):
+        cluster(torch.full((20, 3), torch.nan), 2, how)
+    if how == "gmm":  # one direction alone, and large: no covariance of it can be inverted
+        line = 1e6 * torch.randn(200, 1, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 2.0, -1.0])
+        with pytest.raises(UserError, match="by gmm: .*ill-defined"):
+            cluster(line, 3, how)

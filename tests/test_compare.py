@@ -416,6 +416,14 @@ def test_the_metric_is_the_specifications_or_the_first_there_is(tmp_path):
     assert compare([str(tmp_path / "r.jsonl")], metric="unbiased")[0][0].difference > 0
 
 
+def test_a_label_may_hold_any_letter(tmp_path):
+    """Some end a line for Python and not for JSON."""
+    rows = [row(method, 60, 0, labels={"block": "one\u2028two\x85"}) for method in ("erm", "lff")]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows), encoding="utf-8")
+    assert read_rows(path) == rows
+
+
 def test_rows_are_read_from_folders_of_every_kind(tmp_path):
     rows = [row("erm", 60.0, 0), row("pgd", 70.0, 0)]
     for one in rows:  # a benchmark's folder

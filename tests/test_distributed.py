@@ -22,7 +22,7 @@ from torch import nn
 from spurless.core import Recipe, Split
 from spurless.distributed import agree, any_of, as_first, dividing, first, from_first, rank, run_folder, shares, world
 from spurless.errors import UserError
-from spurless.folder import RunFolder
+from spurless.folder import TRAINING, RunFolder
 from spurless.loop import Interrupted
 from spurless.methods import METHODS
 from tests.test_engine import StopAt
@@ -181,6 +181,22 @@ def other_settings(folder):
         return {"error": str(error)}
 
 
+def taken(folder):
+    """While a run is trained, by one process or by several, nobody else trains it."""
+    from spurless.engine import Session
+
+    def session():
+        return Session("erm", pictures(ROWS), "simconv1", SGD, 3, folder / f"taken {world()}", "cpu")
+
+    error = ""
+    for _ in session():
+        try:
+            error = error or str(list(session()))
+        except UserError as refused:
+            error = str(refused)
+    return {"error": error, "left": from_first(lambda: (folder / f"taken {world()}" / TRAINING).exists())}
+
+
 def parts(folder):
     """The small pieces, where each process has something of its own."""
     me = torch.tensor([float(rank())])
@@ -209,7 +225,7 @@ QUICK = {
     "dcwp": {"mining_iterations": 3, "mask_iterations": 3, "finetune_iterations": 3},
     "mrm": {"mask_iterations": 3},
 }
-OTHERS = [layers, streamed, tiny_batches, options, diverging, refused, torn, other_settings, parts, of_inputs]
+OTHERS = [layers, streamed, tiny_batches, options, diverging, refused, torn, other_settings, taken, parts, of_inputs]
 SCENES = {f.__name__: f for f in OTHERS} | {
     f"method {name}": lambda folder, name=name: train({"name": name} | QUICK.get(name, {})) for name in METHODS
 }
@@ -315,6 +331,12 @@ def test_random_numbers_that_cannot_be_divided_are_refused(played):
 def test_a_mistake_that_the_first_process_finds_stops_all(played):
     for role in ("0", "1"):
         assert "holds a run with other settings (seed: 1 there, 2 now)" in played[role]["other_settings"]["error"]
+
+
+def test_a_run_that_several_processes_train_is_trained_by_them_alone(played):
+    for role in ("alone", "0", "1"):
+        assert "is being trained by another process" in played[role]["taken"]["error"]
+        assert not played[role]["taken"]["left"]
 
 
 def test_all_agree_with_the_first(played):

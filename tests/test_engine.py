@@ -1,5 +1,6 @@
 """The engine: one loop, exact to the bit, that can be killed at any moment."""
 
+import errno
 import json
 import math
 import multiprocessing
@@ -9,8 +10,10 @@ import signal
 import time
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 import spurless
@@ -350,6 +353,20 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not():
     assert not same_weights(runs[0], runs[2])
 
 
+def test_a_seed_of_numpy_is_that_number_and_what_is_none_is_refused(tmp_path):
+    first = fit("erm", tiny(), "mlp", seed=3, **CPU)
+    again = fit("erm", tiny(), "mlp", seed=np.int64(3), out=tmp_path / "run", **CPU)
+    assert same_weights(first.classifier, again.classifier) and type(again.seed) is int
+    for wrong in (3.0, "3", None):
+        with pytest.raises(UserError, match="it takes a whole number"):
+            fit("erm", tiny(), "mlp", seed=wrong, **CPU)
+
+
+def test_what_is_no_network_is_said_to_be_none():
+    with pytest.raises(UserError, match="3 is no network: give a name"):
+        fit("erm", tiny(), 3, **CPU)
+
+
 def test_fit_leaves_the_callers_random_numbers_alone():
     torch.manual_seed(9)
     want = torch.rand(3)
@@ -437,6 +454,39 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     with pytest.raises(UserError, match="not empty"):
         fit("erm", tiny(), out=tmp_path, **CPU)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_settings_of_another_program_are_refused_like_those_of_another_run(tmp_path):
+    (tmp_path / "settings.toml").write_text('method = "fast"\ndata = 3\n')
+    with pytest.raises(UserError, match="holds a run with other settings"):
+        fit("erm", tiny(), out=tmp_path, **CPU)
+
+
+@pytest.mark.parametrize("method", ["avp", {"name": "ga", "mining_epochs": 2}], ids=["avp", "ga"])
+def test_a_result_that_was_removed_is_made_again_with_its_whole_history(tmp_path, method):
+    """Of a stage that was cut into many only the last checkpoint is left by then."""
+
+    def told():
+        found = fit(method, tiny(), "mlp", out=tmp_path / "run", **CPU)
+        return found.scores, [{k: v for k, v in row.items() if k != "seconds"} for row in found.history]
+
+    first = told()
+    (tmp_path / "run" / "result.json").unlink()
+    assert told() == first
+
+
+def test_a_full_disk_is_an_error_of_the_disk_and_the_run_goes_on_when_there_is_room(tmp_path, monkeypatch):
+    whole = fit("erm", tiny(), "mlp", out=tmp_path / "whole", **CPU)
+
+    def full(*args, **kwargs):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("safetensors.torch.save_file", full)
+        with pytest.raises(OSError, match="No space left on device.*stage-000") as caught:
+            fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU)
+    assert caught.value.errno == errno.ENOSPC
+    assert same_weights(fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU).classifier, whole.classifier)
 
 
 def test_what_a_run_folder_holds(tmp_path):

@@ -15,8 +15,9 @@ from spurless import standalone
 from spurless.errors import UserError
 from spurless.export import export, in_a_row, lines, macs, plain
 from spurless.folder import save_tensors
-from spurless.nets import build
+from spurless.nets import Net, build
 from spurless.pruning import keep_highest, squares, zero
+from spurless.registry import make_method
 from spurless.shrink import NotTheSame
 
 MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
@@ -146,6 +147,22 @@ def test_a_module_of_the_users_own_has_no_plain_architecture(tmp_path):
         standalone.build({"base": None, "why": "It is your own."})
 
 
+def test_a_layer_that_is_there_twice_is_written_twice(tmp_path):
+    act, layer = nn.ReLU(), nn.Linear(4, 4)
+    net = Net.wrap(nn.Sequential(nn.Linear(5, 4), act, layer, act, layer, nn.Linear(4, 3))).eval()
+    checks = exporting.write(net, tmp_path, ["plain"], torch.randn(2, 5), {"net": {"name": "Sequential"}})
+    assert checks["plain"] < 1e-6
+    assert [type(part) for part in standalone.load(tmp_path)][:5] == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
+
+
+def test_what_is_no_plain_layer_or_network_of_torch_is_written_as_weights_only(tmp_path):
+    made_by_a_hook = Net(nn.Sequential(nn.utils.spectral_norm(nn.Linear(5, 4)), nn.ReLU()), nn.Linear(4, 3)).eval()
+    two = make_method("disent").classifier(lambda: build("resnet18", (3, 32, 32), 3)).eval()
+    for net, name, shape in ((made_by_a_hook, "Sequential", (5,)), (two, "resnet18", (3, 32, 32))):
+        checks = exporting.write(net, tmp_path, ["plain"], torch.randn(2, *shape), {"net": {"name": name}})
+        assert checks == {"plain": f"weights only: {plain(net, name)[1]['why']}"}
+
+
 def test_a_file_that_says_something_else_is_never_passed_over(monkeypatch, tmp_path):
     net = build("linear", (3,), 3)
 
@@ -172,6 +189,44 @@ def test_an_export_that_failed_leaves_nothing_in_the_way_of_the_next(monkeypatch
     assert file.exists()
 
 
+def test_the_export_before_stays_until_the_next_is_whole(monkeypatch, tmp_path):
+    file = weights_file(tmp_path, build("linear", (3,), 3), {"name": "linear"}, (3,))
+    out = tmp_path / "out"
+    export(file, out, ["plain", "torch"], repeats=2)
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:  # after all files are written
+        patch.setattr(exporting, "latency", stop)
+        for folder in (out, tmp_path / "new"):
+            with pytest.raises(KeyboardInterrupt):
+                export(file, folder, ["plain"], repeats=2)
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before and not any((tmp_path / "new").iterdir())
+    (tmp_path / "new" / f"{exporting.UNFINISHED}x").mkdir()  # as a kill leaves it
+    for folder in (out, tmp_path / "new"):
+        export(file, folder, ["plain"], repeats=2)
+        assert {p.name for p in folder.iterdir()} == {
+            "model.safetensors",
+            "architecture.json",
+            "load.py",
+            "report.json",
+        }
+
+
+def test_two_runs_of_one_name_do_not_share_a_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a/run", "b/run"):
+        Path(name).mkdir(parents=True)
+        weights_file(Path(name), build("linear", (3,), 3), {"name": "linear"}, (3,))
+    for model in ("a/run/model.safetensors", tmp_path / "a/run/model.safetensors"):  # again is no mistake
+        assert export(model, None, ["plain"], repeats=2)["folder"] == str(Path("runs/export-run"))
+    with pytest.raises(UserError, match="export of .*a/run.*same name"):
+        export("b/run/model.safetensors", None, ["plain"], repeats=2)
+    export("b/run/model.safetensors", "runs/export-run", ["plain"], repeats=2)  # who names a folder means it
+
+
 def test_times_are_of_one_thread_and_the_threads_come_back():
     seen = []
 
@@ -193,6 +248,22 @@ def test_times_are_of_one_thread_and_the_threads_come_back():
 def test_macs_by_hand():
     assert macs(nn.Conv2d(3, 5, 3), torch.zeros(1, 3, 6, 6)) == 4 * 4 * 5 * 27
     assert macs(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)), torch.zeros(2, 4)) == 24 + 12  # for one input
+
+
+def test_macs_of_attention_by_hand():
+    net, x = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), torch.zeros(1, 8, 16)
+    assert macs(net, x) == 8 * 16 * (3 * 16 + 16 + 2 * 32) + 2 * 8 * 8 * 16  # in and out, both layers; q k and a v
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+@needs_pruning
+def test_a_compressed_file_that_is_not_smaller_is_not_written_nor_spoken_of(tmp_path):
+    net = build("linear", (6,), 3)
+    zero(net, keep_highest(squares(net), 0.5))  # the header of the file outweighs nine numbers
+    file = weights_file(tmp_path, net, {"name": "linear"}, (6,))
+    report = export(file, tmp_path / "out", ["plain"], repeats=2)
+    assert report["bytes"]["compressed"] is None and not (tmp_path / "out" / "model.sparse.safetensors").exists()
+    assert report["notes"][0].startswith("50.0 %") and "compressed" not in report["notes"][0]
 
 
 def test_packing_gives_back_every_tensor():

@@ -224,6 +224,17 @@ def test_cells_never_trained_on_carry_no_weight():
         for table in (np.array([[5, 0], [0, 0]]), np.zeros((2, 2)))
     ]
     assert weighted == [75.0, None]
+    counted = group_scores(hit, y, a, train_counts=[np.array([[5, 0], [0, 0]])])["n"]
+    assert (counted["average_train_weighted"], counted["unbiased"]) == (4, 8)  # the rows that it is of
+
+
+def test_empty_cells_of_overlapping_groups_are_those_of_all_labels():
+    inside = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], bool)  # the only row of the second class is in no group
+    found = [
+        group_scores([True] * 4, [0, 0, 0, 1], member=inside, classes=classes) for classes in ((), ("x",), ("x", "y"))
+    ]
+    assert [(len(f["groups"]), f["empty_cells"]) for f in found] == [(2, 2)] * 3
+    assert [f["groups"][0]["label"] for f in found] == ["0", "x", "x"]
 
 
 @pytest.mark.parametrize("a", [None, np.empty((4, 0), int)])

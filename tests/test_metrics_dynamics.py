@@ -583,8 +583,20 @@ def test_points_of_runs(tmp_path):
     assert not over_runs.same_order([{"lr": k, "csi": k, "core_share": -k} for k in (1, 2)]).same
     mixed = [{"lr": k, "csi": k, "core_share": s} for k, s in ((1, 2), (2, 1), (3, 3))]
     assert not over_runs.same_order(mixed).same and over_runs.same_order(mixed).spearman == 0.5
+    for core in ((0.6, 0.7), (0.7, 0.6)):  # a tie is no order, whichever value comes first
+        tied = [{"lr": k, "csi": 0.3, "core_share": s} for k, s in enumerate(core)]
+        assert not over_runs.same_order(tied).same
+    assert over_runs.same_order([{"lr": k, "csi": 0.3, "core_share": 0.5} for k in (1, 2)]).same
     with pytest.raises(UserError, match="both csi and nothing"):
         over_runs.same_order(use, second="nothing")
+
+
+def test_without_attributes_the_accuracy_of_a_point_is_the_average():
+    data = tiny()
+    blind = replace(data, **{name: split.blinded() for name, split in data.splits.items()}, attributes=(), values=())
+    run = fit("erm", blind, "mlp", replace(SGD, epochs=1), **CPU)
+    (point,) = over_runs.core_use_points([run], blind, rows=20, attributed=0)
+    assert point["unbiased"] == run.scores["average"] is not None
 
 
 @pytest.mark.gpu

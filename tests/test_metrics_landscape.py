@@ -43,6 +43,28 @@ def test_directions_are_normalised_filter_by_filter():
     assert not torch.equal(found["0.weight"], ls.random_direction(net, seed=6)["0.weight"])
 
 
+def test_the_parameters_of_a_layer_norm_of_many_dimensions_do_not_move():
+    net = nn.Sequential(nn.LayerNorm((2, 3)), nn.Flatten(), nn.Linear(6, 2))
+    found = ls.random_direction(net)
+    assert not found["0.weight"].any() and not found["0.bias"].any() and found["2.weight"].any()
+
+
+def test_where_a_network_gives_no_numbers_the_landscape_has_none():
+    net = nn.Sequential(nn.Linear(7, 4), nn.ReLU(), nn.Linear(4, 2))
+    for spurious in ("attribution", "bsi"):
+        found = ls.data_landscape(net, tiny(), 1e30, points=3, rows=20, attributed=4, spurious=spurious)
+        assert np.isnan(found.values["accuracy"][0, 0]) and np.isnan(found.values["loss"][0, 0])
+        assert all(np.isfinite(values[1, 1]) for values in found.values.values())  # the solution itself
+
+
+@pytest.mark.parametrize("value", [200 / 3, 1e9])
+def test_values_that_differ_by_rounding_have_a_picture(value):
+    steps, flat = np.array([-1.0, 0.0, 1.0]), np.full((3, 3), value)
+    for other in (value, np.nextafter(value, np.inf)):
+        flat[0, 0] = other
+        assert len(ls.plot(ls.Landscape(steps, steps, {"accuracy": flat})).axes) == 2
+
+
 def test_scaling_the_weights_scales_the_slice_with_them():
     """What the normalisation is for: a network and its rescaled twin have the same landscape."""
     net = nn.Sequential(nn.Linear(4, 6, bias=False), nn.ReLU(), nn.Linear(6, 3, bias=False))

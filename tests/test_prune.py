@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import json
+import shutil
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -22,7 +23,7 @@ from spurless.loop import Interrupted
 from spurless.losses import ce
 from spurless.methods.dcwp import DCWP
 from spurless.nets import Net
-from spurless.prune import PruneTrained, channel_masks, prune, table
+from spurless.prune import PruneTrained, channel_masks, check_shares, draw, prune, table
 from spurless.pruning import squares, variability, watching, zero
 from spurless.registry import make_method
 from spurless.shrink import Channels
@@ -155,6 +156,13 @@ def test_settings_of_dcwp_that_would_change_nothing_are_refused(setting, run, da
     assert not out.exists()
 
 
+@pytest.mark.parametrize("keep", [[0.125], [0.5, 0.3333], [0], [1.2], []])
+def test_shares_that_would_be_rounded_are_refused(keep):
+    with pytest.raises(UserError, match="to two decimals"):
+        check_shares(keep)
+    assert check_shares([0.1 + 0.2, 1]) == [1, 0.3]
+
+
 def test_the_smallest_channels_go_by_hand():
     net = Net(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), nn.Linear(3, 2))
     with torch.no_grad():
@@ -177,6 +185,15 @@ def test_what_was_zero_stays_zero_and_counts():
     scores = {"head.weight": torch.ones(2, 10)}  # blind to the zeros
     masks = PruneTrained(keep=0.4).masks(net, scores)["head.weight"]
     assert int(masks.sum()) == 8 and not bool((masks & (net.head.weight == 0)).any())
+
+
+def test_channels_that_were_dead_are_the_first_to_go_whatever_their_score():
+    net = Net(nn.Sequential(nn.Linear(2, 4), nn.ReLU()), nn.Linear(4, 2))
+    zero(net, {"encoder.0.weight": torch.tensor([[False] * 2, [False] * 2, [True] * 2, [True] * 2])})
+    groups = [Channels(4, ["encoder.0"], [], ["head"])]
+    scores = {"encoder.0.weight": torch.tensor([[9.0] * 2, [8.0] * 2, [1.0] * 2, [2.0] * 2])}  # blind to the zeros
+    masks = PruneTrained("random", 0.5, structured=True, groups=groups).masks(net, scores)
+    assert masks["encoder.0.weight"].all(1).tolist() == [False, False, True, True]
 
 
 def test_what_was_zero_stays_zero_in_layers_that_are_not_pruned_too():
@@ -244,6 +261,23 @@ def test_folders(run, data, tmp_path):
     assert prune(run, [0.5], out=tmp_path / "out", data=data, device="cpu")["rows"] == first["rows"]
     with pytest.raises(UserError, match="other settings"):
         prune(run, [0.4], out=tmp_path / "out", data=data)
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / ".unfinished.safetensors.x1").write_bytes(b"half")  # as a kill leaves it
+    assert prune(run, [0.5], out=tmp_path / "killed", data=data, device="cpu")["rows"] == first["rows"]
+
+
+def test_a_run_that_was_trained_anew_is_not_shown_as_it_was(data, tmp_path):
+    for epochs in (1, 2):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        fit("erm", data, "mlp", {"epochs": epochs}, out=tmp_path / "run", device="cpu")
+        if epochs == 1:
+            prune(tmp_path / "run", [0.5], out=tmp_path / "out", data=data, device="cpu")
+    with pytest.raises(UserError, match="trained anew"):
+        prune(tmp_path / "run", [0.5], out=tmp_path / "out", data=data, device="cpu")
+    saved = json.loads((tmp_path / "out" / "prune.json").read_text())
+    del saved["run_weights"]  # as folders of before are
+    (tmp_path / "out" / "prune.json").write_text(json.dumps(saved))
+    assert prune(tmp_path / "run", [0.5], out=tmp_path / "out", data=data, device="cpu")["rows"] == saved["rows"]
 
 
 @needs_package
@@ -321,6 +355,13 @@ def test_ctrl_c_keeps_the_shares_that_are_finished(run, data, tmp_path, monkeypa
     assert found["rows"] == whole["rows"]  # of DCWP, too, whose mask is learnt before the first share only
     names = [sorted(p.name for p in (tmp_path / place).iterdir()) for place in ("whole", "out")]
     assert names[0] == names[1]
+
+
+def test_a_name_with_dollars_is_drawn_as_it_is(tmp_path):
+    row = {"keep": 1.0, "weights_percent": 100.0, "scores": {"average": 90.0}}
+    curve = {"rows": [row], "structured": False, "how": "magnitude", "method": "erm", "data": "csv:a$x_{$.csv"}
+    draw(curve, tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"curve.png", "curve.svg"}
 
 
 def test_the_table_fits_eighty_columns():

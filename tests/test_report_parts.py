@@ -200,6 +200,30 @@ def test_a_sweep_of_several_methods_over_a_size(tmp_path):
     assert EVIL in [t for _, t in page.find("li")]
 
 
+@pytest.mark.parametrize("names", [["pgd"], ["pgd", ""]])
+def test_the_rows_of_a_sweep_have_the_cells_that_the_headings_name(names, tmp_path):
+    series = [{"name": n, "points": make_sweep()["points"]} for n in names]
+    (tmp_path / "s.json").write_text(json.dumps({"over": "size", "series": series}))
+    page = shown(report.write_any([tmp_path / "s.json"], tmp_path / "r.html").read_text(encoding="utf-8"))
+    headings = [t for _, t in page.find("th", scope="col")]
+    first = ["series", "size"] if len(names) > 1 else ["size"]
+    assert headings == [*first, "unbiased", "conflicting", "aligned", "runs"]
+    cells = [a["data-name"] for a, _ in page.find("td") if "data-name" in a]
+    assert cells == headings[1:] * len(names) * 5
+
+
+def test_a_measure_that_is_no_percentage_has_an_axis():
+    chart = lines.against("t", "lr", {"seconds": [(1, Score(120.0)), (2, Score(9000.0))]})
+    assert [t["text"] for t in chart["ticks"]] == ["2000", "4000", "6000", "8000"]
+    assert all(lines.TOP - 1e-9 <= t["y"] <= lines.BOTTOM + 1e-9 for t in chart["ticks"])
+
+
+def test_a_pruning_is_not_drawn_as_a_run_without_results(tmp_path):
+    (tmp_path / "prune.json").write_text(json.dumps({"method": "erm", "data": "toy", "rows": [{"keep": 0.5}]}))
+    with pytest.raises(UserError, match="not a result that can be drawn"):
+        report.write_any([tmp_path], tmp_path / "r.html")
+
+
 def test_lines_stand_where_their_numbers_say():
     chart = lines.against(
         "t", "size", {"unbiased": [(100, Score(50.0, 45.0, 55.0)), (1, Score(60.0)), (10, Score(55.0))]}

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import socket
+import struct
 import threading
 import time
 
@@ -98,6 +99,38 @@ def test_the_rows_follow_the_files(get, shelf):
     (shelf / "going" / "result.json").write_text(json.dumps(make("jtt", 0.5)))
     rows = {r["name"]: r for r in json.loads(get("/runs.json")[1])["runs"]}
     assert rows["going"]["status"] == "done"
+
+
+def test_files_of_another_program_cost_one_row_only(get, shelf):
+    for name, file, found in (
+        ("packages", "audit.json", {"vulnerabilities": {}}),
+        ("other", "result.json", {"history": {"loss": [0.5, 0.25]}}),
+    ):
+        (shelf / name).mkdir()
+        (shelf / name / file).write_text(json.dumps(found))
+    rows = {r["name"]: r["status"] for r in json.loads(get("/runs.json")[1])["runs"]}
+    assert (rows["packages"], rows["other"], rows["done/erm"]) == ("damaged", "damaged", "done")
+    assert get("/")[0].status == 200
+
+
+def test_what_a_client_does_wrong_is_no_traceback(shelf, capfd):
+    server = serve(shelf, port=0)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    request = b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection(server.server_address) as connection:
+        connection.sendall(request % b"http://[/")
+        assert connection.recv(100).startswith(b"HTTP/1.1 500")
+    for sent in (request % b"/", b"GET / HTT"):
+        connection = socket.create_connection(server.server_address)
+        connection.sendall(sent)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # gone without a word
+        connection.close()
+    time.sleep(0.3)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    assert capfd.readouterr().err == ""
 
 
 def test_reports_are_made_on_request(get):

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import Annotated, Literal
 
+import numpy as np
 import pytest
 
 from spurless.core import Recipe
@@ -10,10 +11,11 @@ from spurless.datasets import DATASETS
 from spurless.errors import UserError
 from spurless.folder import from_toml, to_toml
 from spurless.methods import METHODS
+from spurless.methods.lff import LfF
 from spurless.nets import NETS, builder
-from spurless.registry import PLACES, check_recipe, make_recipe, method_class
+from spurless.registry import PLACES, check_recipe, load_data, make_method, make_recipe, method_class
 from spurless.settings import Range, Setting, from_text, resolve, settings_of
-from tests.worlds import tiny
+from tests.worlds import Peek, tiny
 
 TARGETS = {f"method {name}": method_class(name) for name in METHODS}
 TARGETS |= {f"net {name}": builder(name) for name in NETS if ":" not in name}
@@ -58,6 +60,10 @@ FITTING = [
     (int, Range(0), "5", 5),
     (int, Range(0), 5.0, 5),
     (int, Range(), " 7 ", 7),
+    (int, Range(1), np.int64(7), 7),  # as loops over arrays give them
+    (float, Range(0, 1), np.float32(0.5), 0.5),
+    (float, Range(), np.int32(2), 2.0),
+    (tuple[int, ...], Range(1), [np.int64(16), 8], (16, 8)),
     (bool, Range(), "true", True),
     (bool, Range(), "False", False),  # as Python writes it
     (str, Range(), "5", "5"),
@@ -193,3 +199,32 @@ def test_a_wrong_recipe_is_found_with_and_without_the_data(given, said):
         check_recipe(given)
     with pytest.raises(UserError, match=said):
         make_recipe(given, tiny())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("optimizer", "SGD"), ("loss", "Focal"), ("precision", "fp16"), ("selection", "val_acc"), ("schedule", "cosin"),
+        ("batch_size", 0), ("batch_size", 32.5), ("lr", -1.0), ("betas", (0.9,)), ("augment", "fli"),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_was_made_in_python_is_checked_as_any_other(field, value):
+    """The class takes anything, and what nobody knows would be trained as something else."""
+    with pytest.raises(UserError, match=f"recipe.{field} = |preset 'fli'"):
+        make_recipe(Recipe(**{field: value}), tiny())
+    made = make_recipe(Recipe("sgd", lr=np.float32(0.5), epochs=3), tiny())
+    assert made == Recipe("sgd", lr=0.5, epochs=3) and type(made.lr) is float
+
+
+def test_a_method_that_was_made_in_python_is_checked_as_any_other():
+    with pytest.raises(UserError, match=r"method\.q = 5 is not allowed; it takes a number from 0 to 1"):
+        make_method(LfF(q=5))
+    assert make_method(LfF(q=np.float32(0.5))) == LfF(q=0.5)
+    own = Peek()
+    assert make_method(own) is own  # of whose settings nothing is known
+
+
+@pytest.mark.parametrize(("make", "given"), [(make_method, LfF), (load_data, None), (check_recipe, 3)])
+def test_what_is_no_method_data_set_or_recipe_is_said_to_be_none(make, given):
+    with pytest.raises(UserError, match="is no (method|data set|recipe): give a name"):
+        make(given)

@@ -1,5 +1,6 @@
 """What a shared stage's key says: all that its outcome depends on, and nothing else."""
 
+import errno
 from dataclasses import asdict, replace
 
 import pytest
@@ -43,3 +44,36 @@ def test_keys_differ_only_where_there_is_a_criterion(criterion, tmp_path):
     keys = {shelf.key(0, s, 60, [net]) for s in (stage, replace(stage, epochs=6.0), replace(stage, until=False))}
     assert len(keys) == (2 if criterion else 1)
     assert shelf.key(0, replace(stage, epochs=6.0, until=True), 60, [net]) == shelf.key(0, stage, 60, [net])
+
+
+def test_without_locks_a_stage_is_trained_and_not_waited_for(tmp_path, monkeypatch):
+    def none(path):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("spurless.paths._lock", none)
+    assert Shelf(tmp_path, {}).reserve("key")
+    monkeypatch.undo()
+    first, second = Shelf(tmp_path, {}), Shelf(tmp_path, {})
+    assert first.reserve("key") and first.reserve("key") and not second.reserve("key")
+    first.release()
+    assert second.reserve("key")
+    second.release()
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
+    from spurless import paths
+
+    place, taken, take = tmp_path / ".lock", [], paths._lock
+
+    def late(file):
+        """Who held it ends between our opening the file and our locking it."""
+        take(file)
+        taken.append(file)
+        if len(taken) == 1:
+            place.unlink()
+
+    monkeypatch.setattr(paths, "_lock", late)
+    held = paths.lock(place)
+    assert len(taken) == 2 and held is taken[1] and taken[0].closed
+    assert place.exists() and paths.lock(place) is None
+    held.close()

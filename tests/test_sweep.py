@@ -28,9 +28,9 @@ from spurless.step import schedule
 from spurless.sweep import run as sweep_run
 from spurless.sweep import run_sweep, suggest, terminal
 from spurless.sweep.axes import Axis, make_axis, setting_of
-from spurless.sweep.choice import choose, compare, in_words
+from spurless.sweep.choice import choose, compare, in_words, the_rule
 from spurless.sweep.measures import measures
-from spurless.sweep.plot import by_chance, panel, places, scales
+from spurless.sweep.plot import by_chance, draw, panel, places, scales
 from spurless.sweep.plot import normalised as scaled
 from spurless.sweep.points import Point, mark, mean_of, points_of, ranges
 from spurless.sweep.suggest import NEAR, Search, nice, suggest_lr
@@ -83,6 +83,37 @@ def test_a_bare_name_is_the_methods_where_the_recipe_has_none():
     assert setting_of("q", "lff") == ("method.q", {})
     with pytest.raises(UserError, match="no setting 'q'"):
         setting_of("q", "erm")
+
+
+def test_a_name_that_recipe_and_method_share_must_say_whose_it_is():
+    for name, method in (("eps", "bias_adv"), ("rho", "jtt"), ("gamma", "ga")):
+        with pytest.raises(UserError, match=f"recipe.{name} or method.{name}"):
+            setting_of(name, method)
+        assert setting_of(f"method.{name}", method) == (f"method.{name}", {})
+        assert setting_of(name, "erm") == (f"recipe.{name}", {})
+    assert setting_of("lr", "eiil") == ("recipe.lr", {}) and setting_of("momentum", "bpa") == ("recipe.momentum", {})
+
+
+def test_lists_can_be_swept_and_fixed_on_the_command_line():
+    assert make_axis("net.widths", "[8, 8],[16]").values == ([8, 8], [16])
+    assert make_axis("lr,betas=[0.5,0.9],l1=1", "0.1,0.2").fixed == {"recipe.betas": [0.5, 0.9], "recipe.l1": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"data": tiny()}, "tables of settings, .* not Bundle"),
+        ({"data": {"n": 100}}, "The data has no name"),
+        ({"method": {"q": 0.5}}, "The method has no name"),
+        ({"recipe": Recipe()}, "not Recipe"),
+    ],
+)
+def test_what_is_no_name_and_no_table_of_settings_is_refused(given, said):
+    base = {"data": "toy", "method": "erm", "recipe": None} | given
+    with pytest.raises(UserError, match=said):
+        run_sweep(base["data"], "lr", [0.1], method=base["method"], recipe=base["recipe"])
+    with pytest.raises(UserError, match=said):
+        suggest_lr(base["data"], method=base["method"], recipe=base["recipe"])
 
 
 def test_what_an_alias_switches_on_reaches_the_run_and_the_base_stays():
@@ -170,6 +201,12 @@ def test_words_have_no_order_so_nothing_falls_and_one_that_diverges_ends_nothing
         (True, "", False, False),
         (False, "", True, True),
     ]
+    first = points([row(status="diverged")], [row()], axis=axis)
+    chosen = [(axis, choose(first, axis.towards)), (LR, choose(points([row()])))]
+    assert chosen[0][1].value == "adam"  # beyond one that diverged, so the rule may not say "up to the first one"
+    assert the_rule(chosen[:1]).startswith("The rule: of the values at which training diverged in no seed, the one")
+    assert the_rule(chosen[1:]).startswith("The rule: of the values up to the first one")
+    assert "25 points or, where they are words, of the values at which" in the_rule(chosen)
 
 
 def test_a_run_that_failed_is_a_mistake():
@@ -398,6 +435,17 @@ def test_a_setting_that_is_not_in_use_is_not_chosen_and_that_is_said(tmp_path):
     assert "Choose" not in found["text"] and (tmp_path / "s" / "sweep.png").exists()
     used = sweep(tmp_path / "t", "momentum", (0.0, 0.9))
     assert used["choice"] and "made no difference" not in used["text"]
+
+
+def test_where_nothing_is_chosen_a_value_of_none_is_not(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("matplotlib.axes.Axes.axvline", lambda *given, **settings: drawn.append(given))
+    found = sweep(tmp_path / "s", "recipe.rho", (None, 0.5))  # without sharpness it is not in use
+    assert found["choice"] is None and not drawn
+    (table,) = terminal.tables(found)
+    assert [str(cell) for cell in table.columns[0].cells] == ["None", "0.5"]
+    chosen = found | {"choice": {"value": None}}
+    assert [str(cell) for cell in terminal.tables(chosen)[0].columns[0].cells] == ["None *", "0.5"]
 
 
 def test_networks_that_are_dead_at_every_value_do_not_say_that_a_setting_is_not_in_use():
@@ -672,6 +720,13 @@ def test_the_plot_shows_seeds_the_choice_and_why_a_value_is_out():
     (band,) = axes.collections  # of seeds 2 points from a mean, where 20 points are the whole scale; none for the thin
     assert sorted({round(float(y), 6) for y in band.get_paths()[0].vertices[:, 1]}) == [-0.1, 0.1, 0.9, 1.1]
     assert [text.get_text() for text in axes.texts] == ["diverged"]
+
+
+@pytest.mark.parametrize("sweeps", [1, 2])
+def test_a_name_with_dollars_is_no_formula(tmp_path, sweeps):
+    found = points([row(0, 60)], [row(0, 80)], [row(0, 90)])
+    draw([(LR, found)] * sweeps, tmp_path / "plot.png", r"erm on a$\frac$b")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
 def test_the_tables_on_the_screen():

@@ -101,6 +101,10 @@ def test_twins_get_names_of_their_own():
     assert tables.names([result("erm", 1.0), result("erm", 2.0)]) == ["erm, run 1", "erm, run 2"]
     results = [result("erm", 1.0, data="toy"), result("erm", 1.0, data="bar", net="resnet18")]
     assert tables.names(results) == ["erm, toy, mlp", "erm, bar, resnet18"]
+    plain, other = (
+        {"method": "erm", "settings": {"net": net}} for net in ({"name": "mlp"}, {"name": "mlp", "width": 9})
+    )
+    assert tables.names([plain, other]) == ["erm, width None", "erm, width 9"]  # the first does not name it
 
 
 def test_markdown():
@@ -133,6 +137,8 @@ def test_names_are_not_obeyed():
     assert line.count("|") - line.count("\\|") == 8  # seven cells
     assert "<i>" not in line
     assert "[y](z)" not in line
+    line = tables.markdown([result("_a_\r__b__ c_d", 20.0, notes=["x\ry"])])
+    assert line.splitlines()[2].startswith("| \\_a\\_\N{REPLACEMENT CHARACTER}\\_\\_b\\_\\_ c_d |") and "x y" in line
 
 
 def test_notes_are_said_once():

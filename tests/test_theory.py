@@ -197,6 +197,12 @@ def test_definition_3_10_by_hand():
     assert information_gain_ratio(z, z) == math.inf
 
 
+def test_neighbouring_numbers_are_different_values():
+    one = np.nextafter(1.0, 2.0)  # whose middle with the next number is that number
+    z, y = np.array([one, np.nextafter(one, 2.0)] * 2), np.array([0, 1] * 2)
+    assert information_gain_ratio(z, y) == math.inf and expected_posterior(z, y) == 1
+
+
 def two_data(n=60, few=False):
     rng = np.random.default_rng(7)
     y, other = rng.integers(0, 3, n), rng.integers(0, 3, n + 10)

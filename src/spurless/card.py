@@ -171,9 +171,13 @@ def _use(facts: Mapping[str, Any]) -> str:
         return ""
     shape = ", ".join(str(int(s)) for s in facts.get("shape") or [])
     lines = ["## Use", "", "```python", "from spurless.engine import load_classifier", ""]
-    lines += [f'classifier = load_classifier("{MODEL}")  # an nn.Module; inputs of shape (n, {shape})']
+    net = facts.get("net") or {}
+    if net.get("own"):  # the file does not say how it is made
+        lines += [f"# network: the {_code(net.get('name'))} that was trained, as a module of your own"]
+    given = ", net=network" if net.get("own") else ""
+    lines += [f'classifier = load_classifier("{MODEL}"{given})  # an nn.Module; inputs of shape (n, {shape})']
     if facts.get("mean"):
-        mean, std = ([round(float(v), 4) for v in facts[k]] for k in ("mean", "std"))
+        mean, std = ([float(f"{float(v):.4g}") for v in facts[k]] for k in ("mean", "std"))  # some are very small
         lines += [f"# Standardise the inputs as in training: mean {mean}, standard deviation {std}."]
     if facts.get("tokenizer"):
         length = list(facts["shape"])[-1]
@@ -191,4 +195,4 @@ def _settings(row: Result) -> str:
 
 def _code(text: Any) -> str:
     """Text between backticks: nothing but a backtick or a new line could end it."""
-    return str(text).replace("`", "'").replace("\n", " ")
+    return str(text).replace("`", "'").replace("\n", " ").replace("\r", " ")

@@ -126,10 +126,13 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")], as_json: 
     folder = RunFolder(run)
     if not (run / SETTINGS).exists():
         raise UserError(f"{run} holds no run (no {SETTINGS}).")
+    settings = read_toml(run / SETTINGS)
+    if not all(isinstance(settings.get(part), dict) for part in ("method", "data")):
+        raise UserError(f"{run} holds no run ({SETTINGS} is not one of a run).")
     row = folder.result()
     if row is None:
-        settings, history = read_toml(run / SETTINGS), folder.history()
-        row = {"status": "unfinished"} | {part: settings.get(part, {}).get("name") for part in ("method", "data")}
+        history = folder.history()
+        row = {"status": "unfinished"} | {part: settings[part].get("name") for part in ("method", "data")}
         row |= {"settings": settings, "last_epoch": history[-1] if history else None}
         row["checkpoint"] = last_checkpoint(folder, history)
     row.pop("history", None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from spurless.errors import UserError
+from spurless.errors import UserError, first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,8 +49,14 @@ def cluster(features: Tensor, k: int, how: Clustering = "kmeans", seed: int = 0)
     k = min(k, len(features))
     if k < 2:
         return one_cluster(len(features))
-    with _repeatable():
-        model = _model(k, how, seed).fit(_array(features[sample(len(features), FIT_ROWS, seed)], how))
+    rows = _array(features[sample(len(features), FIT_ROWS, seed)], how)
+    try:
+        with _repeatable():
+            model = _model(k, how, seed).fit(rows)
+    except ValueError as error:  # not finite, or (gmm) so large that their covariance is no covariance
+        raise UserError(
+            f"These features cannot be clustered by {how}: {first_line(error)} Scale the inputs, or cluster otherwise."
+        ) from None
 
     def assign(rows: Tensor) -> Tensor:
         if len(rows) == 0:
@@ -138,12 +144,13 @@ def cluster_silhouettes(apart: Tensor, labels: Tensor) -> Tensor:
 
 
 def unit(features: Tensor) -> Tensor:
-    """(n, d) Each row divided by its length.
+    """(n, d) Each row divided by its length; a row of zeros stays one.
 
     >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
-    return features / features.norm(dim=1, keepdim=True).clamp_min(1e-6)
+    length = features.norm(dim=1, keepdim=True)
+    return features / length.masked_fill(length == 0, 1.0)
 
 
 def reducer(features: Tensor, how: Reduction, dims: int = 2, seed: int = 0) -> Callable[[Tensor], Tensor]:

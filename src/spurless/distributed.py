@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -146,6 +146,12 @@ class TeamFolder(RunFolder):
 
     def claim(self, settings: Mapping[str, Any]) -> None:
         from_first(lambda: RunFolder.claim(self, settings))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with ExitStack() as held:
+            from_first(lambda: held.enter_context(RunFolder.alone(self)))
+            yield
 
     def result(self) -> dict[str, Any] | None:
         return from_first(lambda: RunFolder.result(self))

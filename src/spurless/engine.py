@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import hashlib
+import operator
 import os
 import signal
 import threading
@@ -36,7 +37,7 @@ from spurless.registry import load_data, make_method, make_recipe, name_of
 from spurless.result import Result, versions
 from spurless.scoring import fingerprint, full_score, outputs
 from spurless.seeds import derive
-from spurless.settings import settings_of
+from spurless.settings import check, settings_of
 from spurless.shelf import Shelf
 from spurless.text import check_reads, suited
 
@@ -104,6 +105,7 @@ class Session:
         stages: str | Path | None = None,
         dynamics: Dynamics | Mapping[str, Any] | bool | None = None,
     ):
+        seed = whole_seed(seed)
         self.method, self.data = make_method(method), load_data(data, root=root)
         self.spec: NetSpec = self.data.net if net is None else net
         self.data = suited(self.data, self.spec)
@@ -140,7 +142,7 @@ class Session:
             self.loop.stop = True
 
     def __iter__(self) -> Iterator[Progress]:
-        with self.folder.alone() if self.folder and world() == 1 else nullcontext():
+        with self.folder.alone() if self.folder else nullcontext():
             yield from self._train()
 
     def _train(self) -> Iterator[Progress]:
@@ -211,6 +213,18 @@ def _overflown(net: nn.Module) -> str:
     return ""
 
 
+def whole_seed(given: Any) -> int:
+    """The seed as an int: one of numpy's must draw what the same number draws everywhere else.
+
+    >>> whole_seed(3)
+    3
+    """
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise UserError(f"seed = {given!r} is not allowed; it takes a whole number.") from None
+
+
 def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
     """Which bias labels this run uses; refuse what the method may not see or the data does not have."""
     need = method.labels if method.labels != "selection" else "none"
@@ -258,8 +272,17 @@ def describe_net(net: NetSpec) -> dict[str, Any]:
     if isinstance(net, str):
         return {"name": net}
     if isinstance(net, Mapping):
-        return dict(net)
+        given = dict(net)
+        name = given.pop("name", None)
+        if not isinstance(name, str):
+            raise UserError("The net has no name: give {'name': ..., setting: value}.")
+        # In their types: what a shell gives as text is what Python gives as numbers.
+        return {"name": name} | check(settings_of(builder(name)), given, "net", now={})
     if not isinstance(net, nn.Module):
+        if not callable(net):
+            raise UserError(
+                f"{net!r} is no network: give a name, {{'name': ...}}, a module, or a function that makes one."
+            )
         return {"name": getattr(net, "__name__", "custom"), "own": True}
     digest = hashlib.sha256()
     for name, tensor in net.state_dict().items():

@@ -47,6 +47,7 @@ CODED = (
     "row's own and 0 for the others, and one more for all other values if `other`"
 )
 FORMATS: tuple[str, ...] = get_args(Format)
+UNFINISHED = ".unfinished-"  # begins the name of the folder that an export is written in
 BATCHES = (1, 64)
 TORCHVISION = {"resnet18": "fc", "resnet50": "fc", "wide_resnet101_2": "fc", "swin_t": "head"}  # and their heads
 ARCHITECTURE, LOADER, SPARSE, PT2, ONNX, REPORT = (
@@ -75,44 +76,67 @@ def export(
     if facts.get("tokenizer"):
         raise UserError(f"{model} reads text, and only networks that read pictures or numbers are exported.")
     folder = Path(out) if out is not None else Path("runs") / f"export-{folder_name(model)}"
-    if folder.exists() and any(folder.iterdir()) and not (folder / REPORT).exists():
+    # A name with a dot is what a kill left of an export that was being written.
+    there = [p for p in folder.iterdir() if not p.name.startswith(".")] if folder.exists() else []
+    if there and folder / REPORT not in there:
         raise UserError(f"{folder} is not empty and holds no export. Name another --out folder.")
+    if there and out is None and (other := exported(folder)) and home(other) != home(model):
+        raise UserError(f"{folder} holds the export of {other}, a model of the same name. Name another --out folder.")
     shape = tuple(facts["shape"])
     example = probes(torch.zeros(2, *shape))[1][:2]
     before = classifier.cpu().eval()
     small = shrink(before, example) if cut and sparsity(before) else Shrunk(copy.deepcopy(before), {}, [], 0.0)
     folder.mkdir(parents=True, exist_ok=True)
-    _clear(folder)
-    try:
-        checks = write(small.net, folder, formats, example, facts)
-    except BaseException:
-        _clear(folder)  # or the folder would be refused the next time
-        raise
-    report = {
-        "model": str(model),
-        "net": facts["net"].get("name"),
-        "parameters": pair(before, small.net, parameters),
-        "weights_that_are_zero_percent": pair(before, small.net, lambda n: round(sparsity(n), 2)),
-        "macs": pair(before, small.net, lambda n: macs(n, example[:1])),
-        "bytes": pair(before, small.net, lambda n: size_of(n)),
-        "latency_ms": latency({"before": before, "after": small.net}, shape, BATCHES, repeats),
-        "channels_removed": small.removed,
-        "kept": small.kept,
-        "difference": small.difference,
-        "checks": checks,
-        "notes": [],
-    }
-    report["bytes"]["compressed"] = (folder / SPARSE).stat().st_size if (folder / SPARSE).exists() else None
-    report["notes"] = notes(report)
-    with atomic(folder / REPORT) as part:
-        part.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
+    for left in folder.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(left)
+    # In a folder of its own until all is measured: an export that fails or is killed leaves the one before it whole.
+    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder) as place:
+        made = Path(place)
+        checks = write(small.net, made, formats, example, facts)
+        report = {
+            "model": str(model),
+            "net": facts["net"].get("name"),
+            "parameters": pair(before, small.net, parameters),
+            "weights_that_are_zero_percent": pair(before, small.net, lambda n: round(sparsity(n), 2)),
+            "macs": pair(before, small.net, lambda n: macs(n, example[:1])),
+            "bytes": pair(before, small.net, lambda n: size_of(n)),
+            "latency_ms": latency({"before": before, "after": small.net}, shape, BATCHES, repeats),
+            "channels_removed": small.removed,
+            "kept": small.kept,
+            "difference": small.difference,
+            "checks": checks,
+            "notes": [],
+        }
+        report["bytes"]["compressed"] = (made / SPARSE).stat().st_size if (made / SPARSE).exists() else None
+        report["notes"] = notes(report)
+        with atomic(made / REPORT) as part:
+            part.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
+        _put(made, folder)
     return report | {"folder": str(folder)}
 
 
-def _clear(folder: Path) -> None:
-    """Remove the files of an export."""
-    for name in (MODEL, ARCHITECTURE, LOADER, SPARSE, PT2, ONNX, REPORT):
-        (folder / name).unlink(missing_ok=True)
+def exported(folder: Path) -> str | None:
+    """Of what a folder holds the export, where that can be read."""
+    try:
+        found = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        return str(found["model"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def home(model: str | Path) -> Path:
+    """A run's folder, whether it was named or the weights file in it."""
+    path = Path(model).resolve()
+    return path.parent if path.name == MODEL else path
+
+
+def _put(made: Path, folder: Path) -> None:
+    """Move the files of an export to where they are to be, in the place of those of an earlier one."""
+    for name in (MODEL, ARCHITECTURE, LOADER, SPARSE, PT2, ONNX, REPORT):  # the report last
+        if (made / name).exists():
+            (made / name).replace(folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
 
 
 def classifier_of(model: str | Path, net: NetSpec | None = None) -> tuple[Net, dict[str, Any]]:
@@ -179,10 +203,10 @@ def write_plain(net: nn.Module, folder: Path, inputs: list[Tensor], facts: Mappi
         part.write_text(json.dumps(architecture, indent=1) + "\n", encoding="utf-8")
     with atomic(folder / LOADER) as part:
         shutil.copyfile(standalone.__file__, part)
-    packed = standalone.pack({name: t.contiguous() for name, t in state.items()})
-    smaller = sum(t.nbytes for t in packed.values()) < 0.95 * sum(t.nbytes for t in state.values())
-    if smaller:
-        save_tensors(folder / SPARSE, packed, {})
+    save_tensors(folder / SPARSE, standalone.pack({name: t.contiguous() for name, t in state.items()}), {})
+    smaller = (folder / SPARSE).stat().st_size < 0.95 * (folder / MODEL).stat().st_size
+    if not smaller:
+        (folder / SPARSE).unlink()
     if architecture["base"] is None:
         return {"plain": f"weights only: {architecture['why']}"}
     checks = {"plain": differ(net, standalone.load(folder), inputs)}
@@ -193,17 +217,20 @@ def plain(net: nn.Module, name: str) -> tuple[nn.Module, dict[str, Any]]:
     """The network as torch's or torchvision's own module, and its description for `standalone.build`."""
     if isinstance(net, Net) and (layers := in_a_row(net.encoder)) is not None:
         row = nn.Sequential(*layers, nn.Flatten(), net.head)
-        return row, {"base": "sequential", "layers": [[n, *described(layer)] for n, layer in row.named_children()]}
+        # Not named_children(): it leaves out a layer that is there a second time.
+        return row, {"base": "sequential", "layers": [[n, *described(layer)] for n, layer in row._modules.items()]}
     if isinstance(net, Net) and name in TORCHVISION:
         from torchvision import models
 
-        module = copy.deepcopy(net.encoder)
-        setattr(module, TORCHVISION[name], net.head)
-        usual = dict(models.get_model(name, weights=None, num_classes=net.classes).named_modules())
-        leaves = [(n, part) for n, part in module.named_modules() if not any(part.children())]
-        other = [(n, described(part)) for n, part in leaves if type(part).__module__.startswith("torch.nn")]
-        changed = [[n, *is_] for n, is_ in other if n not in usual or is_ != described(usual[n])]
-        return module, {"base": name, "outputs": net.classes, "layers": changed}
+        original = models.get_model(name, weights=None, num_classes=net.classes)
+        if type(net.encoder) is type(original):  # a method may have made something else of it (DisEnt)
+            module = copy.deepcopy(net.encoder)
+            setattr(module, TORCHVISION[name], net.head)
+            usual = dict(original.named_modules())
+            leaves = [(n, part) for n, part in module.named_modules() if not any(part.children())]
+            other = [(n, described(part)) for n, part in leaves if type(part).__module__.startswith("torch.nn")]
+            changed = [[n, *is_] for n, is_ in other if n not in usual or is_ != described(usual[n])]
+            return module, {"base": name, "outputs": net.classes, "layers": changed}
     return net, {"base": None, "why": f"{name} is made of layers that are neither torch's nor torchvision's alone."}
 
 
@@ -216,8 +243,9 @@ def in_a_row(encoder: nn.Module) -> list[nn.Module] | None:
     if type(encoder) is nn.Sequential:
         parts = [in_a_row(child) for child in encoder]
         return None if any(p is None for p in parts) else [layer for p in parts for layer in p or []]
-    is_layer = type(encoder).__module__.startswith("torch.nn.modules") and not any(encoder.children())
-    return [encoder] if is_layer else None
+    # A hook may make the weight of a layer from other tensors, as nn.utils.spectral_norm does.
+    bare = not any(encoder.children()) and not encoder._forward_pre_hooks
+    return [encoder] if bare and type(encoder).__module__.startswith("torch.nn.modules") else None
 
 
 def described(layer: nn.Module) -> tuple[str, dict[str, Any]]:
@@ -314,8 +342,13 @@ def macs(net: nn.Module, example: Tensor) -> int:
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    with evaluating(net), FlopCounterMode(display=False) as counter:
-        net(example)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # one kernel for a whole layer of attention, which is not counted
+    try:
+        with evaluating(net), FlopCounterMode(display=False) as counter:
+            net(example)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
     return counter.get_total_flops() // 2 // len(example)
 
 
@@ -360,9 +393,10 @@ def notes(report: Mapping[str, Any]) -> list[str]:
     told = []
     zeros = report["weights_that_are_zero_percent"]["after"]
     if zeros >= 1:
+        packed = "They make the compressed file smaller; they" if report["bytes"]["compressed"] else "They"
         told.append(
-            f"{zeros:.1f} % of the weights that are left are zeros at single places. They make the compressed file "
-            "smaller; they do not make the network faster, because dense kernels multiply by them all the same."
+            f"{zeros:.1f} % of the weights that are left are zeros at single places. {packed} do not make the network "
+            "faster, because dense kernels multiply by them all the same."
         )
     if not report["channels_removed"]:
         told.append("No channel was cut: the network is as large and as fast as before.")

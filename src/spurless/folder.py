@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import struct
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from spurless.errors import UserError
 from spurless.paths import atomic, lock
+from spurless.settings import from_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +46,8 @@ class RunFolder:
                     f"{self.path} holds a run with other settings ({shown}). "
                     "Name another --out folder, or remove this one."
                 )
+            if not (self.path / RESULT).exists():
+                self._drop_behind_gap()
             return
         # A name with a dot is what a kill left of a file that was being written.
         if self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
@@ -87,7 +91,7 @@ class RunFolder:
             found = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
             found = None
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or "status" not in found:
             raise UserError(f"{path} is damaged: remove it, and the same train command makes it again.")
         return found
 
@@ -139,12 +143,25 @@ class RunFolder:
     def checkpoint(self) -> tuple[int, dict[str, Any], bool] | None:
         """From where the run goes on: the number of the last stage that was saved, the facts of its checkpoint, and
         whether it was finished. None: from the start."""
-        index = 0
-        while self.stage_file(index, done=True).exists():
-            index += 1
+        index = self._stages_done()
         if (part := self.stage_file(index, done=False)).exists():
             return index, header(part), False
         return (index - 1, header(self.stage_file(index - 1, done=True)), True) if index else None
+
+    def _stages_done(self) -> int:
+        """How many stages are finished, from the first one on."""
+        index = 0
+        while self.stage_file(index, done=True).exists():
+            index += 1
+        return index
+
+    def _drop_behind_gap(self) -> None:
+        """Where the result was removed after `drop_parts`: the run trains the stages that are missing again, and would
+        load those behind them, whose epochs are gone from the history by then."""
+        reached = self._stages_done()
+        for file in self.path.glob("stage-*.safetensors"):
+            if (number := re.match(r"stage-(\d+)", file.name)) and int(number[1]) > reached:
+                file.unlink()
 
     def drop_parts(self, history: list[dict[str, Any]]) -> None:
         """Once the result is written: of a stage that a method cut into many (one an epoch), keep the last one only."""
@@ -155,12 +172,19 @@ class RunFolder:
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Write tensors and JSON-able facts as one safetensors file."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     with atomic(path) as part:
         # Its own memory for each: safetensors refuses shared, strided and channels_last tensors.
         whole = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-        save_file(whole, part, metadata={"spurless": json.dumps(facts)})
+        try:
+            save_file(whole, part, metadata={"spurless": json.dumps(facts)})
+        except SafetensorError as error:
+            if not (number := re.search(r"os error (\d+)", str(error))):
+                raise
+            # A full disk, as every other file would tell it.
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -233,8 +257,9 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "")
     for key in dict.fromkeys([*old, *new]):
         a, b = old.get(key), new.get(key)
         if isinstance(a, Mapping) or isinstance(b, Mapping):
-            found += difference(a or {}, b or {}, f"{prefix}{key}.")
-        elif a != b:
+            there, now = (x if isinstance(x, Mapping) else {} for x in (a, b))  # another program's file holds anything
+            found += difference(there, now, f"{prefix}{key}.")
+        elif a != b and not (isinstance(a, str) and from_text(a) == b):  # older folders hold the text of a shell
             found.append(f"{prefix}{key}: {a!r} there, {b!r} now")
     return found
 

@@ -424,8 +424,9 @@ class StageLoop:
         row = {"train_accuracy": judged.accuracy, "train_loss": judged.loss}
         self.ended_early = row["train_accuracy"] >= accuracy and (not loss or row["train_loss"] < loss)
         if self.stage.select and self.step >= self.total and not self.ended_early:
+            length = "one epoch is" if self.epoch == 1 else f"{self.epoch} epochs are"
             self.loop.say(
-                f"Stage '{self.stage.name}' was to go on until its criterion, and its {self.epoch} epochs are over: "
+                f"Stage '{self.stage.name}' was to go on until its criterion, and its {length} over: "
                 f"training accuracy {row['train_accuracy']:.2f} %, cross entropy {row['train_loss']:.2g}."
             )
         return row | {"reached": self.ended_early}

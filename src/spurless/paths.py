@@ -57,15 +57,20 @@ def lock(path: Path) -> IO[bytes] | None:
     True
     >>> held.close()
     """
-    file = open(path, "ab")  # noqa: SIM115 (open for as long as it is held)
-    try:
-        _lock(file)
-    except OSError as error:
+    while True:
+        file = open(path, "ab")  # noqa: SIM115 (open for as long as it is held)
+        try:
+            _lock(file)
+        except OSError as error:
+            file.close()
+            if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+                return None
+            raise
+        # Who held it may have removed it in between: then the next one would make and lock a new file.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
         file.close()
-        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
-            return None
-        raise
-    return file
 
 
 if sys.platform == "win32":

@@ -37,7 +37,19 @@ from spurless.metrics.batchnorm import ROWS, BatchNorm, norms, refresher
 from spurless.nets import Net
 from spurless.paths import atomic
 from spurless.progress import complain
-from spurless.pruning import Masks, Scores, chances, hold, keep_highest, prunable, squares, variability, watching, zero
+from spurless.pruning import (
+    Masks,
+    Scores,
+    chances,
+    hold,
+    keep_highest,
+    prunable,
+    squares,
+    variability,
+    watching,
+    weight_of,
+    zero,
+)
 from spurless.registry import make_method, make_recipe
 from spurless.settings import Range, resolve
 from spurless.shrink import Channels, Shrunk, channel_groups, columns_of, shrink, torch_pruning
@@ -52,6 +64,7 @@ HOWS: tuple[str, ...] = get_args(How)
 Objective = Literal["own", "plain"]
 CURVE = "prune.json"
 UNFINISHED = "unfinished.safetensors"  # until then: the rows so far, and the scores that they were pruned by
+WEIGHTS = "run_weights"  # in both files: a hash of the run's weights; folders of before have none
 END = 1 - 1e-6  # how far a training is at its last step; not 1, at which what is never to be switched on would be
 # Settings of DCWP that `--how dcwp` has no use for, and what to use instead.
 NO_USE = {
@@ -270,6 +283,9 @@ def channel_masks(net: Net, groups: Sequence[Channels], scores: Scores, keep: fl
             continue
         sides = [scores[name].transpose(0, 1) if by_reader else scores[name] for name in known]
         each = torch.stack([side.reshape(group.size, -1).float().mean(1) for side in sides]).mean(0)  # (size,)
+        rows = [weight_of(net.get_submodule(name)).reshape(group.size, -1) for name in group.makers]
+        dead = torch.stack([(row == 0).all(1) for row in rows]).all(0)
+        each = each.masked_fill(dead, -math.inf)  # or one that is gone already would stay in the place of another
         count = max(1, round(keep * group.size))
         gone = each.argsort(stable=True)[: group.size - count].cpu()
         for name in group.makers:
@@ -332,6 +348,7 @@ def prune(
     if batchnorm != "kept":
         asked["batchnorm"] = batchnorm
     folder = Path(out) if out is not None else default_folder(path, asked)
+    asked[WEIGHTS] = hashlib.sha256((path / MODEL).read_bytes()).hexdigest()[:16]  # not in the name of the folder
     if found := claim(folder, path, asked):
         return found
     recipe = make_recipe(before.settings["recipe"] | dict(given.get("recipe", {})), bundle)
@@ -393,7 +410,8 @@ def check_shares(keep: Sequence[float]) -> list[float]:
     [0.5, 0.3]
     """
     shares = sorted({round(float(k), 2) for k in keep}, reverse=True)
-    if not shares or not all(0 < k <= 1 for k in shares):
+    exact = all(math.isclose(k, round(float(k), 2)) for k in keep)  # 0.1 + 0.2 is 0.3
+    if not shares or not exact or not all(0 < k <= 1 for k in shares):
         raise UserError("--keep takes shares above 0 and up to 1, to two decimals, such as --keep 0.5 --keep 0.3.")
     return shares
 
@@ -421,13 +439,19 @@ def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] |
     if curve.exists() or unfinished.exists():
         saved = json.loads(curve.read_text(encoding="utf-8")) if curve.exists() else header(unfinished)
         wanted = {"batchnorm": None} | json.loads(json.dumps(asked))  # not named: kept
-        other = ", ".join(k for k in wanted if saved.get(k) != wanted[k])
+        other = ", ".join(k for k in wanted if saved.get(k) != wanted[k] and (k != WEIGHTS or k in saved))
+        if other == WEIGHTS:
+            raise UserError(
+                f"{folder} holds a pruning of {run} as it was before it was trained anew. Name another --out folder, "
+                "or remove this one."
+            )
         if not other:
             return saved | {"folder": str(folder)} if curve.exists() else None
         raise UserError(
             f"{folder} holds a pruning with other settings ({other}). Name another --out folder, or remove this one."
         )
-    if folder.exists() and any(p for p in folder.iterdir() if not p.name.startswith("keep-")):
+    # A name with a dot is what a kill left of a file that was being written.
+    if folder.exists() and any(p for p in folder.iterdir() if not p.name.startswith(("keep-", "."))):
         raise UserError(f"{folder} is not empty and holds no pruning. Name another --out folder.")
     return None
 
@@ -531,7 +555,8 @@ def draw(curve: Mapping[str, Any], folder: Path) -> None:
             low, high = [s.low for _, s in points], [s.high for _, s in points]
             axes.fill_between(xs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)  # type: ignore[arg-type]
     axes.set(xscale="log", xlabel=label, ylabel="accuracy, %", ylim=(0, 101))
-    axes.set_title(f"{curve['method']} on {curve['data']}, pruned by {curve['how']}", fontsize=9)
+    title = f"{curve['method']} on {curve['data']}, pruned by {curve['how']}"
+    axes.set_title(title, fontsize=9, parse_math=False)  # a name with dollars is no formula
     axes.invert_xaxis()
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spurless.datasets import DATASETS
 from spurless.errors import UserError, unknown
@@ -15,6 +16,8 @@ from spurless.settings import check, resolve, settings_of
 
 if TYPE_CHECKING:
     from spurless.core import Bundle, Method, Recipe
+
+T = TypeVar("T", "Method", "Recipe")
 
 # Data sets that take a place instead of a name: folder:PATH, csv:FILE.
 PLACES = {"folder": "spurless.datasets.folder", "csv": "spurless.datasets.csv_table"}
@@ -28,9 +31,15 @@ def method_class(name: str) -> type[Method]:
 
 
 def make_method(spec: Method | str | Mapping[str, Any]) -> Method:
-    """A method from its name, from {"name": ..., setting: value}, or as it is."""
+    """A method from its name, from {"name": ..., setting: value}, or as it is, if its settings are allowed."""
+    from spurless.core import Method
+
+    if isinstance(spec, Method):
+        return _checked(spec, "method") if type(spec).__module__.startswith("spurless.methods.") else spec
     if not isinstance(spec, (str, Mapping)):
-        return spec
+        raise UserError(
+            f"{spec!r} is no method: give a name, {{'name': ..., setting: value}}, or an object like PGD()."
+        )
     name, given = _split(spec, "method")
     kind = method_class(name)
     return kind(**resolve(kind, given, "method"))
@@ -47,6 +56,10 @@ def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = 
     from spurless.paths import data_root
 
     if not isinstance(spec, (str, Mapping)):
+        from spurless.core import Bundle
+
+        if not isinstance(spec, Bundle):
+            raise UserError(f"{type(spec).__name__} is no data set: give a name, or a Bundle (see Bundle.from_arrays).")
         return spec
     name, given = _split(spec, "data")
     kind, _, place = name.partition(":")
@@ -68,7 +81,9 @@ def make_recipe(spec: Recipe | str | Mapping[str, Any] | None, data: Bundle) -> 
     from spurless.core import Recipe
 
     if isinstance(spec, Recipe):
-        return spec
+        made = _checked(spec, "recipe")
+        _check_values(dataclasses.asdict(made))
+        return made
     base, given = _base_recipe(spec)
     checked = resolve(Recipe, given, "recipe", dataclasses.asdict(base or data.recipe))
     _check_values(checked)
@@ -87,6 +102,8 @@ def _base_recipe(spec: str | Mapping[str, Any] | None) -> tuple[Recipe | None, d
     """The named recipe, if there is one, and the fields that are given."""
     from spurless.recipes import RECIPES
 
+    if not isinstance(spec, (str, Mapping, NoneType)):
+        raise UserError(f"{spec!r} is no recipe: give a name, {{'name': ..., field: value}}, or a Recipe.")
     given = {"name": spec} if isinstance(spec, str) else dict(spec or {})
     name = given.pop("name", None)
     if name is None:
@@ -105,6 +122,12 @@ def _check_values(fields: Mapping[str, Any]) -> None:
     betas = fields.get("betas", (0, 0))
     if len(betas) != 2 or max(betas) >= 1:
         raise UserError(f"recipe.betas = {list(betas)} is not allowed; it takes two numbers below 1.")
+
+
+def _checked(made: T, where: str) -> T:
+    """An object whose settings were given to its class, which takes anything: each in its right type and range."""
+    known = settings_of(type(made))
+    return dataclasses.replace(made, **check(known, {name: getattr(made, name) for name in known}, where, now={}))
 
 
 def _split(spec: str | Mapping[str, Any], what: str) -> tuple[str, dict[str, Any]]:

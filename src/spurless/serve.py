@@ -12,6 +12,7 @@ import json
 import os
 import re
 import socket
+import sys
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -73,7 +74,8 @@ class Library:
         if self.known.get(place, (None, {}))[0] != stamps:
             try:
                 facts = _audit_facts(read_json(place)) if place.name == AUDIT else _run_facts(place)
-            except (UserError, OSError, ValueError, TypeError, AttributeError) as error:
+            except (UserError, OSError, ValueError, TypeError, AttributeError, LookupError) as error:
+                # Also a file of this name that another program wrote: it must not cost the whole list.
                 facts = {"status": "damaged", "method": "", "data": "", "scores": [], "epoch": str(error)}
             self.known[place] = stamps, facts
         row = dict(self.known[place][1])
@@ -129,6 +131,10 @@ def serve(folder: str | Path, host: str = "127.0.0.1", port: int = 8000) -> Thre
     class Server(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            if not isinstance(sys.exception(), ConnectionError):  # a browser that does not wait for its answer
+                super().handle_error(request, client_address)
+
     Bound.library, Bound.host = library, host
     try:
         return Server((host, port), Bound)
@@ -150,8 +156,8 @@ class Handler(BaseHTTPRequestHandler):
             # A page of the network that had its name point here (DNS rebinding) would send that name.
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", "Open this page by its address, not by another name.")
             return
-        path = os.fsdecode(unquote_to_bytes(urlsplit(self.path).path))
         try:
+            path = os.fsdecode(unquote_to_bytes(urlsplit(self.path).path))
             status, kind, text = self._find(path)
         except (UserError, ValueError, OSError) as error:
             status, kind, text = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", str(error)

@@ -13,6 +13,7 @@ import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from spurless.errors import UserError
@@ -162,7 +163,7 @@ def _coerce(kind: Any, value: Any, span: Range) -> Any:
             return value
         raise ValueError
     if kind in (int, float):
-        if isinstance(read, bool) or not isinstance(read, (int, float)) or not math.isfinite(read):
+        if not _is_number(read) or not math.isfinite(read):
             raise ValueError
         if (kind is int and read != int(read)) or not span.holds(read):
             raise ValueError
@@ -170,6 +171,11 @@ def _coerce(kind: Any, value: Any, span: Range) -> Any:
     if isinstance(kind, type) and isinstance(read, kind):
         return read
     raise ValueError
+
+
+def _is_number(value: Any) -> bool:
+    """One of numpy's too, but not true or false."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _items(value: Any, read: Any) -> Sequence[Any]:

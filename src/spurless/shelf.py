@@ -16,11 +16,7 @@ from torch import Tensor, nn
 
 from spurless.core import Stage
 from spurless.folder import load_tensors, save_tensors
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there two runs may both train a stage, which costs time and changes nothing
-    fcntl = None  # type: ignore[assignment]
+from spurless.paths import lock
 
 
 class Shelf:
@@ -52,13 +48,13 @@ class Shelf:
     def reserve(self, key: str) -> bool:
         """Whether this run is the one that trains it. The claim ends with the process, however that ends."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if key in self.held or fcntl is None:
+        if key in self.held:
             return True
-        file = open(self.folder / f".{key}.lock", "wb")  # noqa: SIM115 (held until the stage is done)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
+            file = lock(self.folder / f".{key}.lock")
+        except OSError:  # no locks here: two runs may both train a stage, which costs time and changes nothing
+            return True
+        if file is None:
             return False
         self.held[key] = file
         return True

@@ -87,7 +87,8 @@ def names(results: Sequence[Result]) -> list[str]:
             found = [f"{name}, {value}" for name, value in zip(found, said, strict=True)]
     flat = [_without_seed(r.get("settings") or {}) for r in results]
     for twins in _twins(found):
-        keys = [k for k in flat[twins[0]] if len({repr(flat[i].get(k)) for i in twins}) > 1]
+        every = dict.fromkeys(k for i in twins for k in flat[i])  # a run need not name what another one sets
+        keys = [k for k in every if len({repr(flat[i].get(k)) for i in twins}) > 1]
         for i in twins:
             found[i] = ", ".join([found[i], *(f"{k.rpartition('.')[2]} {flat[i].get(k)}" for k in keys[:3])])
     for twins in _twins(found):
@@ -265,8 +266,9 @@ def _without_seed(settings: Mapping[Any, Any]) -> dict[str, Any]:
 def _plain(text: str) -> str:
     """The text with everything that Markdown or HTML would act on made harmless.
 
-    >>> print(_plain("a|b <i> [x](y)"))
-    a\\|b &lt;i> [x\\](y)
+    >>> print(_plain("a|b <i> [x](y) _c_ d_e"))
+    a\\|b &lt;i> [x\\](y) \\_c\\_ d_e
     """
-    text = re.sub(r"([\\`*|~]|\](?=[\[(:]))", r"\\\1", text)
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")
+    # An underscore inside a word is left alone there.
+    text = re.sub(r"([\\`*|~]|(?<![^\W_])_|_(?![^\W_])|\](?=[\[(:]))", r"\\\1", text)
+    return re.sub(r"[\r\n]", " ", text.replace("&", "&amp;").replace("<", "&lt;"))

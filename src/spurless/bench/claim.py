@@ -45,6 +45,8 @@ def claim(folder: Path) -> Claim | None:
     try:
         file = lock(folder / LOCK)
     except OSError as error:
+        if error.filename:  # it cannot even be opened: a full disk, or a folder that may not be written
+            raise
         raise UserError(
             f"{folder} lies on a file system without locks ({error.strerror}); name an --out folder on another one."
         ) from None

@@ -55,7 +55,7 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}).") from None
     except ValueError as error:

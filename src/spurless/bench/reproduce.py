@@ -154,9 +154,9 @@ def plan_text(found: dict[str, Any]) -> str:
         if why in reasons:  # for all of them the same: one line, and the reason below
             count = sum(line["new"] for line in own)
             todo = f"{count} to do" if count else "the same cells"
-            lines.append(f"  {data}: {todo}, cannot be run here, see ({reasons[why]}): {names}")
+            lines.append(f"  {f'{data}: ' if data else ''}{todo}, cannot be run here, see ({reasons[why]}): {names}")
         elif why:
-            lines.append(f"  {data}, {names}: cannot be run ({why})")
+            lines.append(f"  {', '.join(filter(None, [data, names]))}: cannot be run ({why})")
         else:
             lines += [f"  {_line_text(line)}" for line in own]
     lines += [f"({number}) {why}" for why, number in reasons.items()]
@@ -179,7 +179,7 @@ def _stuck(line: dict[str, Any]) -> str:
 
 
 def _line_text(line: dict[str, Any]) -> str:
-    where = ", ".join([line["data"], line["method"], *(f"{k} {v}" for k, v in line["grid"].items())])
+    where = ", ".join([*filter(None, [line["data"]]), line["method"], *(f"{k} {v}" for k, v in line["grid"].items())])
     if line["done"] == line["cells"]:
         return f"{where}: {line['cells']} done"
     there = f"{line['done']} done, " if line["done"] else ""

@@ -153,7 +153,7 @@ def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds:
 
 def _rows(block: Mapping[str, Any], where: str) -> list[Mapping[str, Any]]:
     short = [{"label": m, "method": m} for m in _list(block.get("methods", []), "methods", where)]
-    return short + (_tables(block["row"], "row", where) if "row" in block or not short else [])
+    return short + (_tables(block.get("row"), "row", where) if "row" in block or not short else [])
 
 
 def _lines(

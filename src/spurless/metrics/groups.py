@@ -215,10 +215,11 @@ def _of_overlap(
     inside = boolean(inside, "member", (len(hit), inside.shape[-1] if inside.ndim else 0))  # (n, m)
     cells: list[_Cell] = []
     empty = 0
+    labels = [_name(classes, c) for c in range(max(len(classes), int(target.max(initial=-1)) + 1))]  # also of no group
     for j in range(inside.shape[1]):
         here = inside[:, j]
         # One group at a time, as an attribute with a single value: a row counts in each group that it is in.
-        found, none = _cells(hit[here], target[here], np.zeros(int(here.sum()), int), None, classes, ("",), level)
+        found, none = _cells(hit[here], target[here], np.zeros(int(here.sum()), int), None, labels, ("",), level)
         cells += [c._replace(code=(c.code[0], j), value=_name(names, j)) for c in found]
         empty += none
     cells.sort(key=lambda c: c.code)
@@ -340,7 +341,7 @@ def _figure(correct: list[int], n: list[int], weights: list[float], level: float
     if sum(weights) == 0:  # no rows, no cells, or not one cell that was trained on
         return Figure()
     value, low, high = (100 * v for v in mean_of_cells(correct, n, weights, level))
-    return Figure(value, low, high, sum(n))
+    return Figure(value, low, high, sum(m for m, w in zip(n, weights, strict=True) if w > 0))
 
 
 def _mean(figures: list[Figure]) -> Figure:

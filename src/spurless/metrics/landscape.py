@@ -7,7 +7,7 @@ that networks whose weights differ in size can be compared. Biases and the param
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core import Bundle
-from spurless.errors import UserError, one_of
+from spurless.errors import NotNumbers, UserError, one_of
 from spurless.metrics import checks
 from spurless.metrics.batchnorm import BatchNorm, refresher
 from spurless.metrics.feature_use import some_rows
@@ -53,10 +53,12 @@ def random_direction(net: nn.Module, seed: int = 0) -> Direction:
     (True, [0.0, 0.0])
     """
     generator = torch.Generator().manual_seed(seed)
+    # LayerNorm's may have as many dimensions as a filter.
+    scales = {id(p) for part in net.modules() if isinstance(part, nn.LayerNorm) for p in part.parameters()}
     found = {}
     for name, p in net.named_parameters():
         drawn = torch.randn(p.shape, generator=generator).to(p)
-        if p.dim() < 2:
+        if p.dim() < 2 or id(p) in scales:
             found[name] = torch.zeros_like(p.detach())
             continue
         own, length = (t.detach().flatten(1).norm(dim=1) for t in (p, drawn))  # (filters,)
@@ -120,7 +122,8 @@ def landscape(
             if refresh is not None:
                 refresh(net)
             for name, measure in measures.items():
-                values[name][i, j] = measure(net)
+                with suppress(NotNumbers):  # far out a network may give no numbers
+                    values[name][i, j] = measure(net)
     return Landscape(steps, steps.copy(), values)
 
 
@@ -213,7 +216,7 @@ def plot(found: Landscape | Mapping[str, Landscape], path: str | Path | None = N
         shown = np.concatenate([land.values[name].ravel() for land in every.values()])
         shown = shown[np.isfinite(shown)]
         low, high = (float(shown.min()), float(shown.max())) if len(shown) else (0.0, 1.0)
-        high = high if high > low else low + 1e-9
+        high = max(high, low + 1e-9 * max(1.0, abs(low)))  # levels must differ, and rounding is no landscape
         wide = low > 0 and high / low > 100  # such as a loss that explodes at the rim: equal steps would hide the rest
         scale = LogNorm(low, high) if wide else Normalize(low, high)
         levels = np.geomspace(low, high, 16) if wide else np.linspace(low, high, 16)

@@ -107,6 +107,8 @@ def same_order(points: Sequence[Point], over: str = "lr", first: str = "csi", se
     >>> same_order([{"lr": r, "csi": c, "core_share": s} for r, c, s in rows])
     Agreement(values=[0.01, 0.1], first=[0.3, 0.55], second=[0.6, 0.75], same=True, spearman=1.0)
     """
+    from scipy.stats import rankdata
+
     known = _with(points, first, second)
     if not known:
         raise UserError(f"No run has both {first} and {second}.")
@@ -119,7 +121,7 @@ def same_order(points: Sequence[Point], over: str = "lr", first: str = "csi", se
         return [float(np.mean([p[name] for p in known if p[over] == v])) for v in values]
 
     a, b = means(first), means(second)
-    same = np.argsort(a, kind="stable").tolist() == np.argsort(b, kind="stable").tolist()
+    same = rankdata(a).tolist() == rankdata(b).tolist()  # a tie of one alone is no order of both
     pairs = [{"a": one, "b": other} for one, other in zip(a, b, strict=True)]
     return Agreement(values, a, b, same, correlation(pairs, "a", "b").spearman)
 
@@ -132,7 +134,8 @@ def _with(points: Sequence[Point], *names: str) -> list[Point]:
 def _point(result: Result, over: str) -> dict[str, Any]:
     table, _, name = over.rpartition(".")
     settings = result.settings.get(table, {}) if table else result.settings
-    unbiased = None if result.scores is None else result.scores.get("unbiased", result.scores.get("average"))
+    scores = result.scores or {}
+    unbiased = scores.get("average" if scores.get("unbiased") is None else "unbiased")  # None without attributes
     return {name: settings.get(name), "seed": result.seed, "status": result.status, "unbiased": unbiased}
 
 

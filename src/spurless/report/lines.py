@@ -129,8 +129,9 @@ def against(
         path = "M" + "L".join(f"{at:.2f} {_y(s.value, low, high):.2f}" for at, _, s in known)
         lines.append({"name": name, "look": look(name, i), "path": path, "dots": dots})
         lines[-1]["band"] = _band([(at, s) for at, _, s in known if s.low is not None], low, high)
-    step = next(s for s in (5, 10, 20, 25, 50, 100, 1000) if (high - low) / s <= 5)
-    values = [v for v in range(low, high + 1) if v % step == 0]
+    large = int(nice((high - low) / 5))  # for what is far from a percentage
+    step = next((s for s in (5, 10, 20, 25, 50, 100, 1000) if (high - low) / s <= 5), large)
+    values = range(-(-low // step) * step, high + 1, step)
     ticks = [{"y": _y(v, low, high), "text": f"{v}"} for v in values]
     return {"title": title, "over": over, "lines": lines, "ticks": ticks, "marks": _marks(places)}
 

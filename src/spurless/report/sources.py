@@ -46,7 +46,7 @@ class Material:
             self.reproductions.append(found)
         elif isinstance(found, dict) and _rows_of(found, "method"):
             self.runs += found["rows"]
-        elif isinstance(found, dict) and "method" in found:
+        elif isinstance(found, dict) and "method" in found and "rows" not in found:  # a pruning has both
             self.runs.append(found)
         else:
             raise UserError(

@@ -41,8 +41,9 @@ def sweep(found: Mapping[str, Any]) -> Part:
             if (chosen := {str(s["name"]): line for s in series if (line := _line(s["points"], m))})
         ]
     shown = [m for m in present if m not in ASIDE and (m in charted or m in TABLED)]
-    rows = [_row(str(s["name"]), p, shown) for s in series for p in s["points"]]
-    headings = [*([] if len(series) == 1 else ["series"]), over, *(m.replace("_", " ") for m in shown), "runs"]
+    several = len(series) > 1
+    rows = [_row(str(s["name"]) if several else None, p, shown) for s in series for p in s["points"]]
+    headings = [*(["series"] if several else []), over, *(m.replace("_", " ") for m in shown), "runs"]
     rule = str(found.get("rule") or "")
     sections = [Section("sweep", title, {"charts": charts, "headings": headings, "rows": rows}, rule)]
     if any(s.get("ranges") for s in series[1:]):
@@ -70,9 +71,9 @@ def _line(points: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[Any, S
     return [(p["value"], s) for p in points if (s := as_score(p.get(metric)))]
 
 
-def _row(name: str, point: Mapping[str, Any], present: Sequence[str]) -> list[dict[str, Any]]:
+def _row(name: str | None, point: Mapping[str, Any], present: Sequence[str]) -> list[dict[str, Any]]:
     scores = [as_score(point.get(m)) for m in present]
-    cells: list[dict[str, Any]] = [{"text": name, "key": None}] if name else []
+    cells: list[dict[str, Any]] = [] if name is None else [{"text": name, "key": None}]
     cells += [{"text": ", ".join(filter(None, [str(point["value"]), _note(point)])), "key": number(point["value"])}]
     cells += [{"text": _text(s, m), "key": s and s.value} for s, m in zip(scores, present, strict=True)]
     runs = _runs(point, present)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,7 +79,7 @@ def make_axis(over: str, values: str | Sequence[Any], method: str = "erm") -> Ax
     >>> make_axis("batch_size", [25, 100]).values
     (100, 25)
     """
-    name, *pairs = (part.strip() for part in over.split(","))
+    name, *pairs = _parts(over)
     setting, fixed = setting_of(name, method)
     for pair in pairs:
         key, equals, text = (part.strip() for part in pair.partition("="))
@@ -111,6 +112,8 @@ def setting_of(name: str, method: str = "erm") -> tuple[str, dict[str, Any]]:
         return name, {}
     recipe = [f.name for f in dataclasses.fields(Recipe)]
     own = list(settings_of(method_class(method)))
+    if name in recipe and name in own and f"recipe.{name}" not in STEPS:  # what everybody calls lr is the recipe's
+        raise UserError(f"Both the recipe and {method} have a setting '{name}': name recipe.{name} or method.{name}.")
     if name in recipe:
         return f"recipe.{name}", {}
     if name in own:
@@ -123,13 +126,22 @@ def setting_of(name: str, method: str = "erm") -> tuple[str, dict[str, Any]]:
 
 
 def _values(over: str, values: str | Sequence[Any]) -> list[Any]:
-    parts = [part.strip() for part in values.split(",")] if isinstance(values, str) else list(values)
+    parts = _parts(values) if isinstance(values, str) else list(values)
     known = [from_text(part) if isinstance(part, str) else part for part in parts]
     if not known or "" in known:
         raise UserError(f"--over {over} needs values: --values 0.001,0.01,0.1.")
     if len(set(map(_same, known))) < len(known):
         raise UserError(f"--over {over}: a value is given twice in {', '.join(map(str, known))}.")
     return known
+
+
+def _parts(text: str) -> list[str]:
+    """What stands between the commas that are not within a list.
+
+    >>> _parts("[0.9, 0.99], [0.5, 0.99]")
+    ['[0.9, 0.99]', '[0.5, 0.99]']
+    """
+    return [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
 
 
 def _same(value: Any) -> str:

@@ -14,6 +14,7 @@ STABLE = (
     "of the values up to the first one at which, in any seed, training diverged or its accuracy fell by more than 25 "
     "points"
 )
+WORDS = "of the values at which training diverged in no seed"  # they have no order
 EXTREME = "the one with the largest steps whose {accuracy} is at most one standard error below the best"
 BEST = "the one with the best {accuracy}"
 BLIND = "Neither test rows nor bias labels decide."
@@ -135,7 +136,9 @@ def the_rule(chosen: Sequence[tuple[Axis, Choice | None]]) -> str:
         if choice:
             rules.setdefault(choice.rule, []).append(axis.title)
     parts = [f"{rule} (for {', '.join(names)})" if len(rules) > 1 else rule for rule, names in rules.items()]
-    return f"The rule: {STABLE}, {'; '.join(parts)} is chosen. {BLIND}" if parts else ""
+    kinds = {STABLE if axis.ordered else WORDS for axis, choice in chosen if choice}
+    among = " or, where they are words, ".join(kind for kind in (STABLE, WORDS) if kind in kinds)
+    return f"The rule: {among}, {'; '.join(parts)} is chosen. {BLIND}" if parts else ""
 
 
 def compare(series: Sequence[tuple[Axis, Choice | None]]) -> str:

@@ -24,6 +24,7 @@ LOOKS = {
 }
 DECADES = 20.0  # how many times the least value the greatest must be for a logarithmic axis
 COLUMNS = 3  # panels side by side
+NOTHING: Any = object()  # is chosen; None may be a value
 
 Series = Sequence[tuple[Axis, list[Point]]]
 
@@ -88,7 +89,7 @@ def draw(series: Series, path: Path, title: str, chosen: Sequence[Any] = ()) -> 
             axes.set_axis_off()
             continue
         axis, points = series[place]
-        panel(axes, axis, points, scale, chance, chosen[place] if chosen else None)
+        panel(axes, axis, points, scale, chance, chosen[place] if chosen else NOTHING)
         if place % columns == 0:
             axes.set_ylabel("from least (0) to greatest (1)", fontsize=8)
     lines = [
@@ -115,9 +116,9 @@ def draw(series: Series, path: Path, title: str, chosen: Sequence[Any] = ()) -> 
         title_fontsize=8,
     )
     if alone:
-        grid[0][0].set_title(title, fontsize=9)
+        grid[0][0].set_title(title, fontsize=9, parse_math=False)  # a name with dollars is no formula
     else:
-        figure.suptitle(title, fontsize=9)
+        figure.suptitle(title, fontsize=9, parse_math=False)
     with atomic(path) as part:
         figure.savefig(part, format="png", dpi=150)
 
@@ -128,7 +129,7 @@ def panel(
     points: Sequence[Point],
     scale: Mapping[str, tuple[float, float]],
     chance: Set[str] = frozenset(),
-    chosen: Any = None,
+    chosen: Any = NOTHING,
 ) -> None:
     """One sweep: lines over the values in range; what is out of range is shaded and says why."""
     at = places(axis)

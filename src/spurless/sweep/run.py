@@ -43,7 +43,7 @@ def run_sweep(
     is there already is not trained again. With `dynamics` the steps of every run are watched (see fit), and the sweep
     says how unbiased accuracy goes with the largest share of a batch's loss that conflicting rows made up (figure 12).
     """
-    base = {"data": named(data), "method": named(method), "net": named(net), "recipe": named(recipe)}
+    base = base_of(data, method, net, recipe)
     axes = make_axes(over, values, base["method"]["name"])
     for axis in axes:
         if axis.setting.startswith("net.") and not base["net"]:
@@ -88,8 +88,21 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     return known
 
 
+def base_of(data: Spec, method: Spec, net: Spec, recipe: Spec) -> dict[str, dict[str, Any]]:
+    """What all runs start from, by section. Data and method have no default, so that they need a name."""
+    base = {"data": named(data), "method": named(method), "net": named(net), "recipe": named(recipe)}
+    for section in ("data", "method"):
+        if not isinstance(base[section].get("name"), str):
+            raise UserError(f"The {section} has no name: give {{'name': ..., setting: value}}.")
+    return base
+
+
 def named(spec: Spec) -> dict[str, Any]:
     """{"name": ...} from a name or a table; empty where there is none."""
+    if spec is not None and not isinstance(spec, (str, Mapping)):
+        raise UserError(
+            f"A sweep takes names and tables of settings, from which runs are made; not {type(spec).__name__}."
+        )
     return {} if spec is None else {"name": spec} if isinstance(spec, str) else dict(spec)
 
 
@@ -210,11 +223,11 @@ def common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def save(found: Mapping[str, Any], series: Sequence[tuple[Axis, list[Point]]], folder: Path) -> None:
     """sweep.json, the plot, and the report."""
     from spurless.report import write_any
-    from spurless.sweep.plot import draw
+    from spurless.sweep.plot import NOTHING, draw
 
     with atomic(folder / FILE) as part:
         part.write_text(json.dumps(finite(found), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     parts = found.get("series") or [found]
-    chosen = [(part["choice"] or {}).get("value") for part in parts]
+    chosen = [part["choice"]["value"] if part["choice"] else NOTHING for part in parts]
     draw(series, folder / PLOT, str(found["title"]), chosen)
     write_any([folder / FILE], folder / REPORT)

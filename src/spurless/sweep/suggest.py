@@ -15,7 +15,7 @@ from spurless.errors import UserError
 from spurless.sweep.axes import Axis
 from spurless.sweep.choice import TOLD, Choice, buys, choose, show, the_rule
 from spurless.sweep.points import DROP, Point, measured, points_of
-from spurless.sweep.run import AFTER, Spec, check, default_folder, named, save, seed_list, summary
+from spurless.sweep.run import AFTER, Spec, base_of, check, default_folder, save, seed_list, summary
 
 GROW = 4.0  # from one rate to the next, until one is not stable
 NEAR = 1.25  # the largest stable rate and the smallest unstable one are this near when the search ends
@@ -136,7 +136,7 @@ def suggest_lr(
     """
     if budget <= 0:
         raise UserError(f"budget = {budget:g} is not allowed; it takes seconds, more than 0.")
-    base = {"data": named(data), "method": named(method), "net": named(net), "recipe": named(recipe)}
+    base = base_of(data, method, net, recipe)
     known = seed_list(seeds)
     folder = default_folder("suggest-lr", base, ()) if out is None else Path(out)
     axis = Axis("lr", "recipe.lr", ())

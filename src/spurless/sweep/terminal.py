@@ -57,12 +57,12 @@ def table(part: Mapping[str, Any]) -> Table:
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     name, _, fixed = str(part["name"]).partition(" ")
     made.title, made.title_justify, made.title_style = fixed.strip("()"), "left", ""
-    chosen = (part.get("choice") or {}).get("value")
+    chosen = part.get("choice")
     made.add_column(name, no_wrap=True)
     for measure in known:
         made.add_column(COLUMNS[measure], justify="right", no_wrap=True)
     for point in points:
-        style = "bold" if point["value"] == chosen else "" if point["in_range"] else "red"
+        style = "bold" if is_chosen(point, chosen) else "" if point["in_range"] else "red"
         cells = [_cell(point.get(m), m) for m in known]
         if why := out(point):
             cells[0] = why
@@ -79,8 +79,17 @@ def out(point: Mapping[str, Any]) -> str:
     return "diverged" if point["diverged"] else "fell" if point["fell"] else ""
 
 
-def sign(point: Mapping[str, Any], chosen: Any) -> str:
-    if point["value"] == chosen:
+def is_chosen(point: Mapping[str, Any], choice: Mapping[str, Any] | None) -> bool:
+    """A value may be None, and so may a choice be, where there is none.
+
+    >>> is_chosen({"value": None}, None), is_chosen({"value": None}, {"value": None})
+    (False, True)
+    """
+    return choice is not None and point["value"] == choice["value"]
+
+
+def sign(point: Mapping[str, Any], choice: Mapping[str, Any] | None) -> str:
+    if is_chosen(point, choice):
         return " *"
     return "" if point["in_range"] or out(point) else " †"
 

@@ -154,10 +154,11 @@ def _apart(
 
 
 def _edges(z: Array, bins: int) -> Array:
-    """Inner borders of cells: one for each value where there are few, else cells with equally many rows."""
+    """Upper ends of all cells but the last: one for each value where there are few, else cells with equally many
+    rows."""
     values = np.unique(z)
     if len(values) <= checks.count(bins, "bins"):
-        return (values[1:] + values[:-1]) / 2
+        return values[:-1]  # not what lies between two of them: the middle of neighbouring numbers is one of them
     return np.unique(np.quantile(z, np.linspace(0, 1, bins + 1)[1:-1]))
 
 

@@ -170,8 +170,9 @@ def _losses(logits: Tensor, y: Tensor) -> Tensor:
 
 def _errors(logits: Tensor, y: Tensor) -> Tensor:
     """(n, classes): softmax − onehot(y), where the entry of the label is minus the sum of the others."""
-    others = logits.log_softmax(1).exp().scatter(1, y[:, None], 0.0)
-    return others.scatter(1, y[:, None], -others.sum(1, keepdim=True))
+    own = y[:, None].to(logits.device)
+    others = logits.log_softmax(1).exp().scatter(1, own, 0.0)
+    return others.scatter(1, own, -others.sum(1, keepdim=True))
 
 
 def _jacobian(net: nn.Module, x: Tensor, names: list[str]) -> Tensor:

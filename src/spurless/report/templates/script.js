@@ -6,7 +6,9 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
     const cell = row.cells[i];
     return cell.dataset.key === undefined ? cell.textContent.trim() : Number(cell.dataset.key);
   };
-  const missing = (v) => v === "" || v === "–" || Number.isNaN(v);
+  // Among numbers a word stands for one that is missing, such as that a run diverged.
+  const missing = (v, i) =>
+    v === "" || v === "–" || Number.isNaN(v) || (typeof v === "string" && headings[i].classList.contains("number"));
   const compare = (a, b) =>
     typeof a === "number" && typeof b === "number"
       ? a - b
@@ -31,7 +33,7 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
       const body = table.tBodies[0];
       const rows = [...body.rows].sort((r, s) => {
         const a = valueOf(r, i), b = valueOf(s, i);
-        if (missing(a) || missing(b)) return missing(a) - missing(b);
+        if (missing(a, i) || missing(b, i)) return missing(a, i) - missing(b, i);
         return sign * compare(a, b);
       });
       body.append(...rows);
