@@ -207,7 +207,7 @@ def test_what_is_advised_after_a_given_model_is_about_that_model(tmp_path, monke
     assert again["model"] == found["model"] and again["model"]["name"] == "my run"
     invoke(*trains[0], "--out", "mended")
     made = json.loads((tmp_path / "mended" / "result.json").read_text())["settings"]
-    assert made["net"] == {"name": "mlp", "widths": "[6, 5]"} and made["recipe"]["epochs"] == 3
+    assert made["net"] == {"name": "mlp", "widths": [6, 5]} and made["recipe"]["epochs"] == 3
 
 
 def test_what_is_advised_after_a_named_network_names_it(tmp_path):
