@@ -362,6 +362,25 @@ def test_a_seed_of_numpy_is_that_number_and_what_is_none_is_refused(tmp_path):
             fit("erm", tiny(), "mlp", seed=wrong, **CPU)
 
 
+class Untraceable(nn.Module):
+    """Looks at a value, so that only running it shows which layer is its head."""
+
+    def __init__(self, inputs, classes):
+        super().__init__()
+        self.first, self.last = nn.Linear(inputs, 8), nn.Linear(8, classes)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x if float(x.sum()) < 1e9 else -x)))
+
+
+def test_a_module_that_cannot_be_traced_is_found_again(tmp_path):
+    data = tiny()
+    (inputs,) = data.shape
+    made = fit("erm", data, Untraceable(inputs, 2), out=tmp_path, **CPU)
+    again = load_run(tmp_path, net=Untraceable(inputs, 2), device="cpu")
+    assert same_weights(made.classifier, again.classifier)
+
+
 def test_what_is_no_network_is_said_to_be_none():
     with pytest.raises(UserError, match="3 is no network: give a name"):
         fit("erm", tiny(), 3, **CPU)

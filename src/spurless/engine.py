@@ -327,7 +327,11 @@ def load_classifier(weights: str | Path, net: NetSpec | None = None, device: str
         spec = {k: v for k, v in spec.items() if k not in ("pretrained", "weights")}
         if "pretrained" in settings_of(builder(spec["name"])):
             spec["pretrained"] = False  # which is not the default of networks that read text
-    make = network_maker(spec, tuple(facts["shape"]), len(facts["classes"]), seed=0)
+    shape = tuple(facts["shape"])
+    # What the head of a module that cannot be traced is told by: any inputs, of the kind that it takes.
+    some = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    example = torch.zeros(2, *shape, dtype=torch.long) if "vocabulary" in facts else some
+    make = network_maker(spec, shape, len(facts["classes"]), 0, example)
     made = make_method(facts["method"]).classifier(lambda: make(0)) if facts["method"]["name"] in METHODS else make(0)
     try:
         made.load_state_dict(tensors)
