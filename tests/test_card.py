@@ -107,6 +107,9 @@ def test_how_to_use_it(run):
     small = card(run(make("erm", 0.5), {"shape": [2], "mean": [0.123456, 0.0], "std": [0.5, 1e-6]}))
     assert "mean [0.1235, 0.0], standard deviation [0.5, 1e-06]" in small  # of 0.0 nobody could divide by it
     assert 'load_classifier("model.safetensors")' in small
+    assert "divided by 255" not in small
+    assert "divided by 255" in card(run(make("erm", 0.5), {"shape": [3, 8, 8]}))
+    assert "divided by 255" not in card(run(make("erm", 0.5), {"shape": [3, 8, 8], "bytes": False}))
     own = card(run(make("erm", 0.5), {"shape": [2], "net": {"name": "Mine", "own": True}}))
     assert "the Mine that was trained" in own and 'load_classifier("model.safetensors", net=network)' in own
 

@@ -21,6 +21,7 @@ from spurless.core import Method, Recipe, Split, Stage
 from spurless.engine import fit, load_run
 from spurless.errors import UserError
 from spurless.feed import Streamed, epoch_order, fetch_ahead, resident
+from spurless.folder import header
 from spurless.loop import Interrupted, batch_sizes, stage_length
 from spurless.losses import ce
 from spurless.nets import build
@@ -371,6 +372,14 @@ class Untraceable(nn.Module):
 
     def forward(self, x):
         return self.last(torch.relu(self.first(x if float(x.sum()) < 1e9 else -x)))
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
+def test_a_model_says_whether_it_was_shown_bytes(tmp_path, kind):
+    data = pictures(n=16)
+    splits = {name: replace(split, x=split.x.to(kind)) for name, split in data.splits.items()}
+    fit("erm", replace(data, **splits), "linear", out=tmp_path, **CPU)
+    assert header(tmp_path / "model.safetensors")["bytes"] == (kind == torch.uint8)
 
 
 def test_a_module_that_cannot_be_traced_is_found_again(tmp_path):

@@ -113,11 +113,16 @@ def test_the_loader_imports_nothing_of_spurless():
 
 
 @pytest.mark.parametrize(
-    ("shape", "mean", "told"),
-    [((3, 4, 4), [0.5] * 3, "0 to 1, then (x - mean) / std"), ((3, 4, 4), [], "0 to 1"), ((5,), [], "as it is")],
+    ("shape", "mean", "more", "told"),
+    [
+        ((3, 4, 4), [0.5] * 3, {}, "0 to 1, then (x - mean) / std"),
+        ((3, 4, 4), [], {"bytes": True}, "0 to 1"),
+        ((3, 4, 4), [], {"bytes": False}, "as it is"),
+        ((5,), [], {}, "as it is"),
+    ],
 )
-def test_it_is_said_what_the_network_wants_to_see(shape, mean, told, tmp_path):
-    facts = {"net": {"name": "linear"}, "shape": shape, "mean": mean, "std": mean}
+def test_it_is_said_what_the_network_wants_to_see(shape, mean, more, told, tmp_path):
+    facts = {"net": {"name": "linear"}, "shape": shape, "mean": mean, "std": mean} | more
     exporting.write_plain(build("linear", shape, 3), tmp_path, [torch.randn(2, *shape)], facts)
     assert json.loads((tmp_path / "architecture.json").read_text())["input"]["scaled"] == told
 

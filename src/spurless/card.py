@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spurless.errors import UserError
-from spurless.folder import MODEL, RESULT, SETTINGS, header
+from spurless.folder import MODEL, RESULT, SETTINGS, header, of_bytes
 from spurless.report.charts import share
 from spurless.report.runs import LABELS, SELECTION, command, discreet
 from spurless.report.sources import run_row
@@ -176,6 +176,8 @@ def _use(facts: Mapping[str, Any]) -> str:
         lines += [f"# network: the {_code(net.get('name'))} that was trained, as a module of your own"]
     given = ", net=network" if net.get("own") else ""
     lines += [f'classifier = load_classifier("{MODEL}"{given})  # an nn.Module; inputs of shape (n, {shape})']
+    if of_bytes(facts):
+        lines += ["# Pixels as in training: bytes divided by 255, so that they are between 0 and 1."]
     if facts.get("mean"):
         mean, std = ([float(f"{float(v):.4g}") for v in facts[k]] for k in ("mean", "std"))  # some are very small
         lines += [f"# Standardise the inputs as in training: mean {mean}, standard deviation {std}."]

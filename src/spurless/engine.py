@@ -294,6 +294,8 @@ def model_facts(data: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What someone needs to know to use the weights: kept inside the file."""
     known: dict[str, Any] = {"shape": data.shape, "classes": data.classes, "mean": data.mean, "std": data.std}
     known["precision"] = settings["recipe"]["precision"]
+    if len(data.shape) == 3:  # whether pixels came as bytes, which the network sees divided by 255
+        known["bytes"] = data.train[torch.arange(1)].dtype == torch.uint8
     if data.coding:
         known["coding"] = data.coding
     if data.tokens is not None:

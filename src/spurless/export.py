@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from spurless import standalone
 from spurless.engine import NetSpec, load_classifier, load_run
 from spurless.errors import UserError, unknown
-from spurless.folder import MODEL, finite, load_tensors, save_tensors
+from spurless.folder import MODEL, finite, load_tensors, of_bytes, save_tensors
 from spurless.nets import BatchNorm2d, Dropout, Net
 from spurless.nets.heads import evaluating
 from spurless.paths import atomic
@@ -193,7 +193,7 @@ def write(
 def write_plain(net: nn.Module, folder: Path, inputs: list[Tensor], facts: Mapping[str, Any]) -> dict[str, Any]:
     module, architecture = plain(net, str(facts["net"].get("name")))
     known = {k: facts.get(k) for k in ("shape", "classes", "mean", "std", "coding") if k in facts}
-    scaled = "0 to 1" if len(facts.get("shape") or ()) == 3 else "as it is"  # a picture's bytes are divided by 255
+    scaled = "0 to 1" if of_bytes(facts) else "as it is"
     if "coding" in facts:
         scaled = CODED
     architecture["input"] = known | {"scaled": scaled + (", then (x - mean) / std" if facts.get("mean") else "")}

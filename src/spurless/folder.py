@@ -187,6 +187,11 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
+def of_bytes(facts: Mapping[str, Any]) -> bool:
+    """Whether a model's inputs are pictures whose bytes are divided by 255. Older files do not say: most are."""
+    return len(facts.get("shape") or ()) == 3 and bool(facts.get("bytes", True))
+
+
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_tensors` wrote, or any safetensors file (then without facts)."""
     from safetensors import SafetensorError, safe_open
