@@ -690,6 +690,13 @@ def test_divergence_is_a_status_with_its_place(tmp_path, lr, what):
     assert fit("erm", tiny(), "mlp", recipe, out=tmp_path / "run", **CPU).status == "diverged"
 
 
+@pytest.mark.parametrize("selection", ["last", "val_loss"])
+def test_a_run_that_diverges_between_two_looks_at_the_test_split_is_said_to_have(selection):
+    recipe = Recipe("sgd", 1e20, batch_size=16, epochs=3, test_every=3, selection=selection)
+    result = fit("erm", pictures(), "conv3", recipe, **CPU)
+    assert result.status == "diverged" and "not finite" in result.error
+
+
 def test_the_step_where_it_diverged_is_the_first_bad_one():
     @dataclass(frozen=True)
     class Breaks(Method):

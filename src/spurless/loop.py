@@ -473,7 +473,10 @@ class StageLoop:
         """Note how well the test split would be done now: for comparison with papers that pick their weights so."""
         test, so_far = self.loop.data.test, self.loop.test_selected
         assert test is not None
-        now = score(self.loop.data, test, self.run.outputs(self.stage.model, test))
+        logits = self.run.outputs(self.stage.model, test)
+        if bool(logits.isnan().any()):
+            return  # the run diverges, and is said to have when its losses are looked at
+        now = score(self.loop.data, test, logits)
         value = now["average"] if now["unbiased"] is None else now["unbiased"]
         looks = so_far["looks"] + 1 if so_far else 1
         best = {"unbiased": value, "step": self.step}
