@@ -33,7 +33,7 @@ from spurless.metrics.mining import lost_classes, mining_scores
 from spurless.nets import Net, build, builder
 from spurless.progress import Bar, Watcher, complain
 from spurless.pruning import sparsity
-from spurless.registry import load_data, make_method, make_recipe, name_of
+from spurless.registry import load_data, make_method, make_recipe, name_and_settings, name_of
 from spurless.result import Result, versions
 from spurless.scoring import fingerprint, full_score, outputs
 from spurless.seeds import derive
@@ -272,10 +272,7 @@ def describe_net(net: NetSpec) -> dict[str, Any]:
     if isinstance(net, str):
         return {"name": net}
     if isinstance(net, Mapping):
-        given = dict(net)
-        name = given.pop("name", None)
-        if not isinstance(name, str):
-            raise UserError("The net has no name: give {'name': ..., setting: value}.")
+        name, given = name_and_settings(net, "net")
         # In their types: what a shell gives as text is what Python gives as numbers.
         return {"name": name} | check(settings_of(builder(name)), given, "net", now={})
     if not isinstance(net, nn.Module):

@@ -40,7 +40,7 @@ def make_method(spec: Method | str | Mapping[str, Any]) -> Method:
         raise UserError(
             f"{spec!r} is no method: give a name, {{'name': ..., setting: value}}, or an object like PGD()."
         )
-    name, given = _split(spec, "method")
+    name, given = name_and_settings(spec, "method")
     kind = method_class(name)
     return kind(**resolve(kind, given, "method"))
 
@@ -61,7 +61,7 @@ def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = 
         if not isinstance(spec, Bundle):
             raise UserError(f"{type(spec).__name__} is no data set: give a name, or a Bundle (see Bundle.from_arrays).")
         return spec
-    name, given = _split(spec, "data")
+    name, given = name_and_settings(spec, "data")
     kind, _, place = name.partition(":")
     if kind in PLACES and place:
         load = import_module(PLACES[kind]).load
@@ -130,7 +130,8 @@ def _checked(made: T, where: str) -> T:
     return dataclasses.replace(made, **check(known, {name: getattr(made, name) for name in known}, where, now={}))
 
 
-def _split(spec: str | Mapping[str, Any], what: str) -> tuple[str, dict[str, Any]]:
+def name_and_settings(spec: str | Mapping[str, Any], what: str) -> tuple[str, dict[str, Any]]:
+    """Of a name, or of {"name": ..., setting: value}."""
     if isinstance(spec, str):
         return spec, {}
     given = dict(spec)

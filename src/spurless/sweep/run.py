@@ -13,6 +13,7 @@ from spurless.bench.table import days
 from spurless.errors import UserError
 from spurless.folder import finite
 from spurless.paths import atomic
+from spurless.registry import name_and_settings
 from spurless.sweep.axes import Axis, make_axis
 from spurless.sweep.choice import choose, compare, in_words, the_rule
 from spurless.sweep.points import DROP, Point, number, points_of, ranges
@@ -92,8 +93,7 @@ def base_of(data: Spec, method: Spec, net: Spec, recipe: Spec) -> dict[str, dict
     """What all runs start from, by section. Data and method have no default, so that they need a name."""
     base = {"data": named(data), "method": named(method), "net": named(net), "recipe": named(recipe)}
     for section in ("data", "method"):
-        if not isinstance(base[section].get("name"), str):
-            raise UserError(f"The {section} has no name: give {{'name': ..., setting: value}}.")
+        name_and_settings(base[section], section)  # or it says what is missing
     return base
 
 
