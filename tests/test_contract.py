@@ -139,6 +139,13 @@ def test_the_registry_tells_the_truth(name):
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_the_best_look_at_the_test_split_is_no_worse_than_the_final_network(name):
+    data = tiny(n=64)
+    result = fit(quick(name), data, recipe=replace(data.recipe, test_every=2), **CPU)
+    assert result.test_selected["unbiased"] >= result.scores["unbiased"]
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_exactly_one_stage_is_selected(name):
     stages = []
     data = tiny(n=64)

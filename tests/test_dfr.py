@@ -161,6 +161,19 @@ def test_a_class_without_rows_is_refused():
         fit(DFR(), world([0] * 9, [0, 1, 0] * 3), "mlp", **CPU)
 
 
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_network_with_other_outputs_than_classes_is_refused_before_it_is_trained(outputs):
+    with pytest.raises(UserError, match=f"of the 2 classes of world, and the network has {outputs} outputs"):
+        fit(DFR(), world([0, 1] * 20, [0, 0, 1, 1] * 10), OwnModule(classes=outputs), **CPU)
+
+
+@pytest.mark.parametrize("strength", [1e-6, 1.0])
+def test_a_head_without_a_weight_is_told(strength, capsys):
+    result = fit(DFR(strength=strength), world([0, 1] * 20, [0, 0, 1, 1] * 10), "mlp", **CPU)
+    lost = not result.classifier.head.weight.any()
+    assert lost == (strength < 1) == ("gives every row the same class" in capsys.readouterr().err)
+
+
 def test_groups_that_ignore_the_class_are_balanced_as_they_are(monkeypatch):
     data = replace(world([0, 0, 0, 1] * 15, [0] * 40 + [1] * 20), groups_ignore_class=True)
     fitted = []

@@ -294,6 +294,11 @@ def test_a_method_that_needs_labels_says_which_do_not():
         fit(PeekWithLabels(), blind, **CPU)
 
 
+def test_a_validation_split_that_is_missing_is_not_called_missing_labels():
+    with pytest.raises(UserError, match="dfr needs the bias labels of validation rows and toy has no validation split"):
+        fit("dfr", replace(tiny(), val=None), **CPU)
+
+
 def test_data_without_attributes_trains_and_has_an_average():
     data = tiny()
     blind = replace(data, train=data.train.blinded(), val=data.val.blinded(), test=data.test.blinded())
@@ -777,6 +782,48 @@ def test_looks_at_the_test_split_are_reported_and_pick_nothing(tmp_path):
         fit("pgd", data, "simconv1", replace(recipe, test_every=2), out=tmp_path, device="cpu", progress=StopAt(24))
     again = fit("pgd", data, "simconv1", replace(recipe, test_every=2), out=tmp_path, **CPU)
     assert again.test_selected == looked.test_selected
+
+
+CHANGED = (  # the network after its last stage
+    {"name": "dfr"},
+    {"name": "magnitude_prune", "finetune": 0, "keep": 0.1},
+    {"name": "avp", "frozen": True, "share": 0.2, "chance": 1.0},
+)
+
+
+@pytest.mark.parametrize("method", CHANGED, ids=lambda m: m["name"])
+def test_looks_at_a_network_that_is_changed_afterwards_do_not_count(method, tmp_path):
+    data, recipe = tiny(n=300), Recipe("adam", 0.01, batch_size=32, epochs=3, test_every=4)
+    result = fit(method, data, "mlp", recipe, **CPU)
+    steps = result.history[-1]["step"]
+    assert result.test_selected == {"unbiased": result.scores["unbiased"], "step": steps, "looks": 1}
+    with pytest.raises(Interrupted):
+        fit(method, data, "mlp", recipe, out=tmp_path, device="cpu", progress=StopAt(6))
+    assert fit(method, data, "mlp", recipe, out=tmp_path, **CPU).test_selected == result.test_selected
+    (tmp_path / "result.json").unlink()  # its stage is loaded now
+    assert fit(method, data, "mlp", recipe, out=tmp_path, **CPU).test_selected == result.test_selected
+
+
+@dataclass(frozen=True)
+class Unlearns(Method):
+    """In its second half it learns the opposite of every label."""
+
+    def stages(self, run):
+        net = run.net()
+        loss = lambda b: ce(net(b.x), torch.where(b.t < 0.5, b.y, 1 - b.y))  # noqa: E731
+        yield Stage("unlearns", loss, run.optimizer(net), model=net, select=True)
+        return net
+
+
+def test_the_network_that_is_kept_is_looked_at_though_no_step_was_due():
+    recipe = Recipe("adam", 0.01, batch_size=32, epochs=8, test_every=1000)
+    last, kept = (
+        fit(Unlearns(), tiny(), "mlp", replace(recipe, selection=rule), **CPU) for rule in ("last", "val_loss")
+    )
+    assert last.test_selected["unbiased"] == last.scores["unbiased"] < kept.scores["unbiased"] - 10
+    assert kept.test_selected == {"unbiased": kept.scores["unbiased"], "step": 56, "looks": 2}
+    untrained = fit("erm", tiny(), "mlp", replace(recipe, epochs=0), **CPU)
+    assert untrained.test_selected == {"unbiased": untrained.scores["unbiased"], "step": 0, "looks": 1}
 
 
 def test_every_stage_gives_back_what_its_graphs_hold(monkeypatch):

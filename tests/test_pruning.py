@@ -24,12 +24,14 @@ from spurless.pruning import (
     prunable,
     remove_lowest,
     sparsity,
+    spread,
     squares,
     variability,
     watching,
     zero,
 )
 from tests.test_engine import CPU
+from tests.text_worlds import VOCAB, sentences
 from tests.worlds import pictures, tiny
 
 W = torch.tensor([[1.0, -5.0, 2.0], [0.5, 6.0, -3.0]])
@@ -72,6 +74,72 @@ def test_structures_by_hand():
     assert grouped(W, "kernel").shape == (1, 3)  # in a linear layer: the column
     masks = keep_highest({"k": k, "w": 100 + W.abs()}, 1 - 9 / 30, structure="column")
     assert masks["w"].all() and not masks["k"][:, 0].any() and masks["k"][:, 1:].all()  # 8 of the 9 fit
+
+
+CONVOLUTIONS = [
+    nn.Conv2d(4, 6, 3, bias=False),
+    nn.Conv2d(4, 6, 3, groups=2, bias=False),
+    nn.Conv1d(6, 12, 3, groups=6, bias=False),  # depthwise, two outputs for each input
+    nn.ConvTranspose2d(4, 6, 3, bias=False),
+    nn.ConvTranspose1d(4, 6, 3, groups=2, bias=False),
+]
+
+
+def reached(layer, side, channel):
+    """(weight) Which weights lie between one input (or output) channel and the others, by what the output feels."""
+    x = torch.zeros(1, layer.in_channels, *[5] * len(layer.kernel_size))
+    x[:, channel if side == "column" else slice(None)] = 1
+    out = layer(x)
+    picked = out if side == "column" else out[:, channel]
+    return torch.autograd.grad(picked.sum(), layer.weight)[0] != 0
+
+
+@pytest.mark.parametrize("structure", ["column", "row"])
+@pytest.mark.parametrize("layer", CONVOLUTIONS, ids=str)
+def test_columns_and_rows_of_convolutions_are_what_their_channels_reach(layer, structure):
+    scores = layer.weight.detach().square()
+    each = grouped(scores, structure, layer)
+    on_weights = spread(each, scores.shape)
+    channels = layer.in_channels if structure == "column" else layer.out_channels
+    assert each.numel() == channels and left({"weight": scores > -1}, structure, layer) == (channels, channels)
+    for channel in range(channels):
+        of_channel = reached(layer, structure, channel)
+        torch.testing.assert_close(on_weights[of_channel].unique(), scores[of_channel].mean().reshape(1))
+    lowest = on_weights == on_weights.min()
+    masks = {"weight": torch.ones_like(scores, dtype=torch.bool)}
+    remove_lowest(masks, {"weight": scores}, 1, structure, layer)
+    assert torch.equal(~masks["weight"], lowest)
+    kept = keep_highest({"weight": scores}, 1 - 1 / channels, "layer", structure, layer)
+    assert torch.equal(~kept["weight"], lowest)
+    drawn = chances(layer, torch.Generator().manual_seed(0), structure=structure)["weight"]
+    assert drawn.unique().numel() == channels and drawn[reached(layer, structure, 0)].unique().numel() == 1
+
+
+class Depthwise(nn.Module):
+    """Eight channels, each with a 3 by 3 kernel of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix, self.each = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.classify = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.classify(torch.relu(self.each(torch.relu(self.mix(x)))).mean((2, 3)))
+
+
+ONE = {"candidates": "unit", "count": 1, "chance": 1.0, "prune_epochs": 1, "keep": 0.0}
+QUARTER = {"structure": "column", "keep": 0.75, "scope": "layer", "finetune": 0}
+
+
+@pytest.mark.parametrize(
+    ("method", "gone"),
+    [({"name": "avp"} | ONE, 1), ({"name": "random_prune"} | ONE, 1), ({"name": "magnitude_prune"} | QUARTER, 2)],
+    ids=lambda of: of["name"] if isinstance(of, dict) else str(of),
+)
+def test_units_of_a_depthwise_convolution_go_one_by_one(method, gone):
+    net = fit(method | {"layers": ["*each"]}, pictures(), Depthwise(), **CPU).classifier
+    whole = [bool((kernel == 0).all()) for kernel in net.encoder.each.weight]
+    assert sum(whole) == gone and int((net.encoder.each.weight == 0).sum()) == 9 * gone
 
 
 def test_whole_groups_go_or_stay_and_the_budget_is_not_exceeded():
@@ -247,6 +315,38 @@ def test_what_goes_into_each_layer_is_watched_by_unit():
     torch.testing.assert_close(moments["0.weight"].variance.float(), x.var([0, 2, 3], correction=0))
     torch.testing.assert_close(moments["3.weight"].variance.float(), hidden.var(0, correction=0))
     assert moments["3.weight"].rows == 6 and moments["0.weight"].rows == 6 * 16
+
+
+class Reads(nn.Module):
+    """Two layers that see every token, one of them as channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.each = nn.Embedding(VOCAB, 6), nn.Linear(6, 6)
+        self.near, self.classify = nn.Conv1d(6, 6, 1), nn.Linear(6, 2)
+
+    def forward(self, x):
+        real = (x[:, 1] > 0).float()[..., None]
+        seen = self.near(torch.relu(self.each(self.words(x[:, 0]))).movedim(2, 1)).movedim(1, 2)
+        return self.classify((seen * real).sum(1) / real.sum(1))
+
+
+def test_the_padding_of_texts_does_not_count():
+    rows, net = sentences(n=30).train.x, Reads()
+    longer = torch.cat([rows, torch.zeros(30, 2, 12, dtype=rows.dtype)], dim=2)
+    seen = []
+    for batches in ([rows], longer.split(7)):
+        with watching(net) as moments:
+            for batch in batches:
+                net(batch)
+        seen.append(moments)
+    tokens = int((rows[:, 1] > 0).sum())
+    assert {name: m.rows for name, m in seen[0].items()} == dict(zip(seen[0], [tokens, tokens, 30], strict=True))
+    for name in seen[0]:
+        torch.testing.assert_close(seen[0][name].mean, seen[1][name].mean)
+        torch.testing.assert_close(seen[0][name].variance, seen[1][name].variance)
+    real = net.words(rows[:, 0])[rows[:, 1] > 0].detach()
+    torch.testing.assert_close(seen[0]["each.weight"].variance.float(), real.var(0, correction=0))
 
 
 @pytest.mark.parametrize("kappa", ["absolute", "signed", "variance"])

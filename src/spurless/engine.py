@@ -8,16 +8,20 @@ import functools
 import hashlib
 import operator
 import os
+import random
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from spurless.core import Bundle, Method, Recipe
 from spurless.distributed import first, local_gpu, run_folder, world
@@ -44,6 +48,9 @@ from spurless.text import check_reads, suited
 Precision = Literal["fp32", "tf32", "bf16"]
 NetSpec = str | Mapping[str, Any] | nn.Module | Callable[[], nn.Module]
 PATIENCE = 0.2  # seconds between two looks at whether another process has finished a stage that is shared
+# What torch and Python print of a module and what the next start may print otherwise: where a function lies in memory,
+# and on which GPU a list of parameters does.
+PASSING = re.compile(r" at 0x[0-9a-fA-F]+| \((?:GPU |cuda:)\d+\)")
 
 
 def fit(
@@ -150,7 +157,7 @@ class Session:
         data, result, folder = self.data, self.result, self.folder
         make = network_maker(self.spec, data.shape, len(data.classes), result.seed, example_of(data))
         run = EngineRun(data.blinded(self.method.labels), self.recipe, result.seed, self.device, make)
-        nameless = callable(self.spec) and not isinstance(self.spec, nn.Module)  # two factories look the same
+        nameless = is_factory(self.spec)  # it is known by one network of those that it makes
         known = result.settings | {"device": self.device.type}
         shelf = Shelf(self.stages, known) if self.stages and not nameless and world() == 1 else None
         self.loop = loop = Loop(self.method, data, run, folder, self.checkpoint_seconds, complain, shelf, self.dynamics)
@@ -185,6 +192,7 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
         raise Diverged(last["stage"], last["step"], last["lr"], last["loss"], broken)
     result.scores = full_score(data, split, logits)
     result.scored_on, result.n = name, len(split)
+    loop.look_at_the_end(result.scores)
     result.sparsity = sparsity(loop.net)
     for rows in loop.run.findings.values():
         result.notes += [_lost(result.method, data, c) for c in lost_classes(rows.numpy(), data.train.y.numpy())]
@@ -250,7 +258,10 @@ def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
     if need != "none" and (split is None or split.a is None):
         free = ", ".join(name for name, entry in METHODS.items() if entry.labels in ("none", "selection"))
         guess = " It can also guess the groups: method.groups = eiil." if hasattr(method, "groups") else ""
-        raise UserError(f"{name_of(method)} needs bias labels and {data.name} has none; these do not: {free}.{guess}")
+        lack = f"bias labels and {data.name} has none"
+        if split is None:
+            lack = f"the bias labels of validation rows and {data.name} has no validation split"
+        raise UserError(f"{name_of(method)} needs {lack}; these do not: {free}.{guess}")
     return need
 
 
@@ -258,13 +269,44 @@ def describe_run(method: Method, data: Bundle, net: NetSpec, recipe: Recipe, see
     """All that decides the outcome, as it is saved and compared when a run is resumed."""
     from spurless import __version__
 
-    return {
+    known = {
         "seed": seed,
         "spurless": __version__.rsplit(".", 1)[0],
         "method": {"name": name_of(method)} | {f.name: getattr(method, f.name) for f in dataclasses.fields(method)},
         "data": {"name": data.name} | data.settings | {"fingerprint": fingerprint(data)},
-        "net": describe_net(net),
+        "net": describe_net(net) | (contents(sample_of(net)) if is_factory(net) else {}),
         "recipe": dataclasses.asdict(recipe),
+    }
+    unusual = describe_bundle(data)
+    return known | {"bundle": unusual} if unusual else known
+
+
+def describe_bundle(data: Bundle) -> dict[str, Any]:
+    """What decides the outcome beside the rows, as far as it is not what a Bundle of these rows has by itself.
+
+    Empty for what was loaded by name, where name and settings decide all of it; fields that were exchanged since then
+    are not seen.
+
+    >>> from spurless.core import Split
+    >>> describe_bundle(Bundle("grey", Split(torch.rand(2, 1, 4, 4), torch.tensor([0, 1])), mean=(0.5,), std=(0.25,)))
+    {'mean': [0.5], 'std': [0.25]}
+    """
+    if "source" in data.settings:
+        return {}
+    usual = _deciding(Bundle(data.name, data.train, data.val, data.test))
+    return {name: value for name, value in _deciding(data).items() if value != usual[name]}
+
+
+def _deciding(data: Bundle) -> dict[str, Any]:
+    tables = "".join(str(table.tolist()) for table in data.aligned)
+    return {
+        "mean": [float(m) for m in data.mean],
+        "std": [float(s) for s in data.std],
+        "augment": dataclasses.asdict(data.augment),
+        "groups_ignore_class": data.groups_ignore_class,
+        "classes": len(data.classes),
+        "values": [len(names) for names in data.values],
+        "aligned": hashlib.sha256(tables.encode()).hexdigest()[:16],
     }
 
 
@@ -275,16 +317,58 @@ def describe_net(net: NetSpec) -> dict[str, Any]:
         name, given = name_and_settings(net, "net")
         # In their types: what a shell gives as text is what Python gives as numbers.
         return {"name": name} | check(settings_of(builder(name)), given, "net", now={})
-    if not isinstance(net, nn.Module):
-        if not callable(net):
-            raise UserError(
-                f"{net!r} is no network: give a name, {{'name': ...}}, a module, or a function that makes one."
-            )
-        return {"name": getattr(net, "__name__", "custom"), "own": True}
-    digest = hashlib.sha256()
-    for name, tensor in net.state_dict().items():
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    return {"name": type(net).__name__, "own": True, "weights": digest.hexdigest()[:16]}
+    if isinstance(net, nn.Module):
+        return {"name": type(net).__name__, "own": True} | contents(net)
+    if not callable(net):
+        raise UserError(f"{net!r} is no network: give a name, {{'name': ...}}, a module, or a function that makes one.")
+    return {"name": getattr(net, "__name__", "custom"), "own": True}
+
+
+def is_factory(net: NetSpec) -> TypeGuard[Callable[[], nn.Module]]:
+    """Whether it is a function that makes networks."""
+    return callable(net) and not isinstance(net, nn.Module)
+
+
+def contents(net: nn.Module) -> dict[str, str]:
+    """What tells a user's module from another: its weights, and its layers as it prints them.
+
+    What is only written in its `forward` is not seen.
+    """
+    weights, layers = hashlib.sha256(), hashlib.sha256(PASSING.sub("", repr(net)).encode())
+    for name, held in net.state_dict().items():
+        weights.update(name.encode())
+        if not isinstance(held, Tensor):  # a module's extra state
+            weights.update(PASSING.sub("", repr(held)).encode())
+        elif not is_lazy(held):  # else it has no numbers yet
+            whole = held.detach().cpu().contiguous()
+            weights.update(whole.flatten().view(torch.uint8).numpy().tobytes())  # bytes: numpy has no bfloat16
+    return {"weights": weights.hexdigest()[:16], "architecture": layers.hexdigest()[:16]}
+
+
+def sample_of(factory: Callable[[], nn.Module]) -> nn.Module:
+    """One network of a factory. Its random numbers do not come from the run's seed: for every seed the factory is the
+    same."""
+    with undrawn():
+        for seed in (torch.manual_seed, np.random.seed, random.seed):
+            seed(0)
+        made = factory()
+    if not isinstance(made, nn.Module):
+        name = getattr(factory, "__name__", "custom")
+        raise UserError(f"{name} must make a network, a torch.nn.Module; it makes {made!r}.")
+    return made
+
+
+@contextmanager
+def undrawn() -> Generator[None, None, None]:
+    """What is drawn in here of torch's, numpy's and Python's random numbers is there to be drawn again afterwards."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    try:
+        with torch.random.fork_rng(devices=gpus):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
 
 
 def model_facts(data: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -295,6 +379,11 @@ def model_facts(data: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
         known["bytes"] = data.train[torch.arange(1)].dtype == torch.uint8
     if data.coding:
         known["coding"] = data.coding
+    if data.attributes:  # which values went with which classes, for whoever scores it on other data
+        known["shortcuts"] = {
+            name: {"values": values, "aligned": table.tolist()}
+            for name, values, table in zip(data.attributes, data.values, data.aligned, strict=True)
+        }
     if data.tokens is not None:
         known |= {"tokenizer": data.tokens.tokenizer, "vocabulary": data.tokens.vocabulary}
     return {"net": settings["net"], "method": settings["method"], "data": data.name} | known

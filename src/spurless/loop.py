@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -150,6 +151,7 @@ class Loop:
         self.spent = 0.0  # seconds of training, over all sessions
         self.net: Net | None = None
         self.test_selected: dict[str, Any] | None = None  # see Result
+        self.looked_at: tuple[nn.Module, dict[str, Any]] | None = None  # by those looks, and its state afterwards
 
     def __iter__(self) -> Iterator[Progress]:
         """Drive the generator. A finished stage is loaded instead of trained; an unfinished one goes on."""
@@ -159,6 +161,8 @@ class Loop:
             stage = next(generator)
             while True:
                 yield from self._stage(index, stage)
+                if self.tests(stage):
+                    self.looked_at = stage.model, copy.deepcopy(stage.model.state_dict())
                 index += 1
                 stage = next(generator)
         except StopIteration as end:
@@ -166,6 +170,25 @@ class Loop:
         agree(self.run.modules)
         if not isinstance(self.net, Net):
             raise UserError(f"{type(self.method).__name__}.stages must return a Net; it returned {type(self.net)}.")
+        if self.looked_at and not unchanged(*self.looked_at):
+            self.test_selected = None  # of a network that the method has changed since (DFR's head, pruning)
+
+    def tests(self, stage: Stage) -> bool:
+        """Whether the test split is looked at while this stage trains."""
+        return bool(self.recipe.test_every) and stage.select and self.data.test is not None
+
+    def look_at_the_end(self, scores: Mapping[str, Any]) -> None:
+        """Take the final network's scores for one more look, where the best so far is worse or there is none.
+
+        Else nothing is new: the last look of a stage is at its end. Its step is the last one, wherever the selection
+        rule found the weights.
+        """
+        if not self.recipe.test_every or self.data.test is None:
+            return
+        step = self.history[-1]["step"] if self.history else 0
+        now = best_look(self.test_selected, scores, step)
+        if self.test_selected is None or now["unbiased"] > self.test_selected["unbiased"]:
+            self.test_selected = now
 
     def _stage(self, index: int, stage: Stage) -> Iterator[Progress]:
         self._check(stage)
@@ -351,7 +374,7 @@ class StageLoop:
 
     def _free_steps(self) -> int:
         """How many steps may be made before something has to be done between two of them."""
-        at, every = self.step % len(self.sizes), self.recipe.test_every if self._tests else 0
+        at, every = self.step % len(self.sizes), self.recipe.test_every if self.loop.tests(self.stage) else 0
         free = min(len(self.sizes) - at, self.total - self.step, self.watch.free_steps(at, self.step))
         return min(free, every - self.step % every) if every else free
 
@@ -462,27 +485,18 @@ class StageLoop:
                 )
         return row
 
-    @property
-    def _tests(self) -> bool:
-        return bool(self.recipe.test_every) and self.stage.select and self.loop.data.test is not None
-
     def _test_due(self) -> bool:
-        return self._tests and (self.step % self.recipe.test_every == 0 or self.step == self.total)
+        due = self.loop.tests(self.stage)
+        return due and (self.step % self.recipe.test_every == 0 or self.step == self.total)
 
     def _look_at_test(self) -> None:
         """Note how well the test split would be done now: for comparison with papers that pick their weights so."""
-        test, so_far = self.loop.data.test, self.loop.test_selected
+        test = self.loop.data.test
         assert test is not None
         logits = self.run.outputs(self.stage.model, test)
         if bool(logits.isnan().any()):
             return  # the run diverges, and is said to have when its losses are looked at
-        now = score(self.loop.data, test, logits)
-        value = now["average"] if now["unbiased"] is None else now["unbiased"]
-        looks = so_far["looks"] + 1 if so_far else 1
-        best = {"unbiased": value, "step": self.step}
-        if so_far and so_far["unbiased"] >= value:
-            best = {k: so_far[k] for k in best}
-        self.loop.test_selected = best | {"looks": looks}
+        self.loop.test_selected = best_look(self.loop.test_selected, score(self.loop.data, test, logits), self.step)
 
     def _take_best(self) -> None:
         if self.best is not None:
@@ -556,6 +570,24 @@ class StageLoop:
             self.best = (facts["best"], weights)
         if self.step % len(self.sizes):
             self.random = {name: t for name, t in tensors.items() if name.startswith("rng.")}
+
+
+def best_look(so_far: dict[str, Any] | None, scores: Mapping[str, Any], step: int) -> dict[str, Any]:
+    """The best of the looks at the test split up to this one; of equal ones the first.
+
+    >>> best_look({"unbiased": 70.0, "step": 9, "looks": 1}, {"unbiased": None, "average": 60.0}, 18)
+    {'unbiased': 70.0, 'step': 9, 'looks': 2}
+    """
+    value = scores["average"] if scores["unbiased"] is None else scores["unbiased"]
+    looks = so_far["looks"] + 1 if so_far else 1
+    if so_far and so_far["unbiased"] >= value:
+        return so_far | {"looks": looks}
+    return {"unbiased": value, "step": step, "looks": looks}
+
+
+def unchanged(net: nn.Module, held: Mapping[str, Any]) -> bool:
+    """Whether a network's weights are still those of a copy of its state."""
+    return all(torch.equal(v, held[k]) for k, v in net.state_dict().items() if isinstance(v, Tensor))
 
 
 def batch_sizes(n: int, recipe: Recipe) -> list[int]:

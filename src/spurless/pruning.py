@@ -107,39 +107,70 @@ class Alive(nn.Module):
         return {name: self.get_buffer(f"mask{k}") for k, name in enumerate(self.names)}
 
 
-def grouped(scores: Tensor, structure: Structure) -> Tensor:
-    """The mean score of each group of weights that go together, in a shape that spreads over all of them.
+def grouped(scores: Tensor, structure: Structure, layer: nn.Module | None = None) -> Tensor:
+    """The mean score of each group of weights that go together, in a shape for `spread`.
 
     column: the weights on one input unit or channel. row: those into one output unit or channel. kernel: those
     between one input and one output channel; in a linear layer, where that is one weight, a column.
+    A convolution of several groups, or one that is transposed, is told by its `layer`.
 
     >>> grouped(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), "column")
     tensor([[2., 4.]])
+    >>> grouped(torch.tensor([[[1.0]], [[3.0]]]), "column", nn.Conv1d(2, 2, 1, groups=2)).flatten()
+    tensor([1., 3.])
     """
     inner = list(range(2, scores.dim()))
     if structure == "weight":
         return scores
-    if structure == "row":
-        return scores.mean([1, *inner], keepdim=True)
     if structure == "kernel" and inner:
         return scores.mean(inner, keepdim=True)
+    # A weight is (out, in / groups, ...), that of a transposed convolution (in, out / groups, ...).
+    if structure == ("column" if isinstance(layer, _ConvTransposeNd) else "row"):
+        return scores.mean([1, *inner], keepdim=True)
+    groups = layer.groups if isinstance(layer, _ConvNd) else 1
+    if groups > 1:  # (groups, 1, in / groups, ...): each group has channels of its own
+        return scores.unflatten(0, (groups, -1)).mean([1, *(i + 1 for i in inner)], keepdim=True)
     return scores.mean([0, *inner], keepdim=True)
 
 
+def spread(each: Tensor, shape: Sequence[int]) -> Tensor:
+    """What `grouped` says of each group, for every weight of it.
+
+    >>> spread(torch.tensor([[[1, 2]], [[3, 4]]]), (4, 2)).tolist()
+    [[1, 2], [1, 2], [3, 4], [3, 4]]
+    """
+    if each.dim() > len(shape):
+        return each.expand(-1, shape[0] // len(each), *shape[1:]).flatten(0, 1)
+    return each.expand(*shape)
+
+
+def _groups(values: Mapping[str, Tensor], structure: Structure, net: nn.Module | None) -> dict[str, Tensor]:
+    """Of each layer by the name of its weight."""
+    if net is None:
+        return {name: grouped(value, structure) for name, value in values.items()}
+    layers = {name: net.get_submodule(name.rpartition(".")[0]) for name in values}
+    return {name: grouped(value, structure, layers[name]) for name, value in values.items()}
+
+
 def keep_highest(
-    scores: Mapping[str, Tensor], keep: float, scope: Scope = "global", structure: Structure = "weight"
+    scores: Mapping[str, Tensor],
+    keep: float,
+    scope: Scope = "global",
+    structure: Structure = "weight",
+    net: nn.Module | None = None,
 ) -> Masks:
     """Masks that keep this share of the weights, those of the highest scores, over all layers or in each.
 
     Whole groups are removed as long as they fit into the budget. Of equal scores, the first is removed first.
+    `net`: whose weights they are, which columns and rows of grouped and transposed convolutions are told by.
 
     >>> keep_highest({"a": torch.tensor([[1.0, 5.0]]), "b": torch.tensor([[2.0, 9.0]])}, 0.5)
     {'a': tensor([[False,  True]]), 'b': tensor([[False,  True]])}
     """
     if scope == "layer":
-        parts = [keep_highest({name: s}, keep, "global", structure) for name, s in scores.items()]
+        parts = [keep_highest({name: s}, keep, "global", structure, net) for name, s in scores.items()]
         return {name: mask for part in parts for name, mask in part.items()}
-    groups = {name: grouped(s, structure) for name, s in scores.items()}
+    groups = _groups(scores, structure, net)
     flat = torch.cat([g.flatten() for g in groups.values()])
     sizes = [scores[name].numel() // g.numel() for name, g in groups.items()]
     counts = torch.tensor([g.numel() for g in groups.values()])
@@ -149,23 +180,30 @@ def keep_highest(
     gone = torch.zeros_like(flat, dtype=torch.bool).scatter_(0, order, size[order].cumsum(0) <= budget)
     parts_of_all = gone.split(counts.tolist())
     return {
-        name: ~part.view(g.shape).expand(scores[name].shape)
+        name: ~spread(part.view(g.shape), scores[name].shape)
         for (name, g), part in zip(groups.items(), parts_of_all, strict=True)
     }
 
 
 @torch.no_grad()
 def remove_lowest(
-    masks: Mapping[str, Tensor], scores: Mapping[str, Tensor], count: int, structure: Structure = "weight"
+    masks: Mapping[str, Tensor],
+    scores: Mapping[str, Tensor],
+    count: int,
+    structure: Structure = "weight",
+    net: nn.Module | None = None,
 ) -> int:
     """Remove, in place, the `count` remaining weights or groups of the lowest scores; return how many there were.
+
+    `net` as in `keep_highest`.
 
     >>> masks = {"a": torch.tensor([[False, True, True]])}
     >>> remove_lowest(masks, {"a": torch.tensor([[1.0, 3.0, 2.0]])}, 1), masks["a"].tolist()
     (1, [[False, True, False]])
     """
-    groups = {name: grouped(s, structure) for name, s in scores.items()}
-    there = torch.cat([grouped(masks[name].float(), structure).flatten() > 0 for name in groups])
+    groups = _groups(scores, structure, net)
+    held = _groups({name: masks[name].float() for name in groups}, structure, net)
+    there = torch.cat([g.flatten() > 0 for g in held.values()])
     flat = torch.cat([g.flatten() for g in groups.values()]).masked_fill(~there, math.inf)
     count = min(count, int(there.sum()))
     # By rank, not by score: a score that is itself infinite must not be taken for one that is gone.
@@ -173,17 +211,17 @@ def remove_lowest(
     lowest = order[there[order]][:count]
     gone = torch.zeros_like(there).index_fill_(0, lowest, True)
     for (name, g), part in zip(groups.items(), gone.split([g.numel() for g in groups.values()]), strict=True):
-        masks[name].masked_fill_(part.view(g.shape), False)
+        masks[name].masked_fill_(spread(part.view(g.shape), masks[name].shape), False)
     return count
 
 
-def left(masks: Mapping[str, Tensor], structure: Structure = "weight") -> tuple[int, int]:
-    """How many weights or groups remain, and of how many.
+def left(masks: Mapping[str, Tensor], structure: Structure = "weight", net: nn.Module | None = None) -> tuple[int, int]:
+    """How many weights or groups remain, and of how many. `net` as in `keep_highest`.
 
     >>> left({"a": torch.tensor([[True, False], [False, False]])}), left({"a": torch.ones(2, 3).bool()}, "column")
     ((1, 4), (3, 3))
     """
-    groups = [grouped(mask.float(), structure) for mask in masks.values()]
+    groups = _groups({name: mask.float() for name, mask in masks.items()}, structure, net).values()
     return sum(int((g > 0).sum()) for g in groups), sum(g.numel() for g in groups)
 
 
@@ -202,8 +240,8 @@ def chances(
     scores = {}
     for name, layer in prunable(net, layers).items():
         weight = weight_of(layer)
-        drawn = torch.rand(grouped(weight, structure).shape, generator=generator)
-        scores[name] = drawn.to(weight.device).expand(weight.shape)
+        drawn = torch.rand(grouped(weight, structure, layer).shape, generator=generator)
+        scores[name] = spread(drawn.to(weight.device), weight.shape)
     return scores
 
 
@@ -242,24 +280,37 @@ class Moments:
 def watching(net: nn.Module, layers: Sequence[str] = EVERY) -> Iterator[dict[str, Moments]]:
     """The moments of what goes into each layer while the network runs, by the name of its weight.
 
-    A unit of a convolution is a channel, over all its positions; the zeros of its padding do not count.
+    A unit of a convolution is a channel, over all its positions; the zeros of its padding do not count. Nor does the
+    padding of texts, of which there is more or less by what else is in a batch, in layers that see (n, length, units).
     """
     moments = {name: Moments() for name in prunable(net, layers)}
+    real: list[Tensor] = []  # (n, length): which tokens of the batch are none of padding
+
+    def look(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        real[:] = [x[:, 1] > 0 for x in inputs[:1] if _is_text(x)]
 
     def note(name: str) -> Callable:
         def hook(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             x = inputs[0].detach()
             units = x.movedim(1, -1) if isinstance(layer, _ConvNd) else x
+            if real and units.dim() == 3 and units.shape[:2] == real[0].shape:
+                units = units[real[0]]
             moments[name].update(units.reshape(-1, units.shape[-1]))
 
         return hook
 
-    hooks = [layer.register_forward_pre_hook(note(name)) for name, layer in prunable(net, layers).items()]
+    hooks = [net.register_forward_pre_hook(look)]
+    hooks += [layer.register_forward_pre_hook(note(name)) for name, layer in prunable(net, layers).items()]
     try:
         yield moments
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _is_text(x: Tensor) -> bool:
+    """Whether these are rows of tokens, which carry their mask (spurless.text)."""
+    return x.dim() == 3 and x.shape[1] == 2 and not x.is_floating_point()
 
 
 def variability(

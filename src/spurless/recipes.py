@@ -80,7 +80,8 @@ RECIPES: dict[str, Recipe] = {
     "large-lr-swin": Recipe("adamw", 1e-5, batch_size=16, epochs=200, until_accuracy=100, augment="none", eval_every=0),
     # AVP's comparison table (Malik and Fern, manuscript): Adam, batch and length are its own, learning rate and weight
     # decay are placeholders there and come from GC-DRO's release (Zhou et al. 2021), which it says it follows; for text
-    # its number of epochs is not given either. The epoch is the one with the best worst validation group.
+    # its number of epochs is not given either. The epoch is the one with the best worst validation group: these two are
+    # for the methods that AVP is compared with, since AVP itself, one stage an epoch, takes selection = last only.
     "avp-celeba": Recipe(
         "adam",
         1e-4,

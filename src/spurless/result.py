@@ -27,7 +27,8 @@ class Result:
     selection: str = "last"  # the rule that picked the weights
     labels_used: str = "none"  # bias labels that were seen: none, validation, training
     # The best unbiased accuracy on the test split of all looks at it (recipe.test_every), as some papers report it. It
-    # picks nothing: `scores` are those of the weights that `selection` kept.
+    # picks nothing: `scores` are those of the weights that `selection` kept. They are one of the looks, the only one if
+    # the method changed the network after its training.
     test_selected: dict[str, Any] | None = None
     mining: dict[str, Any] = field(default_factory=dict)  # conflicting rows and groups as guessed, against the truth
     sparsity: float | None = None  # percent of the weights of convolutions and linear layers that are zero

@@ -85,11 +85,11 @@ class GradualPruning(Method):
 
     def _remove(self, run: Run, net: Net, alive: Alive, dice: torch.Generator) -> None:
         masks = alive.masks
-        there, of = left(masks, self.structure)
+        there, of = left(masks, self.structure, net)
         wanted = round(self.share * of) if self.share else self.count
         spare = there - math.ceil(self.keep * of)
         scores = self.scores(run, net, dice)
-        remove_lowest(masks, scores, max(0, min(wanted, spare)), self.structure)
+        remove_lowest(masks, scores, max(0, min(wanted, spare)), self.structure, net)
         zero(net, masks)
 
     def _epochs(self, run: Run) -> tuple[float, int]:

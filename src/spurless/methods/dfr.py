@@ -55,6 +55,11 @@ class DFR(Method):
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         split, group = yield from self._rows(run)
         net = run.net()
+        if net.classes != len(run.data.classes):
+            raise UserError(
+                f"DFR fits an output for each of the {len(run.data.classes)} classes of {run.data.name}, and the "
+                f"network has {net.classes} outputs; give it one with as many."
+            )
         yield Stage("erm", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=True, shared=PLAIN)
         self._refit(run, net, split, group)
         return net
@@ -228,3 +233,8 @@ def _say_if_odd(heads: list[Head], kept: int, n: int) -> None:
         )
     if not all(head.converged for head in heads):
         complain(f"The head did not converge in {MOST_ITERATIONS} iterations; a lower method.strength makes it easier.")
+    if not any(head.weight.any() for head in heads):
+        complain(
+            "The penalty has left no weight in the head, which gives every row the same class: try a higher "
+            "method.strength, or method.penalty = l2."
+        )

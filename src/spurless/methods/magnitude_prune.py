@@ -41,4 +41,4 @@ class MagnitudePrune(Method):
         scores = squares(net, self.layers)
         if self.structure == "row":
             scores.pop("head.weight", None)  # a class cannot be cut off
-        return keep_highest(scores, self.keep, self.scope, self.structure)
+        return keep_highest(scores, self.keep, self.scope, self.structure, net)
