@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -105,7 +106,9 @@ def test_vectors():
         from_arrays(x, Y)
 
 
-@pytest.mark.parametrize("form", ["last", "grey", "float", "int64", "read-only"])
+@pytest.mark.parametrize(
+    "form", ["last", "grey", "float", "int64", "uint16", "read-only", "reversed", "other byte order"]
+)
 def test_images_in_other_forms_are_the_same_pixels(form):
     x = pictures()
     given = {
@@ -113,6 +116,9 @@ def test_images_in_other_forms_are_the_same_pixels(form):
         "grey": x[:, 0].numpy(),
         "float": x.numpy() / 255,
         "int64": x.long(),
+        "uint16": x.numpy().astype(np.uint16),
+        "reversed": x.numpy()[::-1].copy()[::-1],
+        "other byte order": x.numpy().astype(np.dtype(np.int32).newbyteorder()),
         "read-only": np.frombuffer(x.numpy().tobytes(), np.uint8).reshape(x.shape),
     }[form]
     bundle = from_arrays(given, Y, val=0, test=0)
@@ -129,6 +135,9 @@ def test_images_in_other_forms_are_the_same_pixels(form):
         (torch.ones(4, 3, 5, 5, dtype=torch.uint8), "multiply by 255"),
         (torch.ones(4, 3, 5, 5, dtype=torch.bool), "true or false"),
         (torch.full((4, 3, 5, 5), 4000), "Scale 16 bits down"),
+        (np.full((4, 3, 5, 5), 4000, np.uint16), "Scale 16 bits down"),
+        (np.ones((4, 3, 5, 5), np.uint16), "multiply by 255"),
+        (torch.ones(4, 3, 5, 5, dtype=torch.complex64), "not numbers of one shape"),
         (torch.full((4, 7, 5, 5), 40), "Which axis"),
         (torch.rand(4), "vectors are"),
         ([np.zeros((3, 2, 2)), np.zeros((3, 4, 4))], "not numbers of one shape"),
@@ -153,7 +162,18 @@ def test_floats_become_the_nearest_of_256_levels():
         ({"y": Y / 3}, "whole numbers or words"),
         ({"y": Y - 1}, "negative"),
         ({"y": [" cat", "dog"] * 20}, "stray spaces"),
-        ({"y": [None, "dog"] * 20}, "whole numbers or words"),
+        ({"y": [None, "dog"] * 20}, "holds None in row 0; it takes whole numbers or words"),
+        ({"y": ["cat", "dog", None, "dog"] * 10}, "y of train holds None in row 2; it takes whole numbers or words"),
+        ({"y": ["cat", "dog", float("nan"), "dog"] * 10}, "holds nan in row 2"),
+        ({"y": np.array(["cat", "dog", "nan", "dog"] * 10)}, "holds 'nan'; take"),
+        ({"y": np.where(np.arange(N) == 3, np.nan, Y)}, "holds nan in row 3; it takes whole"),
+        ({"y": np.where(np.arange(N) == 3, 0.5, Y)}, "holds 0.5 in row 3; it takes whole"),
+        ({"y": [[0], [1, 2]] * 20}, "rows of different lengths"),
+        ({"a": {"place": ["sea", "land", None, "sea"] * 10}}, "'place' of train holds None in row 2"),
+        ({"a": [["sea", 0], ["land", None]] * 20}, "'a1' of train holds None in row 1"),
+        ({"a": [["sea", 0], ["land"]] * 20}, "rows of different lengths"),
+        ({"a": torch.stack([A, A], 1), "attributes": ("u", "u")}, "a name twice: u, u"),
+        ({"a": {"u": A}, "attributes": ("v",)}, r"columns \['u'\], but the names \['v'\]"),
         ({"classes": ["one"]}, "has no name"),
         ({"y": torch.ones(N, dtype=torch.long)}, "have the same label; a label needs two classes or more"),
         ({"y": ["a", "b"] * 20, "classes": ["a"]}, "not among"),
@@ -161,7 +181,9 @@ def test_floats_become_the_nearest_of_256_levels():
         ({"a": torch.stack([A, A], 1), "attributes": ("u",)}, "2 columns, but 1 names"),
         ({"val": 0.5, "test": 0.5}, "leave something"),
         ({"val": "a tenth"}, "`val` takes"),
-        ({"test": (pictures(4), torch.tensor([0, 1, 2, 0]))}, "'2' in test does not occur in train"),
+        ({"test": (pictures(4), torch.tensor([0, 1, 2, 0]))}, "'2' in test does not occur in train; leave its rows"),
+        ({"test": (pictures(4), [-1] * 4), "classes": ("u", "v")}, "label -1 is negative"),  # as GLUE's test splits are
+        ({"test": (pictures(4), ["0", "1"] * 2)}, "label is a word in one of train and test"),
         ({"test": (pictures(4, 5, 5), Y[:4])}, "shape"),
         ({"test": (pictures(4), Y[:4], A[:4])}, "attributes"),
     ],
@@ -169,6 +191,49 @@ def test_floats_become_the_nearest_of_256_levels():
 def test_mistakes(change, match):
     with pytest.raises(UserError, match=match):
         from_arrays(**({"x": pictures(), "y": Y} | change))
+
+
+@pytest.mark.parametrize(
+    ("y", "match"),
+    [
+        (Y + 1, r"labels go up to 2, but smaller numbers have no row \(1, beginning with 0\).*0, 1, 2.*'2'.*`classes`"),
+        (torch.where(Y == 1, 2000, 10), r"\(1,999, beginning with 0\); each would be a class"),
+        (torch.where(Y == 1, 10**12, 0), r"beginning with 1\)"),  # and no list of that length is made
+    ],
+)
+def test_labels_with_gaps_are_refused_where_they_make_classes_without_rows(y, match):
+    with pytest.raises(UserError, match=match):
+        from_arrays(pictures(), y)
+
+
+def test_a_gap_in_the_labels_is_said():
+    y = torch.where(Y == 1, 2, 0)
+    bundle = from_arrays(pictures(), y, val=0, test=0, notes=("mine",))
+    assert bundle.classes == ("0", "1", "2") and bundle.train.y.tolist() == y.tolist()
+    assert bundle.notes == (
+        "mine",
+        "labels that no row has, though larger ones occur, each taken as a class (words would not be): 1",
+    )
+    assert from_arrays(pictures(), y, classes=("a", "b", "c"), val=0, test=0).notes == ()
+    assert from_arrays(pictures(), y + 1, classes=("a", "b", "c", "d"), val=0, test=0).notes == ()
+    assert from_arrays(pictures(), [str(v) for v in y.tolist()], val=0, test=0).classes == ("0", "2")
+    x = pictures()
+    given = from_arrays(x[:20], A[:20], torch.zeros(20), val=(x[20:30], A[20:30], A[20:30]), test=0)
+    assert given.values == (("0", "1"),) and given.notes == ()  # a value that only val has is no gap
+
+
+def test_attributes_with_gaps_are_said_and_codes_refused():
+    bundle = from_arrays(pictures(), Y, A + 1, attributes="sex", val=0, test=0)
+    assert bundle.values == (("0", "1", "2"),) and bundle.attributes == ("sex",)
+    assert [n for n in bundle.notes if n.startswith("values of 'sex' that no row has") and n.endswith(": 0")]
+    with pytest.raises(UserError, match=r"values of 'patient' go up to 10039.*10,000, beginning with 0.*value"):
+        from_arrays(pictures(), Y, torch.arange(N) + 10_000, attributes=["patient"])
+
+
+def test_attributes_of_pandas():
+    table = pd.DataFrame({"place": np.array(["in", "out"])[A.numpy()], "camera": np.arange(N) % 3})
+    assert from_arrays(pictures(), Y, table).attributes == ("place", "camera")
+    assert from_arrays(pictures(), Y, table["place"]).values == (("in", "out"),)
 
 
 class Listed(torch.utils.data.Dataset):
@@ -247,6 +312,20 @@ def test_grey_pil_images_keep_one_channel():
     assert from_dataset(Listed(items), val=0, test=0).shape == (1, 4, 4)
 
 
+def test_grey_pil_images_are_turned_as_exif_says():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    rows = {}
+    for mode in ("L", "RGB"):
+        stored = io.BytesIO()
+        picture = Image.fromarray(np.repeat(np.arange(8, dtype=np.uint8)[None] * 30, 4, axis=0)).convert(mode)
+        picture.save(stored, "PNG", exif=exif)
+        items = [(Image.open(stored), i % 2) for i in range(6)]
+        rows[mode] = from_dataset(Listed(items), val=0, test=0).train.x
+    assert rows["L"].shape == (6, 1, 8, 4)
+    assert torch.equal(rows["L"], rows["RGB"][:, :1])
+
+
 def test_dataset_of_vectors():
     items = [(torch.tensor([float(i), 2.0]), i % 2) for i in range(10)]
     bundle = from_dataset(Listed(items), val=0, test=0)
@@ -258,6 +337,19 @@ def test_dataset_mistakes():
         from_dataset(Listed([torch.zeros(3)] * 3))
     with pytest.raises(UserError, match="map-style"):
         from_dataset(iter([1, 2]))
+    with pytest.raises(UserError, match="train has no rows"):
+        from_dataset(Listed([]))
+    vector = torch.zeros(3)
+    with pytest.raises(UserError, match="Item 0 of train has 2 columns, but 1 names"):
+        from_dataset(Listed([(vector, i % 2, (0, 1)) for i in range(6)]), attributes=["u"])
+    for a in ((0, 1), {"v": 0}):
+        with pytest.raises(UserError, match="Item 1 of train has other attributes than the items before it"):
+            from_dataset(Listed([(vector, 0, {"u": 0}), (vector, 1, a)]))
+    for x in (None, "cat.png", [[1, 2], [3]]):
+        with pytest.raises(UserError, match="Item 1 of train holds .*; it takes a PIL image, or numbers"):
+            from_dataset(Listed([(vector, 0), (x, 1)]))
+    with pytest.raises(UserError, match="Item 0 of train cannot be read: nothing in its pixels"):
+        from_dataset(Listed([(Image.new("F", (4, 4)), 0)]))
 
     class Fails(Listed):
         def __getitem__(self, i):
@@ -321,6 +413,51 @@ def test_hugging_face_dataset_dict():
         from_hf({"test": fake_hf()})
 
 
+def test_hugging_face_splits_are_known_by_any_usual_name():
+    train, val, test = fake_hf(slice(0, 20)), fake_hf(slice(20, 30)), fake_hf(slice(30, 40))
+    for parts in ({"Training": train, "DEV": val, "Test": test}, {"train": train, " valid": val, "testing": test}):
+        bundle = from_hf(parts)
+        assert [len(split) for split in bundle.splits.values()] == [20, 10, 10] and bundle.notes == ()
+
+
+def test_hugging_face_splits_that_are_not_used_are_said():
+    train, val, test = fake_hf(slice(0, 20)), fake_hf(slice(20, 30)), fake_hf(slice(30, 40))
+    parts = {"train": train, "validation_matched": val, "unsupervised": fake_hf(), "test": test}
+    bundle = from_hf(parts)
+    (note,) = bundle.notes
+    assert note.startswith("splits of the dataset that are not used: 'validation_matched', 'unsupervised'; pass one")
+    bundle = from_hf(parts, val=parts["validation_matched"])
+    assert len(bundle.val) == 10 and "not used: 'unsupervised';" in bundle.notes[0]
+
+
+def test_hugging_face_splits_of_one_part_are_refused():
+    train, val = fake_hf(slice(0, 20)), fake_hf(slice(20, 30))
+    for parts in ({"validation": val, "dev": val}, {"Dev": val, "dev": val}):
+        with pytest.raises(UserError, match="more than one split for val: '.*' and 'dev'; pass only one"):
+            from_hf({"train": train} | parts)
+    with pytest.raises(UserError, match="more than one split for val: 'validation' and `val`"):
+        from_hf({"train": train, "validation": val}, val=fake_hf(slice(30, 40)))
+    parts = {"train": train, "validation": val}
+    assert len(from_hf(parts, val=parts["validation"]).val) == 10
+
+
+def test_hugging_face_images_that_are_not_decoded(tmp_path):
+    data = fake_hf()
+    for row, picture in enumerate(data.columns["image"]):
+        picture.save(tmp_path / f"{row}.png")
+        data.columns["image"][row] = {"bytes": None, "path": str(tmp_path / f"{row}.png")}
+    assert_rows_kept_together(from_hf(data))
+    for cell, match in (
+        (None, "Item 3 of train holds None; it takes a PIL image"),
+        ({"bytes": None, "path": None}, "Item 3 of train holds {'bytes': None, 'path': None}; it takes a PIL image"),
+        ({"bytes": None, "path": "gone.png"}, r"Item 3 of train \(gone.png\) cannot be read: No such file"),
+        ({"bytes": b"none", "path": None}, "Item 3 of train cannot be read: not an image of a known kind. Mend it"),
+    ):
+        data.columns["image"][3] = cell
+        with pytest.raises(UserError, match=match):
+            from_hf(data)
+
+
 def test_hugging_face_columns():
     data = fake_hf()
     swapped = from_hf(data, image="image", label="place", attributes=("label",), val=0, test=0)
@@ -328,6 +465,10 @@ def test_hugging_face_columns():
     assert swapped.classes == ("land", "water")
     with pytest.raises(UserError, match="`attributes`, from: image, label, place, id"):
         from_hf(data, attributes=("plaice",))
+    with pytest.raises(UserError, match="'label' is the label, so it cannot be an attribute"):
+        from_hf(data, attributes=("label",))
+    assert from_hf(data, attributes="place").attributes == ("place",)
+    assert from_hf(data, classes=("chat", "chien")).classes == ("chat", "chien")
     words = FakeHF({"img": data["image"], "y": ["b", "a"] * 20}, {})
     assert from_hf(words, val=0, test=0).classes == ("a", "b")
     with pytest.raises(UserError, match="`image`"):

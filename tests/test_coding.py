@@ -45,6 +45,18 @@ def test_a_model_sees_another_table_as_it_saw_its_own(tmp_path, capsys):
     assert data_for(run, {"name": own["name"]}).attributes == ("colour",)  # the run's own settings
 
 
+def test_a_column_that_the_model_reads_is_read_where_it_counts_the_rows(tmp_path):
+    """One that was no row number in its own table, such as the years of a shuffled one."""
+    rng = np.random.default_rng(0)
+    years = {"own": rng.integers(1900, 2000, 60), "other": np.arange(1900, 1960)}
+    for name, column in years.items():
+        lines = [f"{year},{'ab'[int(year > 1940)]}" for year in column]
+        (tmp_path / f"{name}.csv").write_text("year,label\n" + "\n".join(lines) + "\n")
+    run = tmp_path / "run"
+    fit("erm", load_data(f"csv:{tmp_path / 'own.csv'}"), recipe={"epochs": 1}, out=run, progress=False)
+    assert data_for(run, {"name": f"csv:{tmp_path / 'other.csv'}"}).columns == ("year",)
+
+
 def test_codes_are_words_in_every_table(tmp_path, capsys):
     """As floats, 1.0 and 2.0, they would be values that the model does not know."""
     names = [measurements(tmp_path / f"{name}.csv", words=("1", "2"))["name"] for name in ("own", "other")]

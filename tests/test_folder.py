@@ -257,10 +257,11 @@ def test_everything_wrong_is_told_at_once(base):
     said = wrong(base)
     assert "13 problems" in said
     for part in (
-        "A row that cannot be read (3). Mend it",
+        "A row that cannot be read (2). Mend it",
         "metadata.csv, line 3: it has 2 fields, and the table 3 columns",
         "metadata.csv, line 15: ",
-        "metadata.csv, line 18: it is not UTF-8",
+        "A table that is not UTF-8 (1). Save it as UTF-8",
+        "\n  metadata.csv, line 18\n",
         "A label with stray spaces (1)",
         "metadata.csv, line 4: ' dog' of p/2.png",
         "metadata.csv, line 8: p/none.png",
@@ -322,9 +323,79 @@ def test_spellings_of_labels_and_values_in_a_table(base):
     table(base, "file,label,place", *(f"{i}.png,{labels[i]},{places[i]}" for i in range(8)))
     said = wrong(base)
     assert "A label or attribute in two spellings (3). Write it alike" in said
+    kept = load(base, size=8, spellings="keep", val=0, test=0)
+    assert kept.classes == ("1", "1.0", "Cat", "cat", "dog") and kept.values == (("Sea", "sea"),)
     assert "metadata.csv, line 2: 'Cat' is 'cat' in another spelling" in said
     assert "metadata.csv, line 7: '1.0' is '1' in another spelling" in said
     assert "metadata.csv, line 3: 'Sea' is 'sea' in another spelling" in said
+
+
+def test_spellings_of_class_folders(base):
+    write(base, *(f"cat/{i}.png" for i in range(4)), *(f"{c}/{i}.png" for c in ("Cat", "dog") for i in range(3)))
+    said = wrong(base)
+    assert "A label or attribute in two spellings (1). Write it alike everywhere, or say data.spellings=keep" in said
+    assert "Cat/0.png: 'Cat' is 'cat' in another spelling" in said
+    assert load(base, size=8, spellings="keep", val=0, test=0).classes == ("Cat", "cat", "dog")
+    shutil.rmtree(base / "Cat")
+    three_splits(base)
+    (base / "val/cat").rename(base / "val/CAT")
+    assert "val/CAT/val0.png: 'CAT' is 'cat' in another spelling" in wrong(base)
+
+
+def test_spellings_in_lff_names(base):
+    write(base, *(f"align/{c}/{i}_{c}_{c}.png" for c in ("cat", "dog") for i in range(4)), "align/Cat/7_Cat_dog.png")
+    assert "align/Cat/7_Cat_dog.png: 'Cat' is 'cat' in another spelling" in wrong(base)
+
+
+def test_a_column_of_the_table_has_one_role(base):
+    write(base, *(f"{c}/{i}.png" for c in ("cat", "dog") for i in range(3)))
+    lines = [f"{c}/{i}.png,{c},{'ab'[i % 2]}" for c in ("cat", "dog") for i in range(3)]
+    table(base, "file,label,place", *lines)
+    for settings in (
+        {"attribute": ("label",)},
+        {"attribute": ("place", "place")},
+        {"attribute": ("file",)},
+        {"label": "place", "attribute": ("place",)},
+        {"label": "file", "file": "file"},
+    ):
+        assert "has two roles; name different ones" in wrong(base, **settings)
+    bundle = load(base, size=8, label="place", val=0, test=0)  # nor is it found as the attribute
+    assert (bundle.classes, bundle.attributes) == (("a", "b"), ())
+
+
+def test_splits_of_a_table_in_any_spelling(base):
+    words = ("Train", "train", "TRAINING", " valid", "TEST", "test ")
+    write(base, *(f"{i}.png" for i in range(6)))
+    table(base, "file,label,split", *(f"{i}.png,{'ab'[i % 2]},{words[i]}" for i in range(6)))
+    assert [part for part, *_ in rows(load(base, size=8)).values()] == ["train"] * 3 + ["val"] + ["test"] * 2
+    own = ("T", "v", "t")  # as given, also where only the case differs
+    table(base, "file,label,split", *(f"{i}.png,{'ab'[i % 2]},{'TTTvtt'[i]}" for i in range(6)))
+    assert len(load(base, size=8, splits=own).train) == 3
+    assert "too long" in wrong(base, splits=(*own, "x"))
+
+
+def test_unknown_splits_are_told_where_nothing_is_left_to_train_on(base):
+    write(base, *(f"{i}.png" for i in range(6)))
+    table(base, "file,label,split", *(f"{i}.png,{'ab'[i % 2]},{'test' if i < 2 else 'trian'}" for i in range(6)))
+    said = wrong(base)
+    assert "A split that is not known (4)" in said and "metadata.csv, line 4: 'trian'" in said
+
+
+def test_a_table_in_another_encoding_is_told_once(base):
+    write(base, *(f"{i}.png" for i in range(6)))
+    lines = ["file,label", *(f"{i}.png,{'hündin' if i % 2 else 'hund'}" for i in range(6))]
+    for encoding in ("utf-8", "utf-8-sig"):
+        (base / "metadata.csv").write_text("\n".join(lines), encoding=encoding)
+        assert load(base, size=8, val=0, test=0).classes == ("hund", "hündin")
+    (base / "metadata.csv").write_text("\n".join(lines), encoding="latin-1")
+    said = wrong(base)
+    assert "1 problem.\nA table that is not UTF-8 (1). Save it as UTF-8" in said
+    assert said.endswith("\n  metadata.csv, line 3 and 2 more")
+    (base / "metadata.csv").write_text("\n".join(["file,läbel", *lines[1:]]), encoding="latin-1")
+    assert "metadata.csv, line 1 and 3 more" in wrong(base)
+    for encoding in ("utf-16", "utf-16-le"):
+        (base / "metadata.csv").write_text("\n".join(lines), encoding=encoding)
+        assert wrong(base) == "metadata.csv is not text in UTF-8; save it as CSV in UTF-8."
 
 
 def test_folder_mistakes_are_told_at_once(base):
@@ -477,6 +548,30 @@ def test_links_are_followed_but_not_in_circles(base, tmp_path):
     bundle = load(base, size=8)
     assert bundle.classes == ("cat", "dog", "owl")
     assert len(bundle.train) == 10
+
+
+@pytest.mark.parametrize("up", [".", "..", "../..", "../../.."])
+@pytest.mark.parametrize("split", ["", "train/"])
+def test_links_that_lead_back_up_are_not_followed(base, up, split):
+    """Else every image around would be in the class in which the link lies."""
+    write(base, *(f"{split}{c}/{i}.png" for c in ("cat", "dog") for i in range(3)))
+    write(base.parent, "others/1.png")
+    os.symlink(up, base / f"{split}cat/up")
+    assert len(rows(load(base, size=8, val=0, test=0))) == 6
+
+
+def test_a_link_to_a_class_elsewhere_that_leads_back(base, tmp_path):
+    write(base, *(f"dog/{i}.png" for i in range(3)))
+    write(tmp_path / "elsewhere", *(f"{i}.png" for i in range(3)))
+    os.symlink(tmp_path / "elsewhere", base / "cat")
+    os.symlink(base, tmp_path / "elsewhere/back")
+    assert len(load(base, size=8, val=0, test=0).train) == 6
+
+
+def test_jfif_is_an_image(base):
+    write(base, *(f"{c}/{i}.png" for c in ("cat", "dog") for i in range(3)))
+    Image.new("RGB", (12, 10), "red").save(base / "cat/photo.jfif", "JPEG")
+    assert "cat/photo.jfif" in load(base, size=8, val=0, test=0).train.names
 
 
 def test_numbers_are_ordered_as_numbers(base):

@@ -1,7 +1,11 @@
 """Tables: the user's own, and Adult, COMPAS and German credit against their published counts."""
 
+import bz2
 import csv
 import gzip
+import io
+import lzma
+import zipfile
 from collections import Counter
 
 import numpy as np
@@ -60,7 +64,39 @@ def test_constant_columns_and_ids_are_left_out_and_said():
     assert names == ["w"]
     assert x.shape == (n, 1)
     assert "left out, the same in all training rows: unit, pi" in notes
-    assert "left out, a different text in every training row: id" in notes
+    assert "left out, a different text in every training row (data.keep=NAME keeps it): id" in notes
+
+
+def test_a_text_that_differs_in_every_row_is_left_out_of_small_tables_too():
+    """One input for each row would let a model learn the rows by heart. Of a few rows, it says nothing."""
+    for n, names in ((19, [f"at={i:02}" for i in range(19)]), (20, []), (99, []), (101, [])):
+        frame = pd.DataFrame({"at": [f"{i:02}" for i in range(n)], "w": np.arange(n) % 7})
+        frame["at"] = frame["at"].astype(object)
+        _, found, notes, _ = tables.encode(frame, np.ones(n, bool), categorical=["at"])
+        assert found == [*names, "w"]
+        assert notes == (
+            ["kept, though a different text in each of fewer than 20 training rows; data.ignore an id: at"]
+            if names
+            else ["left out, a different text in every training row (data.keep=NAME keeps it): at"]
+        )
+        kept = tables.encode(frame, np.ones(n, bool), categorical=["at"], keep=["at"])
+        assert len(kept[1]) == min(n, 101) + 1 and not [note for note in kept[2] if "different text" in note]
+
+
+def test_an_empty_column_is_only_left_out():
+    frame = pd.DataFrame({"w": np.arange(30) % 7, "none": [np.nan] * 30, "blank": [None] * 30})
+    frame["blank"] = frame["blank"].astype(object)
+    _, names, notes, _ = tables.encode(frame, np.ones(30, bool), categorical=["blank"])
+    assert (names, notes) == (["w"], ["left out, the same in all training rows: none, blank"])
+
+
+def test_gaps_outside_the_training_rows_are_not_said_to_be_marked():
+    frame = pd.DataFrame({"age": [1.0, 3.0, None], "job": ["a", "a", None], "town": ["a", "b", None]})
+    _, names, notes, _ = tables.encode(frame, np.array([True, True, False]))
+    assert names == ["age", "town=a", "town=b"]
+    assert "missing values, none in training, filled with the training median: age 1" in notes
+    assert "rows with a value that no training row has: town 1" in notes
+    assert not [note for note in notes if "marked" in note or "value of their own" in note]
 
 
 def test_rare_values_share_a_column():
@@ -254,6 +290,32 @@ def test_parquet_for_real(tmp_path):
     assert torch.equal(data.train[torch.arange(36)], plain.train[torch.arange(36)])
 
 
+@pytest.mark.parametrize("index", ["site", None])
+def test_a_named_index_of_parquet_is_a_column(tmp_path, index):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame([r.split(",") for r in ROWS], columns=HEADER.split(",")).astype({"size": float, "age": int})
+    frame.index = pd.Index([("north", "south")[i % 3 == 0] for i in range(60)], name=index)
+    frame.to_parquet(tmp_path / "pets.parquet")
+    data = csv_table.load(tmp_path / "pets.parquet", label="kind")
+    assert [c for c in data.columns if c.startswith("site")] == (["site=north", "site=south"] if index else [])
+    if index:
+        two = frame.reset_index().set_index(["site", "colour"])
+        two.to_parquet(tmp_path / "pets.parquet")
+        again = csv_table.load(tmp_path / "pets.parquet", label="kind", attribute=("site",))
+        assert again.values == (("north", "south"),) and sorted(again.columns) == sorted(data.columns)
+
+
+def test_parquet_that_cannot_be_read_as_a_table(tmp_path, monkeypatch):
+    frame = pd.DataFrame([r.split(",") for r in ROWS], columns=HEADER.split(","))
+    for given, words in (
+        (frame.set_axis(["a", "a", "b", "kind"], axis=1), "2 columns are called 'a'"),
+        (frame.set_axis(pd.Index(frame["age"], name="kind")), "2 columns are called 'kind'"),
+        (frame[:0], "no rows below the header"),
+    ):
+        monkeypatch.setattr(pd, "read_parquet", lambda _, given=given: given)
+        assert words in fails(tmp_path, b"PAR1", label="kind")[1]
+
+
 def test_everything_wrong_is_said_at_once_with_lines_and_remedies(tmp_path):
     rows = [r + ",train" for r in ROWS]
     rows[3] += ",9"  # line 5
@@ -340,7 +402,7 @@ def test_equal_numbers_are_one_name_in_two_spellings(tmp_path):
 
 
 def test_numbers_that_differ_in_a_late_digit_are_different(tmp_path):
-    rows = [f"{i},{('90071992547409930', '90071992547409931')[i % 2]}" for i in range(5, 45)]
+    rows = [f"{i % 7},{('90071992547409930', '90071992547409931')[i % 2]}" for i in range(40)]
     assert len(load(tmp_path, ["a,y", *rows]).classes) == 2
 
 
@@ -417,6 +479,24 @@ def test_wrong_encoding_names_the_line(tmp_path):
     assert "line 3: the text is not utf-8" in fails(tmp_path, text.encode("latin-1"))[0]
     assert "café" in load(tmp_path, text.encode("latin-1"), encoding="latin-1").classes
     assert "no known encoding" in fails(tmp_path, text, encoding="klingon")[0]
+    assert "data.encoding=utf-16" in fails(tmp_path, text.encode("utf-16"))[0]
+    assert "data.encoding=utf-16" in fails(tmp_path, text.encode("utf-16-le"))[0]
+    for data, encoding in ((text.encode("utf-16"), "utf-16"), (text.encode("utf-16-le"), "utf-16-le")):
+        assert "café" in load(tmp_path, data, encoding=encoding).classes
+
+
+def test_files_that_are_no_text_say_what_is_read(tmp_path):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("pets.csv", "\n".join([HEADER, *ROWS]))
+    saved = io.BytesIO()
+    np.save(saved, np.arange(5))
+    table = "\n".join([HEADER, *ROWS]).encode()
+    for data in (packed.getvalue(), b"ARROW1\0\0\xff\xff", saved.getvalue(), bz2.compress(table), lzma.compress(table)):
+        for encoding in ("utf-8", "latin-1"):
+            (said,) = fails(tmp_path, data, label="kind", encoding=encoding)
+            assert said.startswith("pets.csv is no text. csv: reads comma, semicolon, tab or pipe separated text")
+            assert "Parquet" in said and "latin-1" not in said
 
 
 def test_a_missing_file_is_looked_for_in_the_data_root(tmp_path):
@@ -460,6 +540,37 @@ def test_a_row_number_is_no_input(tmp_path):
         data = load(tmp_path, [f"{name},{HEADER}", *rows], label="kind")
         assert data.shape == (4,)
         assert [n for n in data.notes if "it only counts the rows" in n]
+
+
+@pytest.mark.parametrize("first", [10_001, -5, 1950])
+@pytest.mark.parametrize("step", [1, -1])
+def test_a_row_number_may_begin_anywhere(tmp_path, first, step):
+    rows = [f"{first + step * i},{r}" for i, r in enumerate(ROWS)]
+    data = load(tmp_path, [f"patient,{HEADER}", *rows], label="kind")
+    assert data.shape == (4,)
+    assert "left out, it only counts the rows: patient (data.keep=patient keeps it)" in data.notes
+    kept = load(tmp_path, [f"patient,{HEADER}", *rows], label="kind", keep=("patient",))
+    assert kept.columns[0] == "patient" and not [n for n in kept.notes if "counts the rows" in n]
+    skipped = load(tmp_path, [f"patient,{HEADER}", *rows[:30], *rows[31:]], label="kind")
+    assert skipped.columns[0] == "patient"  # it tells more than the place in the file
+    few = load(tmp_path, [f"patient,{HEADER}", *rows[:19]], label="kind")
+    assert few.columns[0] == "patient"
+
+
+def test_a_row_number_alone_is_nothing_to_learn_from(tmp_path):
+    rows = [f"{i},{i % 2}" for i in range(100, 140)]
+    (said,) = fails(tmp_path, ["year,y", *rows])[1:]
+    assert "keep 'year', which only counts the rows, with data.keep" in said
+    assert load(tmp_path, ["year,y", *rows], keep=("year",)).columns == ("year",)
+    assert "no column 'yaer' (data.keep); did you mean 'year'?" in fails(tmp_path, ["year,y", *rows], keep=("yaer",))[1]
+
+
+def test_a_table_of_few_rows_leaves_out_what_a_larger_one_does(tmp_path):
+    for n in (60, 400):
+        rows = [f"2024-{i:04},{ROWS[i % 60]}" for i in range(n)]
+        data = load(tmp_path, [f"visit,{HEADER}", *rows], label="kind")
+        assert data.shape == (4,)
+        assert "left out, a different text in every training row (data.keep=NAME keeps it): visit" in data.notes
 
 
 def test_an_input_that_is_the_label_is_pointed_out(tmp_path):

@@ -7,6 +7,7 @@ does not fit there, see `folder:PATH`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from spurless.core import Bundle, Split
 from spurless.datasets import images
-from spurless.datasets.folder import SPLIT_NAMES, SPLITS, ordered, share_out
+from spurless.datasets.folder import SPLIT_NAMES, SPLITS, listed, ordered, share_out
 from spurless.errors import UserError
 from spurless.progress import track
 
@@ -69,6 +70,7 @@ def from_arrays(
     >>> bundle.classes, len(bundle.train), len(bundle.test)
     (('cat', 'dog'), 8, 2)
     """
+    attributes = _as_list(attributes)
     given, shares = _given((x, y, a), val, test, "x")
     parts = {part: _part(of, part, attributes) for part, of in given.items()}
     return _bundle(parts, shares, tuple(classes), name, seed, fields)
@@ -95,7 +97,7 @@ def from_texts(
     (texts, y, a), or shares; the rest is as in `from_arrays`.
     """
     given, shares = _given((texts, y, a), val, test, "texts")
-    parts, known = _of_texts(given, attributes, tokenizer, length, name)
+    parts, known = _of_texts(given, _as_list(attributes), tokenizer, length, name)
     return _bundle(parts, shares, tuple(classes), name, seed, known | fields)
 
 
@@ -118,6 +120,7 @@ def from_dataset(
     a transform that draws random numbers draws once: leave augmentation to the recipe. `val` and `test` are datasets or
     shares; the rest is as in `from_arrays`.
     """
+    attributes = _as_list(attributes)
     frame = None if size is None else images.Frame(size, resize)
     parts = {"train": dataset, "val": val, "test": test}
     shares = {part: float(of) for part, of in parts.items() if isinstance(of, (int, float))}
@@ -133,6 +136,7 @@ def from_hf(
     image: str | None = None,
     text: str | Sequence[str] | None = None,
     label: str | None = None,
+    classes: Sequence[str] = (),
     attributes: Sequence[str] = (),
     val: Any = 0.1,
     test: Any = 0.2,
@@ -148,35 +152,67 @@ def from_hf(
 
     The image (or text) and label columns are found by their names unless they are given; `attributes` are columns.
     `text` is a column, or the two of a pair of sentences. Names of classes and values come from `ClassLabel` features.
-    `val` and `test` are datasets or shares; the rest is as in `from_dataset` and `from_texts`.
+    `val` and `test` are datasets or shares, for what `data` has no split of; splits of other names are not used, which
+    is in the notes. The rest is as in `from_dataset` and `from_texts`.
     """
-    parts = {"train": data, "val": val, "test": test}
-    if isinstance(data, Mapping):
-        parts |= {SPLIT_NAMES[key]: data[key] for key in data if key in SPLIT_NAMES}
-        if "train" not in data:
-            raise UserError(f"The dataset has the splits {', '.join(data)} but no train; pass data['...'] itself.")
+    attributes = _as_list(attributes)
+    parts, unused = _hf_splits(data, val, test)
     train = parts["train"]
-    columns = list(getattr(train, "column_names", ()))
+    columns = list(getattr(train, "column_names", None) or ())
     at_label = _column(columns, label, LABEL, "label")
     for column in attributes:
         _column(columns, column, (), "attributes")
-    names = [tuple(getattr(train.features[column], "names", None) or ()) for column in (at_label, *attributes)]
-    known = dict(zip(attributes, names[1:], strict=True))
+    if at_label in attributes:
+        raise UserError(f"The column '{at_label}' is the label, so it cannot be an attribute; name another as `label`.")
+    of_label, *of_attributes = (
+        tuple(getattr(train.features[column], "names", None) or ()) for column in (at_label, *attributes)
+    )
+    names, known = tuple(classes) or of_label, dict(zip(attributes, of_attributes, strict=True))
     shares = {part: float(of) for part, of in parts.items() if isinstance(of, (int, float))}
     at_text = None if image else _text_columns(columns, text)
     if at_text:
         rows = {p: _cells(of, at_text, at_label, attributes) for p, of in parts.items() if p not in shares}
         texts, read = _of_texts(rows, attributes, tokenizer, length, name)
-        return _bundle(texts, shares, names[0], name, seed, read | fields, known)
+        return _bundle(texts, shares, names, name, seed, read | fields, known, unused)
     at_image = _column(columns, image, IMAGE, "image")
 
     def item(dataset: Any, row: int) -> tuple:
         cells = dataset[row]
-        return _picture(cells[at_image]), cells[at_label], *([[cells[c] for c in attributes]] if attributes else [])
+        return cells[at_image], cells[at_label], *([[cells[c] for c in attributes]] if attributes else [])
 
     frame = None if size is None else images.Frame(size, resize)
     given = {p: _read(of, p, frame, item, attributes) for p, of in parts.items() if p not in shares}
-    return _bundle(given, shares, names[0], name, seed, fields, known)
+    return _bundle(given, shares, names, name, seed, fields, known, unused)
+
+
+def _hf_splits(data: Any, val: Any, test: Any) -> tuple[dict[str, Any], list[str]]:
+    """train, val and test, as given or from a dictionary of splits, and a note on its splits that are none of them."""
+    parts = {"train": data, "val": val, "test": test}
+    if not isinstance(data, Mapping):
+        return parts, []
+    called: dict[str, list] = defaultdict(list)  # by part; "": none that is known
+    for key in data:
+        called[SPLIT_NAMES.get(str(key).strip().lower(), "")].append(key)
+    if "train" not in called:
+        raise UserError(
+            f"The dataset has the splits {', '.join(map(str, data))} but no train; pass data['...'] itself."
+        )
+    for part in SPLITS:
+        names = [f"'{key}'" for key in called[part]]
+        if names and part != "train" and not isinstance(parts[part], (int, float)):
+            names += [f"`{part}`"] * (parts[part] is not data[called[part][0]])
+        if len(names) > 1:
+            raise UserError(f"The dataset has more than one split for {part}: {' and '.join(names)}; pass only one.")
+        if names:
+            parts[part] = data[called[part][0]]
+    unused = [f"'{key}'" for key in called[""] if not any(data[key] is of for of in parts.values())]
+    how = f"splits of the dataset that are not used: {', '.join(unused)}; pass one as `val` or `test` to use it"
+    return parts, [how] if unused else []
+
+
+def _as_list(names: Sequence[str]) -> list[str]:
+    """Names of attributes, of which a single one may be given as it is."""
+    return [names] if isinstance(names, str) else list(names)
 
 
 def _given(train: tuple, val: Any, test: Any, x: str) -> tuple[dict[str, tuple], dict[str, float]]:
@@ -250,9 +286,10 @@ def _bundle(
     seed: int,
     fields: dict[str, Any],
     known: Mapping[str, tuple[str, ...]] | None = None,
+    notes: Sequence[str] = (),
 ) -> Bundle:
     """The splits with labels and attributes as numbers, the missing ones drawn from the training rows."""
-    train = given["train"]
+    train, known = given["train"], known or {}
     if sum(shares.values()) >= 1 or min(shares.values(), default=0) < 0:
         raise UserError("The shares `val` and `test` must not be negative, and leave something to train on.")
     if any(shares.values()):
@@ -269,10 +306,18 @@ def _bundle(
             raise UserError(
                 f"An input of {part} is of shape {tuple(of.x.shape[1:])}, one of train of {tuple(train.x.shape[1:])}."
             )
-    labels = _Code("label", [given["train"].y], classes)
+        for what, here, there in (("label", of.y, train.y), *((k, of.a[k], train.a[k]) for k in train.a)):
+            if here.dtype.kind != there.dtype.kind:
+                raise UserError(
+                    f"The {what} is a word in one of train and {part}, a number in the other; write it alike."
+                )
+    columns = {k: [of.a[k] for of in given.values()] for k in train.a}
+    said = [_check_numbers("label", [of.y for of in given.values()], bool(classes), is_label=True)]
+    said += [_check_numbers(k, columns[k], bool(known.get(k))) for k in columns]
     if len(np.unique(given["train"].y)) < 2:
         raise UserError(f"All training rows of {name} have the same label; a label needs two classes or more.")
-    codes = [_Code(k, [of.a[k] for of in given.values()], (known or {}).get(k, ())) for k in train.a]
+    labels = _Code("label", [given["train"].y], classes)
+    codes = [_Code(k, columns[k], known.get(k, ())) for k in columns]
     splits = {}
     for part in SPLITS:
         if part in given:
@@ -290,7 +335,7 @@ def _bundle(
         classes=labels.names,
         attributes=tuple(train.a),
         values=tuple(code.names for code in codes),
-        **(defaults | fields),
+        **(defaults | fields | {"notes": (*fields.get("notes", ()), *notes, *filter(None, said))}),
     )
 
 
@@ -301,8 +346,6 @@ class _Code:
         found = np.unique(np.concatenate(columns))
         self.what, self.numbers = what, np.issubdtype(found.dtype, np.integer)
         if self.numbers:
-            if found[0] < 0:
-                raise UserError(f"The {what} {found[0]} is negative; numbers begin at 0 (rows without one: leave out).")
             if names and found[-1] >= len(names):
                 raise UserError(f"The {what} {found[-1]} has no name; there are {len(names)} names, for 0 and up.")
             self.names = tuple(map(str, names)) or tuple(str(i) for i in range(int(found[-1]) + 1))
@@ -317,8 +360,36 @@ class _Code:
     def __call__(self, column: np.ndarray, part: str) -> Tensor:
         missing = {value for value in column.tolist() if value not in self.known}
         if missing:
-            raise UserError(f"The {self.what} {sorted(map(str, missing))[0]!r} in {part} does not occur in train.")
+            raise UserError(
+                f"The {self.what} {sorted(map(str, missing))[0]!r} in {part} does not occur in train; leave its rows "
+                "out, or train on some."
+            )
         return torch.tensor([self.known[value] for value in column.tolist()], dtype=torch.long)
+
+
+def _check_numbers(what: str, columns: list[np.ndarray], named: bool, is_label: bool = False) -> str:
+    """A note on whole numbers that no row has though a larger one occurs: each is a class, or value, all the same.
+
+    Labels that do not begin at 0 could be read in two ways, and numbers of which most are missing are codes: refused.
+    """
+    found = np.unique(np.concatenate(columns))
+    if found.dtype.kind != "i":
+        return ""
+    if found[0] < 0:
+        raise UserError(f"The {what} {found[0]} is negative; numbers begin at 0 (rows without one: leave out).")
+    absent = int(found[-1]) + 1 - len(found)
+    if named or not absent or (is_label and len(found) == 1):  # of a single label more is said elsewhere
+        return ""
+    many, each = ("labels", "class") if is_label else (f"values of '{what}'", "value")
+    if absent > 2 * len(found) or (is_label and found[0] > 0):
+        first = next(number for number, value in enumerate(found.tolist()) if number != value)
+        raise UserError(
+            f"The {many} go up to {found[-1]}, but smaller numbers have no row ({absent:,}, beginning with {first}); "
+            f"each would be a {each}. Number them 0, 1, 2 and so on, or give them as words, such as '{found[-1]}'"
+            + (", or name all classes from 0 on with `classes`." if is_label else ".")
+        )
+    numbers = listed([str(n) for n in np.setdiff1d(np.arange(found[-1]), found)])
+    return f"{many} that no row has, though larger ones occur, each taken as a {each} (words would not be): {numbers}"
 
 
 def _part(given: tuple, part: str, attributes: Sequence[str], ready: bool = False) -> Part:
@@ -337,48 +408,67 @@ def _columns(a: Any, part: str, attributes: Sequence[str]) -> dict[str, np.ndarr
     """Attributes by name, from {name: (n,)}, (n,) or (n, k)."""
     if a is None:
         return {}
-    if not hasattr(a, "items"):
-        table = np.asarray(a.cpu() if isinstance(a, Tensor) else a)
+    if not (isinstance(a, Mapping) or hasattr(a, "columns")):  # a pandas table has them
+        table = _array(a, f"a of {part}")
         table = table[:, None] if table.ndim == 1 else table
         if table.ndim != 2:
             raise UserError(f"a of {part} is of shape {table.shape}; it takes (n,), (n, k) or {{name: (n,)}}.")
-        names = attributes or [f"a{k}" for k in range(table.shape[1])]
-        if len(names) != table.shape[1]:
-            raise UserError(f"a of {part} has {table.shape[1]} columns, but {len(names)} names were given.")
-        a = dict(zip(names, table.T, strict=True))
+        a = dict(zip(_attribute_names(attributes, table.shape[1], f"a of {part}"), table.T, strict=True))
+    elif attributes and set(attributes) != set(map(str, a)):
+        raise UserError(f"a of {part} has the columns {list(a)}, but the names {list(attributes)} were given.")
     return {str(name): _words_or_numbers(column, f"'{name}' of {part}") for name, column in a.items()}
+
+
+def _attribute_names(attributes: Sequence[str], count: int, what: str) -> Sequence[str]:
+    names = attributes or [f"a{k}" for k in range(count)]
+    if len(names) != count:
+        raise UserError(f"{what} has {count} columns, but {len(names)} names were given.")
+    if len(set(names)) < count:
+        raise UserError(f"`attributes` holds a name twice: {', '.join(names)}; give each its own.")
+    return names
+
+
+def _array(values: Any, what: str) -> np.ndarray:
+    """An array that holds what was given: NaN among words stays NaN, which numpy would make a word."""
+    try:
+        out = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    except ValueError:
+        raise UserError(f"{what} has rows of different lengths; give each as many values.") from None
+    is_list = isinstance(values, (list, tuple))
+    return np.asarray(values, dtype=object) if is_list and out.dtype.kind == "U" else out
 
 
 def _words_or_numbers(values: Any, what: str) -> np.ndarray:
     """(n,) whole numbers or words."""
-    out = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
+    out = _array(values, what)
     if out.ndim != 1:
         raise UserError(f"{what} is of shape {out.shape}; it takes one whole number or word for each row, (n,).")
-    if out.dtype == object or out.dtype.kind == "U":
-        if not all(isinstance(value, (str, int, np.integer)) for value in out.tolist()):
-            raise UserError(f"{what} holds {out.tolist()[0]!r}; it takes whole numbers or words.")
-        stray = [text for text in map(str, out.tolist()) if text != text.strip() or not text]
-        if stray:
-            raise UserError(f"{what} holds {stray[0]!r}; take stray spaces and empty values away.")
-        return out.astype(str)
-    if out.dtype.kind == "b" or (out.dtype.kind == "f" and np.isfinite(out).all() and (out == np.floor(out)).all()):
-        out = out.astype(np.int64)
-    if out.dtype.kind not in "iu":
-        raise UserError(f"{what} holds {out[0]!r}; it takes whole numbers or words.")
-    return out.astype(np.int64)
+    if out.dtype.kind in "OU":
+        fits = np.array([isinstance(value, (str, int, np.integer, np.bool_)) for value in out.tolist()], bool)
+    elif out.dtype.kind == "f":
+        fits = np.isfinite(out) & (out == np.floor(out))
+    else:
+        fits = np.full(len(out), out.dtype.kind in "biu")
+    if not fits.all():
+        row = int(np.argmin(fits))
+        raise UserError(
+            f"{what} holds {out[row : row + 1].tolist()[0]!r} in row {row}; it takes whole numbers or words. Fill it "
+            "in, or leave the row out."
+        )
+    if out.dtype.kind not in "OU":
+        return out.astype(np.int64)
+    words = out.astype(str)
+    stray = [text for text in words.tolist() if text != text.strip() or text in ("", "nan")]
+    if stray:
+        raise UserError(f"{what} holds {stray[0]!r}; take stray spaces and empty values away.")
+    return words
 
 
 def _inputs(x: Any, part: str) -> Tensor:
     """uint8 images (n, c, h, w), or float vectors (n, d)."""
-    if not isinstance(x, Tensor):
-        try:
-            array = np.asarray(x)
-        except ValueError:
-            array = np.empty(0, object)
-        if array.dtype.kind not in "biuf":
-            raise UserError(f"The inputs of {part} are not numbers of one shape; bring all images to one size first.")
-        x = torch.from_numpy(array if array.flags.writeable else array.copy())
-    x = x.detach().cpu()
+    x = _tensor(x)
+    if x is None:
+        raise UserError(f"The inputs of {part} are not numbers of one shape; bring all images to one size first.")
     if x.dim() == 2:
         if not bool(torch.isfinite(x).all()):
             raise UserError(
@@ -388,6 +478,24 @@ def _inputs(x: Any, part: str) -> Tensor:
     if x.dim() not in (3, 4):
         raise UserError(f"The inputs of {part} are of shape {tuple(x.shape)}; vectors are (n, d), images (n, c, h, w).")
     return as_pixels(_channels_first(x, part), f"The images of {part}")
+
+
+def _tensor(x: Any) -> Tensor | None:
+    """Numbers as a tensor of a type that torch can calculate with; None where they are no numbers of one shape."""
+    if not isinstance(x, Tensor):
+        try:
+            array = np.asarray(x)
+        except (TypeError, ValueError):
+            array = np.empty(0, object)
+        if array.dtype.kind not in "biuf":
+            return None
+        # torch takes none that are read-only, reversed, in a foreign order of bytes or of more than 64 bits
+        dtype = array.dtype.newbyteorder("=") if array.dtype.itemsize <= 8 else np.float64
+        x = torch.from_numpy(np.require(array, dtype, ["C", "W"]))
+    if x.is_complex():
+        return None
+    x = x.detach().cpu()
+    return x.long() if x.dtype in (torch.uint16, torch.uint32, torch.uint64) else x
 
 
 def _channels_first(x: Tensor, part: str) -> Tensor:
@@ -449,41 +557,52 @@ def _read(
         raise UserError(
             f"The {part} dataset must have a length and items by number (map-style); read a stream into one first."
         ) from None
+    if not n:
+        raise UserError(f"{part} has no rows.")
     xs: list[Tensor] = []
-    ys, attribute_rows = [], []
+    ys, cells = [], list[dict[str, Any]]()
     for row in track(range(n), f"reading {part}", n):
-        got = item(dataset, row)
+        got, where = item(dataset, row), f"Item {row} of {part}"
         if not isinstance(got, (tuple, list)) or len(got) not in (2, 3):
-            raise UserError(f"Item {row} of {part} is not (x, y) or (x, y, a).")
-        xs.append(_one_input(got[0], frame, f"Item {row} of {part}"))
+            raise UserError(f"{where} is not (x, y) or (x, y, a).")
+        xs.append(_one_input(got[0], frame, where))
         if xs[row].shape != xs[0].shape:
             raise UserError(
-                f"Item {row} of {part} is of shape {tuple(xs[row].shape)}, item 0 of {tuple(xs[0].shape)}; "
+                f"{where} is of shape {tuple(xs[row].shape)}, item 0 of {tuple(xs[0].shape)}; "
                 "pass size=224 to give all images one."
             )
         ys.append(_plain(got[1]))
         if len(got) == 3:
-            attribute_rows.append(_plain(got[2]))
-    a: Any = attribute_rows or None
-    if attribute_rows and isinstance(attribute_rows[0], Mapping):
-        a = {key: [of[key] for of in attribute_rows] for key in attribute_rows[0]}
-    elif attribute_rows and isinstance(attribute_rows[0], (tuple, list)):
-        columns = list(zip(*attribute_rows, strict=True))
-        a = dict(zip(attributes or [f"a{k}" for k in range(len(columns))], columns, strict=True))
+            cells.append(_attribute_cells(got[2], attributes, where))
+            if cells[-1].keys() != cells[0].keys():
+                raise UserError(f"{where} has other attributes than the items before it: {', '.join(cells[-1])}.")
+    a = {name: [of[name] for of in cells] for name in cells[0]} if cells else None
     return _part((torch.stack(xs), ys, a), part, attributes)
+
+
+def _attribute_cells(given: Any, attributes: Sequence[str], where: str) -> dict[str, Any]:
+    """The attributes of one item by name, from one value, several or {name: value}."""
+    if isinstance(given, Mapping):
+        return {str(name): _plain(value) for name, value in given.items()}
+    given = _plain(given)
+    values = [_plain(value) for value in given] if isinstance(given, (tuple, list)) else [given]
+    return dict(zip(_attribute_names(attributes, len(values), f"a of {where}"), values, strict=True))
 
 
 def _one_input(x: Any, frame: images.Frame | None, what: str) -> Tensor:
     """One image (c, h, w) as uint8, or one vector."""
-    if hasattr(x, "getexif"):  # a PIL image
-        if frame is not None:
-            return torch.from_numpy(frame.cut(x))
-        pixels = np.array(x if x.mode == "L" else images.to_rgb(x))
-        return torch.from_numpy(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1).copy())
-    x = torch.as_tensor(np.array(x) if not isinstance(x, Tensor) else x).detach().cpu()
-    if x.dim() < 2:
-        return x.reshape(-1).float()
-    x = _channels_first(x[None], what)[0]
+    if hasattr(x, "getexif") or (isinstance(x, Mapping) and (x.get("bytes") or x.get("path"))):
+        got = images.or_why(lambda: _pixels(x, frame))
+        if isinstance(got, str):
+            file = f" ({x['path']})" if isinstance(x, Mapping) and x.get("path") else ""
+            raise UserError(f"{what}{file} cannot be read: {got}. Mend it, or leave it out.")
+        return torch.from_numpy(got)
+    numbers = _tensor(x)
+    if numbers is None:
+        raise UserError(f"{what} holds {repr(x)[:80]}; it takes a PIL image, or numbers as a tensor or an array.")
+    if numbers.dim() < 2:
+        return numbers.reshape(-1).float()
+    x = _channels_first(numbers[None], what)[0]
     if frame is not None:
         from PIL import Image
 
@@ -492,22 +611,25 @@ def _one_input(x: Any, frame: images.Frame | None, what: str) -> Tensor:
     return _scaled(x, what)  # one image may well be black; whether all are is looked at in the end
 
 
+def _pixels(picture: Any, frame: images.Frame | None) -> np.ndarray:
+    """(c, h, w) of a PIL image, or of a cell of a Hugging Face dataset, which holds bytes or a path if not decoded."""
+    import io
+
+    from PIL import Image
+
+    if isinstance(picture, Mapping):
+        picture = Image.open(io.BytesIO(picture["bytes"]) if picture.get("bytes") else picture["path"])
+    if frame is not None:
+        return frame.cut(picture)
+    pixels = np.array(images.to_rgb(picture)).transpose(2, 0, 1)
+    return (pixels[:1] if picture.mode == "L" else pixels).copy()
+
+
 def _plain(value: Any) -> Any:
     """A number or word, or several, out of tensors and arrays."""
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
         return value.tolist()
     return value
-
-
-def _picture(cell: Any) -> Any:
-    """The image in a cell; with decoding switched off, a cell holds the bytes of the file."""
-    if isinstance(cell, Mapping) and cell.get("bytes"):
-        import io
-
-        from PIL import Image
-
-        return Image.open(io.BytesIO(cell["bytes"]))
-    return cell
 
 
 def _column(columns: Sequence[str], asked: str | None, usual: Sequence[str], what: str) -> str:

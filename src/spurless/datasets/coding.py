@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 MISSING, OTHER = "(missing)", "(other)"
+TELLING = 20  # rows from which on it is no accident that a column counts them, or differs in each of them
 
 # One for each column that is an input, as JSON can hold it. Of numbers: column, mean, std, median, and whether gaps are
 # marked by an input of their own. Of words: column, values, and whether there is an input for all rarer ones.
@@ -43,10 +44,21 @@ def of_words() -> set[str]:
     return {code["column"] for code in _given.get() or () if "values" in code}
 
 
+def columns_read() -> set[str]:
+    """Columns that the model reads for which a table is loaded: they stay inputs, whatever they look like."""
+    return {code["column"] for code in _given.get() or ()}
+
+
 def encode(
-    frame: DataFrame, train: np.ndarray, categorical: Sequence[str] = (), max_categories: int = 100
+    frame: DataFrame,
+    train: np.ndarray,
+    categorical: Sequence[str] = (),
+    max_categories: int = 100,
+    keep: Sequence[str] = (),
 ) -> tuple[np.ndarray, list[str], list[str], Coding]:
     """(rows, features) float32, the name of each feature, what has to be said about it, and how it was done.
+
+    `keep`: columns that stay inputs though they hold a different text in every row.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"age": [20.0, 40.0, None], "job": ["cook", "nurse", "cook"], "unit": [1, 1, 1]})
@@ -62,7 +74,7 @@ def encode(
     [[3.0, 0.0, 1.0]]
     """
     given = _given.get()
-    coding, said = _learn(frame, train, categorical, max_categories) if given is None else (given, [])
+    coding, said = _learn(frame, train, categorical, max_categories, keep) if given is None else (given, [])
     blocks, names, unseen = [np.empty((len(frame), 0), np.float32)], list[str](), list[str]()
     for code in coding:
         column = code["column"]
@@ -94,40 +106,45 @@ def encode(
 
 
 def _learn(
-    frame: DataFrame, train: np.ndarray, categorical: Sequence[str], max_categories: int
+    frame: DataFrame, train: np.ndarray, categorical: Sequence[str], max_categories: int, keep: Sequence[str]
 ) -> tuple[Coding, list[str]]:
     """The coding that the training rows ask for, and what has to be said about it."""
     from pandas.api.types import is_numeric_dtype
 
     coding: list[dict[str, Any]] = []
-    missing: dict[bool, list[str]] = {True: [], False: []}  # by whether the column is numeric
-    rare, constant, ids = [], [], []
+    marked, filled, own_value, rare, constant, ids, few = (list[str]() for _ in range(7))
     for column in frame.columns:
         numeric = column not in categorical and is_numeric_dtype(frame[column])
         gaps = frame[column].isna().to_numpy()
-        if gaps.any():
-            missing[numeric].append(f"{column} {gaps.sum():,}")
         if numeric:
             code = _numbers(_floats(frame[column]), train)
         else:
             kept, cut = _vocabulary(_texts(frame[column])[train], max_categories)
-            if cut and len(kept) + cut == train.sum():
-                ids.append(column)
-                continue
+            if len(kept) + cut == train.sum() > 1 and column not in keep:
+                if cut or train.sum() >= TELLING:
+                    ids.append(column)
+                    continue
+                few.append(column)
             if cut:
                 rare.append(f"{column} ({cut:,} values)")
             code = {"values": kept, "other": cut > 0} if len(kept) + (cut > 0) > 1 else {}
-        if code:
-            coding.append({"column": column} | code)
-        else:
+        if not code:
             constant.append(column)
+            continue
+        coding.append({"column": column} | code)
+        if gaps.any() and numeric:
+            (marked if code["marked"] else filled).append(f"{column} {gaps.sum():,}")
+        elif gaps[train].any():  # else it is a value that no training row has, which is said of all such
+            own_value.append(f"{column} {gaps.sum():,}")
     notes = [
         f"{lead}: {', '.join(which)}"
         for lead, which in [
-            ("missing values, filled with the training median and marked in a column of their own", missing[True]),
-            ("missing values, taken as a value of their own", missing[False]),
+            ("missing values, filled with the training median and marked in a column of their own", marked),
+            ("missing values, none in training, filled with the training median", filled),
+            ("missing values, taken as a value of their own", own_value),
             (f"beyond the {max_categories} commonest values, taken as '{OTHER}'", rare),
-            ("left out, a different text in every training row", ids),
+            (f"kept, though a different text in each of fewer than {TELLING} training rows; data.ignore an id", few),
+            ("left out, a different text in every training row (data.keep=NAME keeps it)", ids),
             ("left out, the same in all training rows", constant),
         ]
         if which

@@ -7,6 +7,7 @@ Bias      the columns named by data.attribute, any number of them; a numeric one
           cut into bands of equal count.
 Splits    a column that says train, val or test (or 0, 1, 2), else a seeded split, stratified by class and attribute.
 Files     comma, semicolon, tab or pipe separated text with a header, plain or gzipped, or Parquet (needs pyarrow).
+Left out  a column that only counts the rows, or holds a different text in every row; data.keep keeps it.
 Choices   What cannot be read without guessing is reported with its line and its remedy, all of it in one go. What is
           left out or filled in is in the notes of the data set. The bias attribute stays among the inputs unless
           data.drop_attribute=true.
@@ -30,6 +31,7 @@ import numpy as np
 
 from spurless.core import Bundle
 from spurless.datasets import coding, tables
+from spurless.datasets.scored import is_only_scored
 from spurless.datasets.texts import Length, Tokenizer, from_fields
 from spurless.errors import UserError
 from spurless.paths import data_root
@@ -47,6 +49,9 @@ SPLIT_NAMES = {
 }
 MISSING_MARKS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 BANDED_ABOVE = 10  # different values of a numeric attribute
+# How files begin that are no text: zip and Excel, Feather, HDF5, old Excel, bzip2, xz, Zstandard.
+NOT_TEXT = re.compile(rb"PK\x03\x04|ARROW1|FEA1|\x89HDF|\xd0\xcf\x11\xe0|BZh\d1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd")
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how a text in it begins
 PLAIN_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 SENTENCE = 4  # words that a column of text has on average, or more
@@ -62,6 +67,7 @@ def load(
     fractions: Annotated[tuple[float, ...], "shares of train, val, test, where drawn", Range(0, 1)] = (0.6, 0.2, 0.2),
     ignore: Annotated[tuple[str, ...], "columns that are not given to the model"] = (),
     categorical: Annotated[tuple[str, ...], "columns of numbers that are codes, not quantities"] = (),
+    keep: Annotated[tuple[str, ...], "columns that stay inputs though they count the rows or differ in each"] = (),
     drop_attribute: Annotated[bool, "take the bias attributes out of the inputs"] = False,
     bands: Annotated[int, "bands that a numeric attribute of many values is cut into", Range(2, 100)] = 4,
     max_categories: Annotated[int, "values of a column that get an input of their own", Range(1)] = 100,
@@ -97,7 +103,7 @@ def load(
     split = split or _usual("split", ("split",), columns, found)
     roles = {"label": [label], "attribute": attribute, "split": [split] if split else [], "ignore": ignore}
     roles["text"] = text
-    _check_names(columns, {**roles, "categorical": categorical}, found)
+    _check_names(columns, {**roles, "categorical": categorical, "keep": keep}, found)
     raw, lines = _labelled(raw, lines, label, missing, found)
     raw, lines = _with_texts(raw, lines, text, found)
 
@@ -113,7 +119,8 @@ def load(
     named = {c: _named(raw[c], gaps[c], lines, spellings, c in as_texts, found) for c in [label, *attribute]}
     _check_classes(named[label], label, found)
     typed |= {c: raw[c] for c in text}
-    inputs = list(text) or _inputs([c for c in typed if c not in ignore], typed, columns, lines, found)
+    asked = {*keep, *coding.columns_read()}
+    inputs = list(text) or _inputs([c for c in typed if c not in ignore], typed, columns, lines, asked, found)
     for c in inputs if not text else ():
         _say_if_text(raw[c], found)
         if _gives_away(typed[c], named[label]):
@@ -123,37 +130,40 @@ def load(
     fields += [_attribute(a, named[a], typed[a], bands, found) for a in attribute]
     if split:
         part = _given_split(raw[split], lines, named[label], found)
+    elif is_only_scored():
+        part = np.full(len(raw), "train", dtype=object)
     else:
         part = tables.stratified(np.stack([tables.codes(f.values)[0] for f in fields], axis=1), fractions, seed)
         found.say(f"split drawn with seed {seed}, stratified by class" + (" and attribute" if attribute else ""))
     rows = pd.DataFrame({c: typed[c] for c in inputs}).assign(**{f"named {c}": v for c, v in named.items()})
-    keep = _apart(rows, part, lines, duplicates if split or duplicates == "drop" else "note", found)
+    kept = _apart(rows, part, lines, duplicates if split or duplicates == "drop" else "note", found)
     found.report()
 
     if text:
-        at = np.flatnonzero(keep)
+        at = np.flatnonzero(kept)
         return from_fields(
             f"csv:{file.name}",
             [raw[c].iloc[at].tolist() for c in text],
-            fields[0].rows(keep),
-            [f.rows(keep) for f in fields[1:]],
-            part[keep],
+            fields[0].rows(kept),
+            [f.rows(kept) for f in fields[1:]],
+            part[kept],
             tokenizer=tokenizer,
             length=length,
-            rows=[f"line {n}" for n in lines[keep].tolist()],
+            rows=[f"line {n}" for n in lines[kept].tolist()],
             notes=tuple(found.notes),
             settings=settings,
         )
     return tables.to_bundle(
-        pd.DataFrame({c: typed[c] for c in inputs})[keep],
-        fields[0].rows(keep),
-        [f.rows(keep) for f in fields[1:]],
-        part[keep],
+        pd.DataFrame({c: typed[c] for c in inputs})[kept],
+        fields[0].rows(kept),
+        [f.rows(kept) for f in fields[1:]],
+        part[kept],
         name=f"csv:{file.name}",
         drop_attribute=drop_attribute,
         categorical=categorical,
         max_categories=max_categories,
-        rows=[f"line {n}" for n in lines[keep].tolist()],
+        keep_columns=keep,
+        rows=[f"line {n}" for n in lines[kept].tolist()],
         notes=found.notes,
         settings=settings,
     )
@@ -219,14 +229,19 @@ def read(file: Path, delimiter: str, encoding: str, found: Findings) -> tuple[Da
     """All cells as text, and the line that each row starts on (1 is the header)."""
     import pandas as pd
 
-    data = file.read_bytes()
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}.") from None
     if data[:4] == b"PAR1":
-        return _from_parquet(data, found)
-    header, rows, lines = _from_text(_decoded(data, encoding, found), delimiter, found)
-    if not rows:
+        table, lines = _from_parquet(data, found)
+    else:
+        header, rows, starts = _from_text(_decoded(data, encoding, found), delimiter, found)
+        table, lines = pd.DataFrame(rows, columns=header, dtype=object), np.array(starts, dtype=np.int64)
+    if not len(table):
         found.wrong("there are no rows below the header", "add some")
         found.report()
-    return pd.DataFrame(rows, columns=header, dtype=object), np.array(lines, dtype=np.int64)
+    return table, lines
 
 
 def _from_parquet(data: bytes, found: Findings) -> tuple[DataFrame, np.ndarray]:
@@ -240,9 +255,22 @@ def _from_parquet(data: bytes, found: Findings) -> tuple[DataFrame, np.ndarray]:
         ) from None
     except Exception as error:  # each engine has exceptions of its own
         raise UserError(f"{found.name} is not a whole Parquet file ({error}); write it again.") from None
+    # pandas keeps an index apart from the columns; one with a name is a column to whoever wrote it.
+    index = [frame.index.get_level_values(k) for k, name in enumerate(frame.index.names) if name is not None]
+    header = [str(name) for name in (*(level.name for level in index), *frame.columns)]
+    _check_header(header, found)
+    frame = pd.concat([*(level.to_series(range(len(frame))) for level in index), frame.reset_index(drop=True)], axis=1)
     texts = frame.astype(object).where(frame.notna(), "").astype(str).astype(object)
-    texts.columns = [str(c) for c in frame.columns]
-    return texts.reset_index(drop=True), np.arange(len(frame)) + 2
+    return texts.set_axis(header, axis=1), np.arange(len(frame)) + 2
+
+
+def _check_header(header: Sequence[str], found: Findings, lines: Sequence[int] = ()) -> None:
+    """Two columns of one name end the reading: which is meant cannot be said."""
+    for name, times in Counter(header).items():
+        if times > 1:
+            found.wrong(f"{times} columns are called '{name}'", "give each a name of its own", lines)
+    if len(set(header)) < len(header):
+        found.report()
 
 
 def _decoded(data: bytes, encoding: str, found: Findings) -> str:
@@ -251,16 +279,27 @@ def _decoded(data: bytes, encoding: str, found: Findings) -> str:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{found.name} is not a whole gzip file ({error}); copy it again.") from None
+    no_text = UserError(
+        f"{found.name} is no text. csv: reads comma, semicolon, tab or pipe separated text, plain or gzipped, and "
+        "Parquet: save the table as one of these, or say data.encoding=utf-16 if it is text in that."
+    )
+    if NOT_TEXT.match(data):
+        raise no_text
     try:
-        return data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
+        text = data.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
     except LookupError:
         raise UserError(f"data.encoding = '{encoding}' is no known encoding; try utf-8, latin-1 or utf-16.") from None
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line, in_utf_16 = data.count(b"\n", 0, error.start) + 1, data.startswith(UTF_16)
+        if b"\0" in data[:4096] and not in_utf_16:
+            raise no_text from None
         raise UserError(
             f"{found.name}, line {line}: the text is not {encoding}. Save the file as UTF-8, or name its encoding, "
-            "such as data.encoding=latin-1."
+            f"such as data.encoding={'utf-16' if in_utf_16 else 'latin-1'}."
         ) from None
+    if "\0" in text[:4096]:
+        raise no_text
+    return text
 
 
 def _from_text(text: str, delimiter: str, found: Findings) -> tuple[list[str], list[list[str]], list[int]]:
@@ -291,13 +330,9 @@ def _from_text(text: str, delimiter: str, found: Findings) -> tuple[list[str], l
         fields = f"{count} field{'s' * (count > 1)} where the header has {len(header)}"
         found.broken(fields, "mend the row, and put quotes round a cell that holds the separator", at)
     found.broken("a quotation mark that does not close", "close it, or double it inside a cell", unreadable)
-    for name, times in Counter(header).items():
-        if times > 1:
-            found.wrong(f"{times} columns are called '{name}'", "give each a name of its own", [1])
     if all(_number(cell) is not None for cell in header):
         found.wrong("the first line holds numbers, not column names", "put a line with names above it", [1])
-    if any(times > 1 for times in Counter(header).values()):
-        found.report()
+    _check_header(header, found, [1])
     return header, rows, lines
 
 
@@ -476,7 +511,7 @@ def _named(
 
 def _check_classes(names: np.ndarray, label: str, found: Findings) -> None:
     kinds = set(names)
-    if len(kinds) < 2:
+    if len(kinds) < 2 and not is_only_scored():
         found.wrong(f"column '{label}' holds only '{next(iter(kinds))}'", "a label needs two classes or more")
     numbers = [_number(k) for k in kinds]
     quantity = None not in numbers and any(v is not None and v != int(v) for v in numbers)
@@ -532,27 +567,31 @@ def _in_thousands(texts: Series) -> str | None:
 
 
 def _inputs(
-    names: list[str], typed: dict[str, Series], columns: list[str], lines: np.ndarray, found: Findings
+    names: list[str], typed: dict[str, Series], columns: list[str], lines: np.ndarray, keep: set[str], found: Findings
 ) -> list[str]:
     """The columns that the model sees. A row number is not one: in a sorted file it gives the label away."""
-    kept = []
+    kept, counting = [], []
     for name in names:
-        if _counts_rows(typed[name], lines, sure=name == ""):
-            found.say(f"left out, it only counts the rows: {name or 'the column without a name'}")
+        if name not in keep and _counts_rows(typed[name], lines, sure=name == ""):
+            said = f"{name} (data.keep={name} keeps it)" if name else "the column without a name"
+            found.say(f"left out, it only counts the rows: {said}")
+            counting += [name] * bool(name)
         elif name == "":
             found.wrong(f"column {columns.index('') + 1} has no name", "give it one in the header")
         else:
             kept.append(name)
     if not kept:
-        found.wrong("no column is left to learn from", "check data.ignore")
+        hint = f", or keep '{counting[0]}', which only counts the rows, with data.keep" if counting else ""
+        found.wrong("no column is left to learn from", f"check data.ignore{hint}")
     return kept
 
 
 def _counts_rows(column: Series, lines: np.ndarray, sure: bool) -> bool:
-    if column.dtype.kind != "f" or len(column) < 2 or not (sure or len(column) >= 20):
+    """Up or down from any number: an id may begin at 10001. A table with a row for every year looks the same."""
+    if column.dtype.kind != "f" or len(column) < 2 or not (sure or len(column) >= coding.TELLING):
         return False
     steps = np.diff(column.to_numpy())
-    return column[0] in (0, 1) and bool((steps == 1).all() or (steps == np.diff(lines)).all())
+    return any((steps == each).all() for each in (1, -1, np.diff(lines), -np.diff(lines)))
 
 
 def _gives_away(column: Series, labels: np.ndarray) -> bool:
@@ -594,6 +633,9 @@ def _given_split(column: Series, lines: np.ndarray, labels: np.ndarray, found: F
         shown = ", ".join(f"'{t}'" for t in dict.fromkeys(column[unknown][:5]))
         found.wrong(f"{shown} in column '{column.name}' is no split", "write train, val or test", lines[unknown])
     if not (part == "train").any():
+        if is_only_scored() and not unknown.any():
+            found.say(f"column '{column.name}' gives no row to train: all rows are scored together")
+            return np.full(len(part), "train", dtype=object)
         found.wrong(f"column '{column.name}' gives no row to train", "mark rows with train")
         return part
     trained = set(labels[part == "train"])

@@ -11,7 +11,7 @@ Splits that are missing are drawn from the training images, by class and bias at
 same on every machine, and hardly changed by an image more. Images with the same bytes stay in the same split, and every
 class keeps an image in train. What Spurless itself has written into the folder is not read.
 Whatever is wrong is reported at once, and nothing is left out that is not named. Files are looked for below PATH only;
-links that the user has put there are followed.
+links that the user has put there are followed, unless they lead back to a folder that they lie in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -32,8 +32,9 @@ import torch
 from spurless.augment import Augment
 from spurless.core import Bundle, Recipe, Split
 from spurless.datasets import images
-from spurless.datasets.csv_table import MISSING_MARKS, spelling
+from spurless.datasets.csv_table import MISSING_MARKS, UTF_16, spelling
 from spurless.datasets.images import Frame, HowResized, Kind, LazyRows, Problems, SkipBroken, UseCache, Zoom
+from spurless.datasets.scored import is_only_scored
 from spurless.errors import UserError, unknown
 from spurless.paths import data_root
 from spurless.progress import complain
@@ -51,6 +52,8 @@ ATTRIBUTE = ("place", "a", "bias", "attribute", "spurious", "confounder", "backg
 # The files by which a folder is known that Spurless has written: runs, exports, audits, prunings, sweeps, benchmarks.
 WRITTEN = ("settings.toml", "model.safetensors", "audit.json", "prune.json", "sweep.json", "row.json")
 
+UNDECODED = re.compile("[\udc80-\udcff]")  # what is left of bytes that are not UTF-8
+NOT_UTF_8 = Kind("A table that is not UTF-8", "Save it as UTF-8 (spreadsheets offer 'CSV UTF-8'):")
 UNREADABLE = Kind("A row that cannot be read", "Mend it or delete it:")
 OUTSIDE = Kind("A file outside the folder", "List only files below the folder, without '..':")
 MISSING = Kind("A file in the table that is not there", "Put it there, or delete its row:")
@@ -65,7 +68,9 @@ EMPTY = Kind(
     "data.label, data.attribute and data.file:",
 )
 STRAY = Kind("A label with stray spaces", "Take the spaces away:")
-SPELT = Kind("A label or attribute in two spellings", "Write it alike everywhere:")
+SPELT = Kind(
+    "A label or attribute in two spellings", "Write it alike everywhere, or say data.spellings=keep if they differ:"
+)
 NO_CLASS = Kind("An image in no class folder", "Move it into the folder of its class, or remove it:")
 NO_IMAGES = Kind("An empty class folder", "Put images there, or remove it:")
 UNNAMED = Kind("A file name without label and bias", "Name it <id>_<label>_<bias>, or remove it:")
@@ -137,6 +142,9 @@ def load(
     val: Share = 0.1,
     test: Share = 0.2,
     seed: Annotated[int, "of splits that are drawn", Range(0)] = 0,
+    spellings: Annotated[
+        Literal["error", "keep"], "labels or attribute values that differ only by letter case, or as 1 and 1.0 do"
+    ] = "error",
     skip_broken: SkipBroken = False,
     allow_duplicates: Annotated[bool, "accept the same image in more than one split"] = False,
     cache: UseCache = True,
@@ -150,8 +158,11 @@ def load(
     except OSError as error:
         raise UserError(f"{error.filename} cannot be read: {error.strerror}.") from None
     where = f"folder:{path} ({listing.how})"
-    if not listing.names:
+    if spellings == "keep":
+        problems.found.pop(SPELT, None)
+    if not {"", "train"} & set(listing.splits):  # the rows to train on may be among those that were reported
         problems.stop(where)
+    if not listing.names:
         raise UserError(f"There are no images in {path} ({listing.how}); give it a folder of images for each class.")
     given = list(listing.splits)
     drawn = draw_splits(listing, val, test, seed)
@@ -170,7 +181,7 @@ def load(
     classes = ordered({c for c, part in zip(listing.labels, listing.splits, strict=True) if part == "train"})
     check_classes(listing, classes, problems)
     problems.stop(where)
-    if len(classes) < 2:
+    if len(classes) < 2 and not is_only_scored():
         raise UserError(f"{where} has no more than one class ({listed(classes)}); a classifier needs at least two.")
     bundle = to_bundle(folder, listing, read, classes, tuple(note for note in notes if note))
     complain(understood(path, listing, bundle))
@@ -247,13 +258,22 @@ def from_tables(folder: Path, tables: dict[str, str], metadata: str, ask: Column
             f"Not one of the {total:,} files in {listing.how} is below {folder}, beginning with {next(iter(lines))}. "
             "Is it the right folder, and data.file the right column?"
         )
-    check_spellings(spelt, problems)
+    report_spellings(spelt, problems)
     others = [name for name in files_below(folder) if is_image(name) and name not in lines]
     listing.unused += shown(others, "images that the table does not list")
     return listing
 
 
-def check_spellings(spelt: dict[tuple[int, str], list], problems: Problems) -> None:
+def check_spellings(listing: Listing, problems: Problems) -> None:
+    """Report labels and values of files in two spellings, each with its first file."""
+    spelt: dict[tuple[int, str], list] = {}
+    for name, label, values in zip(listing.names, listing.labels, listing.values, strict=True):
+        for of, text in enumerate((label, *values)):
+            spelt.setdefault((of, text), [0, name])[0] += 1
+    report_spellings(spelt, problems)
+
+
+def report_spellings(spelt: dict[tuple[int, str], list], problems: Problems) -> None:
     """Report labels and values that differ only by letter case or as numbers are written, each with its first row."""
     alike: dict[tuple, list[tuple[str, str]]] = defaultdict(list)
     for (of, text), (_, where) in sorted(spelt.items(), key=lambda item: -item[1][0]):
@@ -267,10 +287,18 @@ class Table:
     """Which columns of a table hold what."""
 
     def __init__(self, place: str, header: list[str], ask: Columns, part: str):
-        def at(asked: str | None, usual: tuple[str, ...] = ()) -> int | None:
-            return column(place, header, asked, usual)
+        # What is asked for by name is not found a second time, for something else.
+        others = ["" if name in (ask.file, ask.label, ask.split) else name for name in header]
 
-        self.header, self.part, self.codes = header, part, SPLIT_CODES | dict(zip(ask.splits, SPLITS, strict=False))
+        def at(asked: str | None, usual: tuple[str, ...] = ()) -> int | None:
+            return column(place, others if asked is None else header, asked, usual)
+
+        if len(ask.splits) > len(SPLITS):
+            raise UserError(
+                f"data.splits = {list(ask.splits)} is too long; it takes the words for train, val and test."
+            )
+        self.header, self.part = header, part
+        self.codes = SPLIT_CODES | {text.strip(): of for text, of in zip(ask.splits, SPLITS, strict=False)}
         file = at(ask.file, FILE)
         if file is None:
             names = ", ".join(header)
@@ -279,7 +307,13 @@ class Table:
         chosen = [at(None, ATTRIBUTE)] if ask.attribute is None else [at(name) for name in ask.attribute]
         self.values = [v for v in chosen if v is not None]
         self.attributes = tuple(header[v] for v in self.values)
-        used = {self.file, self.label, self.split, *self.values}
+        used = [k for k in (self.file, self.label, self.split, *self.values) if k is not None]
+        if len(set(used)) < len(used):
+            twice = header[Counter(used).most_common(1)[0][0]]
+            raise UserError(
+                f"{place}: column '{twice}' has two roles; name different ones with data.file, data.label, data.split "
+                "and data.attribute."
+            )
         self.spare = [name for k, name in enumerate(header) if k not in used]
         label = "the class folder" if self.label is None else header[self.label]
         split = part or "the folders, or drawn" if self.split is None else header[self.split]
@@ -292,7 +326,10 @@ class Table:
         folder = SPLIT_NAMES.get(parents[0].lower(), "") if parents else ""
         by_folder = parents[-1] if len(parents) > bool(folder) else ""
         label = by_folder if self.label is None else cells[self.label]
-        split = self.part or folder if self.split is None else self.codes.get(cells[self.split])
+        split: str | None = self.part or folder
+        if self.split is not None:
+            text = cells[self.split].strip()
+            split = self.codes.get(text, SPLIT_CODES.get(text.lower()))
         return label, tuple(cells[v] for v in self.values), split
 
     def gap(self, cells: list[str], label: str) -> str:
@@ -318,7 +355,7 @@ def from_names(folder: Path, bases: list[str], variant: str, problems: Problems)
                 places[os.path.join(near, name)] = part
     conflicting, others = dict[tuple[str, str], str](), []
     for place, part in places.items():
-        for name in (os.path.join(place, file) for file in files_below(folder / place)):
+        for name in (os.path.join(place, file) for file in files_below(folder / place, and_above(folder, base))):
             _, *pair = PurePath(name).stem.rsplit("_", 2)
             within = PurePath(name).parent.name
             if not is_image(name):
@@ -338,13 +375,14 @@ def from_names(folder: Path, bases: list[str], variant: str, problems: Problems)
                     conflicting.setdefault((label, bias), name)
     for mixed in sorted(listing.aligned & set(conflicting)):
         problems.add(MISPLACED, f"{conflicting[mixed]} (label {mixed[0]} with bias {mixed[1]} is in align too)")
+    check_spellings(listing, problems)
     listing.unused += shown(others, "files that are no images")
     return listing
 
 
 def from_folders(folder: Path, parts: dict[str, str], problems: Problems) -> Listing:
     """A folder for every class, in the folder itself or in each of its split folders."""
-    if parts and "train" not in parts.values():
+    if parts and "train" not in parts.values() and not is_only_scored():
         raise UserError(f"{folder} has {' and '.join(parts)} but no train folder; add one.")
     listing = Listing(f"class folders in {', '.join(parts)}" if parts else "class folders")
     sheet = sheet_name(folder)
@@ -354,9 +392,10 @@ def from_folders(folder: Path, parts: dict[str, str], problems: Problems) -> Lis
         listing.unused.append(f"{sheet}, the contact sheet of this folder")
     for below, part in (parts or {"": ""}).items():
         loose += [os.path.join(below, name) for name in files_in(folder / below) if below]
+        above = and_above(folder, below)
         for label in folders_in(folder / below):
             place = os.path.join(below, label)
-            everything = [os.path.join(place, name) for name in files_below(folder / place)]
+            everything = [os.path.join(place, name) for name in files_below(folder / place, above)]
             files = without_outputs(everything)
             if len(files) < len(everything):
                 listing.unused.append(f"what Spurless has written in {place}")
@@ -370,6 +409,7 @@ def from_folders(folder: Path, parts: dict[str, str], problems: Problems) -> Lis
             else:
                 for name in pictures:
                     listing.add(name, label, (), part)
+    check_spellings(listing, problems)
     for name in filter(is_image, loose):
         problems.add(NO_CLASS, name)
     if parts:
@@ -398,6 +438,11 @@ def without_outputs(files: list[str]) -> list[str]:
 def draw_splits(listing: Listing, val: float, test: float, seed: int) -> list[str]:
     """Fill in the splits that the folder lacks; returns which."""
     have = set(listing.splits)
+    if is_only_scored():
+        val = test = 0
+    if not have & {"", "train"} and is_only_scored():
+        listing.splits[:] = ["train"] * len(listing.splits)
+        return []
     if not have & {"", "train"}:
         raise UserError(f"{listing.how} gives no image to train; it has only {' and '.join(sorted(have))}.")
     shares = {"val": 0 if "val" in have else val, "test": 0 if "test" in have else test}
@@ -558,7 +603,15 @@ def understood(path: str | Path, listing: Listing, bundle: Bundle) -> str:
 
 def read_table(file: Path, place: str, problems: Problems) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """The column names, and the rows with their line numbers; rows that cannot be read become problems."""
-    text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
+    data = file.read_bytes()
+    if data.startswith(UTF_16) or b"\0" in data[:4096]:
+        raise UserError(f"{place} is not text in UTF-8; save it as CSV in UTF-8.")
+    text = data.decode("utf-8-sig", "surrogateescape")
+    odd = [line for line, content in enumerate(text.split("\n"), 1) if UNDECODED.search(content)]
+    if odd:
+        problems.add(NOT_UTF_8, f"{place}, line {odd[0]}" + f" and {len(odd) - 1:,} more" * (len(odd) > 1))
+    if odd[:1] == [1]:
+        problems.stop(place)  # nothing can be found under names that cannot be read
     head = text.split("\n", 1)[0]
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count), strict=True)
     header = [name.strip() for name in next(reader, [])]
@@ -576,8 +629,8 @@ def read_table(file: Path, place: str, problems: Problems) -> tuple[list[str], I
                 cells, why = [""], str(error)
             if cells and not why and len(cells) != len(header):
                 why = f"it has {len(cells)} fields, and the table {len(header)} columns"
-            if not why and re.search("[\udc80-\udcff]", "".join(cells)):
-                why = "it is not UTF-8"
+            if UNDECODED.search("".join(cells)):  # said once, of the whole table
+                continue
             if why:
                 problems.add(UNREADABLE, f"{place}, line {line}: {why}")
             elif any(cells):  # not an empty line
@@ -635,16 +688,23 @@ def files_in(folder: Path) -> list[str]:
         return sorted(entry.name for entry in entries if not entry.is_dir())
 
 
+def and_above(folder: Path, below: str = "") -> frozenset[str]:
+    """The real paths of a folder and of one below it, and of all that they lie in."""
+    real = [Path(os.path.realpath(place)) for place in (folder, folder / below)]
+    return frozenset(str(place) for path in real for place in (path, *path.parents))
+
+
 def files_below(folder: str | Path, above: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The names of all files below a folder, in order. Links to folders are followed, unless they lead in a circle."""
-    real = os.path.realpath(folder)
-    if real in above:
+    """The names of all files below a folder, in order. Links to folders are followed, unless they lead to one `above`,
+    where this one lies: that would be a circle."""
+    if os.path.realpath(folder) in above:
         return
+    above |= and_above(Path(folder))
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
         if entry.is_dir():
-            yield from (os.path.join(entry.name, name) for name in files_below(entry.path, above | {real}))
+            yield from (os.path.join(entry.name, name) for name in files_below(entry.path, above))
         else:
             yield entry.name
 

@@ -49,7 +49,8 @@ Zoom = Annotated[float, "how much larger than size an image is made before its c
 UseCache = Annotated[bool, "decode once into a cache on disk; false: again whenever an image is needed"]
 SkipBroken = Annotated[bool, "leave out image files that cannot be read, instead of stopping"]
 
-SUFFIXES = {".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".avif"}
+SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"}
+SUFFIXES |= {".ppm", ".pgm", ".pbm"}
 ORIENTATION = 0x0112  # EXIF's tag
 VERSION = 1  # of what decoding means: a change of it leaves old caches unused
 CHUNK = 2**24  # bytes of pixels that are written together: what is lost if the machine goes down
@@ -468,7 +469,7 @@ def _attempt(file: str, frame: Frame) -> tuple[np.ndarray, bytes] | str:
         data = Path(file).read_bytes()
         return decode(data, frame), _digest(data)
 
-    return _or_why(read)
+    return or_why(read)
 
 
 def _peek(file: str, hashed: bool) -> bytes | str:
@@ -479,10 +480,11 @@ def _peek(file: str, hashed: bool) -> bytes | str:
         Image.open(file).close()
         return _digest(Path(file).read_bytes()) if hashed else b""
 
-    return _or_why(read)
+    return or_why(read)
 
 
-def _or_why(read: Callable[[], T]) -> T | str:
+def or_why(read: Callable[[], T]) -> T | str:
+    """What was read from an image file, or why it cannot be."""
     from PIL import UnidentifiedImageError
 
     try:

@@ -46,6 +46,7 @@ def to_bundle(
     drop_attribute: bool = False,
     categorical: Sequence[str] = (),
     max_categories: int = 100,
+    keep_columns: Sequence[str] = (),
     rho: float | None = None,
     seed: int = 0,
     rows: Sequence[str] | None = None,
@@ -69,7 +70,7 @@ def to_bundle(
 
     hidden = set(label.columns).union(*(f.columns for f in attributes if drop_attribute))
     inputs = frame[[c for c in frame.columns if c not in hidden]]
-    x, columns, said, coding = encode(inputs[keep], train[keep], categorical, max_categories)
+    x, columns, said, coding = encode(inputs[keep], train[keep], categorical, max_categories, keep_columns)
     notes = [*notes, *said]
     if not x.shape[1]:
         raise UserError(f"{name} has no input column left to learn from: {'; '.join(said) or 'all are targets'}.")
