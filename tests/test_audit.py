@@ -397,7 +397,7 @@ def test_a_few_rows_clear_an_attribute_of_nothing(tmp_path):
     assert found["verdict"] == "cannot tell"
     assert "It takes about 100 training rows to see how 'branch' goes with the label" in found["evidence"][0]["text"]
     many = audit(students(tmp_path / "many.csv", 1500, 0.5) | {"attribute": ("branch",)}, **QUIET)
-    assert many["verdict"] == "no evidence" and "no more than chance" in many["evidence"][0]["text"]
+    assert many["attributes"][0]["finding"] == "none" and "no more than chance" in many["evidence"][0]["text"]
 
 
 def test_a_few_images_clear_no_cue():

@@ -45,7 +45,9 @@ def train(
         Path | None, typer.Option(help="Settings as TOML, such as a run's settings.toml; other options go before it.")
     ] = None,
     set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/METHOD-DATA-NET-seedN.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder. Default: runs/METHOD-DATA-NET-seedN, and a hash of settings.")
+    ] = None,
     data_root: Root = None,
     tensorboard: Annotated[Path | None, typer.Option(help="Also log the epochs to this folder (tensorboardX).")] = None,
     as_json: Json = False,
@@ -86,7 +88,9 @@ def evaluate(
     model: Annotated[Path, typer.Argument(help="A run's folder, or a weights file.")],
     data: Annotated[str, typer.Argument(help="A data set, folder:PATH or csv:FILE.")],
     net: Annotated[str | None, typer.Option(help="The network, for a weights file that does not say.")] = None,
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    split: Annotated[
+        str | None, typer.Option(help="train, val or test. Default: test; all rows of other data without splits.")
+    ] = None,
     set_: Set = None,
     device: Device = None,
     data_root: Root = None,
@@ -103,14 +107,23 @@ def evaluate(
     place = pick_device(device)
     with redirect_stdout(sys.stderr):
         named = chosen["data"] | {"name": data}
-        bundle = load_data(named, root=data_root) if net else data_for(model, named, data_root)
+        bundle = load_data(named, root=data_root) if net else data_for(model, named, data_root, split is None)
         if net:
             classifier = with_weights(chosen["net"] | {"name": net}, model, bundle)
             precision: Precision = "fp32"
         else:
             classifier, bundle, precision = trained(model, bundle)
-        scores = evaluate(classifier, bundle, split, place, precision=precision)
-    row = {"model": str(model), "data": bundle.name, "split": split, "n": len(bundle.splits[split]), "scores": scores}
+        everything = split is None and list(bundle.splits) == ["train"]
+        chosen_split = split or ("train" if everything else "test")
+        scores = evaluate(classifier, bundle, chosen_split, place, precision=precision)
+    row = {
+        "model": str(model),
+        "data": bundle.name,
+        "split": "all" if everything else chosen_split,
+        "n": len(bundle.splits[chosen_split]),
+        "scores": scores,
+        "notes": list(bundle.notes),
+    }
     if as_json:
         print_json(row)
     else:
@@ -170,7 +183,10 @@ def audit(
     net: Annotated[str | None, typer.Option(help="The network of a weights file, or of the model to train.")] = None,
     budget: Annotated[float | None, typer.Option(help="Minutes for everything.", min=0.1)] = None,
     fix: Annotated[bool, typer.Option("--fix", help="Try the methods that fit, and show before and after.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Where it is written. Default: runs/audit-DATA.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where it is written. Default: runs/audit-DATA-NET-seedN, and a hash of settings."),
+    ] = None,
     fail_on: Annotated[
         str | None, typer.Option(help="found or suspected: exit with code 4 when the verdict is that bad.")
     ] = None,
@@ -354,7 +370,7 @@ def describe_data(
     as_json: Json = False,
 ) -> None:
     """Splits, groups, how far each attribute predicts the label, and a sheet of aligned and conflicting samples."""
-    from spurless.describe import contact_sheet, describe, text
+    from spurless.describe import contact_sheet, describe, sheet_name, text
     from spurless.registry import load_data
 
     if sheet and sheet.is_dir():
@@ -363,8 +379,7 @@ def describe_data(
     with redirect_stdout(sys.stderr):
         bundle = load_data(chosen | {"name": data}, root=data_root)
         description = describe(bundle)
-        path = sheet or Path(f"{''.join(c if c.isalnum() or c in '-_' else '-' for c in bundle.name)}.png")
-        written = contact_sheet(bundle, path)
+        written = contact_sheet(bundle, sheet or sheet_name(bundle))
     description["contact_sheet"] = str(written) if written else None
     if as_json:
         print_json(description)
@@ -477,6 +492,8 @@ def show_result(row: dict[str, Any]) -> None:
     if row.get("scores"):
         console.print(comparison([row]))  # with the notes
         facts = [f"{row['data']}, n = {row.get('n')}"]
+        if row.get("split"):  # of evaluate
+            facts[0] += ", all rows" if row["split"] == "all" else f", split {row['split']}"
         if row.get("scored_on", "test") != "test":
             facts.append(f"scored on the split {row['scored_on']}: there is no test split")
         if row.get("selection"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -400,6 +401,7 @@ def _table(first: str, heads: Sequence[str]) -> Table:
 # As a picture
 
 TILE = 96  # px: about the longer side of a drawn sample
+MARK = "spurless"  # the entry of a sheet's file that says which data it shows
 GAP, LINE, MARGIN = 6, 18, 10  # px: between tiles, a line of text, around the sheet
 PAPER, INK, FAINT = (255, 255, 255), (20, 20, 20), (235, 235, 235)
 
@@ -409,7 +411,7 @@ def contact_sheet(bundle: Bundle, path: str | Path, columns: int = 10, rows: int
 
     Without attributes: samples of each class. Of data that are not images nothing is drawn, and None comes back.
     """
-    from PIL import Image, ImageDraw
+    from PIL import Image, ImageDraw, PngImagePlugin
 
     from spurless.paths import atomic
 
@@ -448,9 +450,34 @@ def contact_sheet(bundle: Bundle, path: str | Path, columns: int = 10, rows: int
     for note in bundle.notes:
         _write(draw, (MARGIN, top), note, width - 2 * MARGIN)
         top += LINE
+    said = PngImagePlugin.PngInfo()
+    said.add_text(MARK, _source(bundle))
     with atomic(path) as part:
-        sheet.save(part, format="PNG")
+        sheet.save(part, format="PNG", pnginfo=said)
     return Path(path)
+
+
+def sheet_name(bundle: Bundle) -> Path:
+    """NAME.png, in the current folder; NAME-2.png where that is another picture than this data's sheet."""
+    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in bundle.name)
+    paths = (Path(f"{name}-{n}.png" if n > 1 else f"{name}.png") for n in count(1))
+    return next(path for path in paths if _is_sheet_of(bundle, path))
+
+
+def _is_sheet_of(bundle: Bundle, path: Path) -> bool:
+    from PIL import Image, UnidentifiedImageError
+
+    if not path.exists():
+        return True
+    try:
+        with Image.open(path) as there:
+            return there.info.get(MARK) == _source(bundle)
+    except (OSError, UnidentifiedImageError):
+        return False
+
+
+def _source(bundle: Bundle) -> str:
+    return str(bundle.settings.get("source", bundle.name))
 
 
 class _Block(NamedTuple):

@@ -14,6 +14,7 @@ import torch
 
 from spurless.core import Bundle
 from spurless.datasets.coding import coded_as
+from spurless.datasets.scored import only_scored
 from spurless.engine import Precision, example_of, load_classifier, load_run
 from spurless.errors import UserError
 from spurless.folder import MODEL, SETTINGS, load_tensors, read_toml
@@ -23,6 +24,9 @@ from spurless.progress import complain
 from spurless.registry import PLACES, load_data
 from spurless.scoring import fingerprint
 from spurless.settings import settings_of
+
+# What the model's inputs and answers are, whatever data it is given; the last two name columns of a table.
+INPUTS, LABEL_AND_TEXT = ("resize", "zoom", "tokenizer", "length", "missing", "decimal"), ("label", "text")
 
 
 def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
@@ -36,15 +40,18 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
     else:
         classifier = load_classifier(model, device="cpu")
     facts = load_tensors(model / MODEL if model.is_dir() else model)[1]
-    known = list(facts["classes"])
-    if len(known) != len(bundle.classes):
+    known, own = list(facts["classes"]), is_its_own(model, bundle)
+    if {*bundle.classes} <= {*known}:
+        bundle = _with_classes(bundle, known)
+    elif len(known) == len(bundle.classes):
+        names = ", ".join(bundle.classes)
+        note = f"Classes are compared by their place: {', '.join(known)} in {model}, {names} in {bundle.name}."
+        complain(note)
+        bundle = replace(bundle, notes=(*bundle.notes, note))
+    else:
         raise UserError(
             f"{model} knows {len(known)} classes, beginning with {known[0]}, and {bundle.name} has "
             f"{len(bundle.classes)}, beginning with {bundle.classes[0]}: there is nothing to compare."
-        )
-    if known != list(bundle.classes):
-        complain(
-            f"Classes are compared by their place: {', '.join(known)} in {model}, {', '.join(bundle.classes)} here."
         )
     here = None if bundle.tokens is None else bundle.tokens.vocabulary
     if facts.get("vocabulary") != here:
@@ -61,6 +68,7 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
         complain(f"{model} was trained on images of shape {tuple(facts['shape'])}; these are {bundle.shape}.")
     # Standardised as in training: the numbers of the new data would shift what the network sees.
     bundle = replace(bundle, mean=tuple(facts["mean"]), std=tuple(facts["std"]))
+    bundle = _with_its_shortcuts(bundle, facts.get("shortcuts", {}), own is False)
     try:
         classifier(example_of(bundle))
     except (RuntimeError, IndexError):  # of a text with more tokens than the network has positions
@@ -71,18 +79,60 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
     return classifier, bundle, facts.get("precision", "fp32")
 
 
-def data_for(model: Path, data: Mapping[str, Any], root: str | Path | None = None) -> Bundle:
-    """The data as a run or weights file was given its own: a table coded alike, images of the same size.
+def _with_classes(bundle: Bundle, known: Sequence[str]) -> Bundle:
+    """The same rows, with the classes of a model in its order: they are matched by their names.
+
+    >>> from spurless.core import Split
+    >>> rows = Split(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
+    >>> _with_classes(Bundle("pets", rows, classes=("cat", "dog")), ["dog", "cow", "cat"]).train.y
+    tensor([2, 0, 0])
+    """
+    if (*known,) == bundle.classes:
+        return bundle
+    place = torch.tensor([known.index(name) for name in bundle.classes])
+    splits: dict[str, Any] = {name: replace(split, y=place[split.y]) for name, split in bundle.splits.items()}
+    tables = tuple(table.new_zeros(len(known), table.shape[1]).index_copy(0, place, table) for table in bundle.aligned)
+    return replace(bundle, **splits, classes=(*known,), aligned=tables)
+
+
+def _with_its_shortcuts(bundle: Bundle, shortcuts: Mapping[str, Any], foreign: bool) -> Bundle:
+    """With what went together in the model's own training: in other data it may be the other way round, and a row that
+    agrees with those would be called aligned although it contradicts what the model has learnt."""
+    tables, notes = list(bundle.aligned), list(bundle.notes)
+    if foreign and (unknown := ", ".join(f"'{name}'" for name in bundle.attributes if name not in shortcuts)):
+        notes.append(
+            f"The model does not say how {unknown} went with the label in its own training: which rows are aligned and "
+            f"which conflict is by the training rows of {bundle.name}."
+        )
+    for k, name in enumerate(bundle.attributes):
+        if name in shortcuts:
+            learnt = torch.tensor(shortcuts[name]["aligned"], dtype=torch.bool)  # (classes, values)
+            place = {value: column for column, value in enumerate(shortcuts[name]["values"])}
+            new = learnt.new_zeros(len(learnt))  # a value that it has not seen goes with no class
+            tables[k] = torch.stack([learnt[:, place[v]] if v in place else new for v in bundle.values[k]], dim=1)
+    return replace(bundle, aligned=tuple(tables), notes=tuple(notes))
+
+
+def is_its_own(model: Path, bundle: Bundle) -> bool | None:
+    """Whether a run was trained on this data; None where the model does not say."""
+    saved = read_toml(model / SETTINGS).get("data", {}) if (model / SETTINGS).exists() else {}
+    return saved["fingerprint"] == fingerprint(bundle) if "fingerprint" in saved else None
+
+
+def data_for(
+    model: Path, data: Mapping[str, Any], root: str | Path | None = None, only_to_score: bool = False
+) -> Bundle:
+    """The data as a run or weights file was given its own: a table coded alike, images of the same size, texts as long.
 
     Where it is what the run was trained on, all settings are the run's, but for those that are given: other ones would
-    draw other splits, and score rows that it has learnt.
+    draw other splits, and score rows that it has learnt. Of other data no splits are drawn if it is `only_to_score`.
     """
     file = model / MODEL if model.is_dir() else model
     facts = load_tensors(file)[1] if file.suffix == ".safetensors" and file.exists() else {}
     saved = read_toml(model / SETTINGS).get("data", {}) if (model / SETTINGS).exists() else {}
     own = {k: v for k, v in saved.items() if k not in ("name", "source", "fingerprint")}
     source, wanted = str(saved.get("source", saved.get("name"))), saved.get("fingerprint")
-    other = dict(data)
+    other = _made_alike(source, own, str(data["name"])) | dict(data)
     if "size" not in other and len(facts.get("shape", ())) == 3 and usual_size(data["name"]):
         other["size"] = facts["shape"][-1]
     with coded_as(tuple(facts["coding"]) if "coding" in facts else None):
@@ -96,7 +146,15 @@ def data_for(model: Path, data: Mapping[str, Any], root: str | Path | None = Non
                 bundle = load_data(own | dict(data), root=root)
                 if fingerprint(bundle) == wanted:
                     return bundle
-        return load_data(other, root=root)
+        with only_scored(only_to_score and not {"fractions", "val", "test", "seed"} & data.keys()):
+            return load_data(other, root=root)
+
+
+def _made_alike(source: str, own: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The settings of a run's data that say how inputs are made, for other data that has them, too."""
+    of_kind = LABEL_AND_TEXT if source.partition(":")[0] == name.partition(":")[0] else ()
+    wanted = _settings_of_data(name)
+    return {k: own[k] for k in (*INPUTS, *of_kind) if k in own and k in wanted and own[k] != wanted[k].default}
 
 
 def _may_be_the_same(source: str, name: str) -> bool:

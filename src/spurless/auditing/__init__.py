@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -32,10 +33,12 @@ from spurless.auditing.gallery import (
 from spurless.auditing.model import SIDE, Audited, drawn_from_training, given, open_data, suited, train, with_held_out
 from spurless.auditing.slices import find_slices
 from spurless.auditing.text_words import of_errors
-from spurless.auditing.verdict import Shortcut, cost, evidence, headline, leading, overall, reliability
+from spurless.auditing.verdict import Shortcut, cost, doubt, evidence, headline, leading, overall, reliability
 from spurless.errors import UserError
+from spurless.folder import SETTINGS, read_toml
 from spurless.metrics.groups import confusion
 from spurless.paths import atomic
+from spurless.scoring import fingerprint
 
 if TYPE_CHECKING:
     from torch import nn
@@ -83,14 +86,18 @@ def audit(
     folder = None if out is None else Path(out)
     step = Step(progress)
     step("data")
-    if source is None:
-        source = data if isinstance(data, str) else str(data["name"]) if isinstance(data, Mapping) else data.name
     whole = open_data(data, root, model)
-    if isinstance(model, (str, Path)) and isinstance(data, (str, Mapping)):
-        settings = _with_those_of_the_run(settings, whole)
+    if source is None:
+        source = data if isinstance(data, str) else str(data["name"]) if isinstance(data, Mapping) else _source(data)
+    if isinstance(data, Mapping) and not settings:
+        settings = _pairs("data", data)
+    if isinstance(model, (str, Path)) or not isinstance(data, (str, Mapping)):
+        settings = _with_its_own(settings, whole)
     if folder is not None:
         _check_folder(folder, whole, model, net)
     bundle, split = with_held_out(whole, seed)
+    if folder is not None and model is None:
+        _clear_if_changed(folder, bundle)
     unseen = model is None or bundle is whole  # else the rows were drawn from those that the model may have learnt
     if not unseen:
         bundle = drawn_from_training(whole, bundle, model)
@@ -100,7 +107,7 @@ def audit(
         audited = train(bundle, split, net, recipe, seconds, folder, place, seed, progress)
     else:
         audited = given(model, bundle, net, split)
-    case = make_case(audited.data, audited.net, audited.source, split, place, seed)
+    case = make_case(audited.data, audited.net, audited.source, split, place, seed, audited.own)
     step("attributes")
     known = attributes.examine(case)
     cues = hidden.examine(case, lambda cue: step("cues", cue))
@@ -108,7 +115,8 @@ def audit(
     # That two splits are alike clears nothing: a shortcut may hold in both of them, and does where they were drawn.
     varied = [e for e in known if e["varies"]]
     clues = [*varied, *cues, *(e for e in moved if e["finding"] != "none")]
-    verdict = overall([e["finding"] for e in clues], unseen)
+    unsure = doubt(case, unseen)
+    verdict = overall([e["finding"] for e in clues], sure=unsure is None)
     tested = bool(varied or cues)
     shortcut = leading(case, known, cues)
     step("slices")
@@ -120,12 +128,13 @@ def audit(
         recipe=_pairs("recipe", recipe),
         root=() if root is None else ("--data-root", str(root)),
         tested=tested,
+        doubt=unsure,
         columns=() if tested else tuple(candidates(case.data)),
     )
     found = {
         "verdict": verdict,
         "schema": SCHEMA,
-        "headline": headline(verdict, shortcut, case, moved, unseen, tested),
+        "headline": headline(verdict, shortcut, case, moved, unsure, tested),
         **_facts(case, audited, command, model),
         "evidence": evidence(known, cues) + moved,
         "reliability": reliability(case) if tested else None,
@@ -166,6 +175,14 @@ def _check_folder(folder: Path, data: Bundle, model: Any, net: NetSpec | None) -
         fits = not folder.exists() or _left_by_a_kill(folder, trains=model is None)
     if not fits:
         raise UserError(f"{folder} is not empty and holds no audit of this. Name another --out folder.")
+
+
+def _clear_if_changed(folder: Path, data: Bundle) -> None:
+    """Take away what a finished audit made from rows that are others by now: its model would not go on with these."""
+    file = folder / "model" / SETTINGS
+    if (folder / FILE).exists() and file.exists() and read_toml(file)["data"].get("fingerprint") != fingerprint(data):
+        for made in ("model", "fix", "pictures"):
+            shutil.rmtree(folder / made, ignore_errors=True)
 
 
 def _is_of(file: Path, data: Bundle, model: Any, net: NetSpec | None) -> bool:
@@ -360,8 +377,14 @@ def _network_options(spec: NetSpec | None) -> tuple[str, ...]:
     return "--net", spec["name"], *(word for pair in _pairs("net", spec) for word in ("--set", pair))
 
 
-def _with_those_of_the_run(settings: tuple[str, ...], data: Bundle) -> tuple[str, ...]:
-    """Settings that the data has from the audited run: without them, advised commands would be about other data."""
+def _source(data: Bundle) -> str:
+    """How a command line would name it; nothing where it was made from arrays."""
+    return str(data.settings.get("source", data.name)) if data.settings else ""
+
+
+def _with_its_own(settings: tuple[str, ...], data: Bundle) -> tuple[str, ...]:
+    """Settings that the data has, from the audited run or as it was loaded: without them, advised commands would be
+    about other data."""
     from spurless.loading import unusual_settings
 
     typed = {pair.partition("=")[0] for pair in settings}

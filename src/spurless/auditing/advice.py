@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from spurless.auditing.verdict import Doubt
 from spurless.methods import METHODS
 from spurless.metrics.groups import wilson
 
@@ -30,7 +31,7 @@ class Facts:
     """What the advice is made from. Accuracies are percentages; None: not known."""
 
     verdict: str
-    source: str  # the data as the user would type it: folder:photos, csv:table.csv, waterbirds
+    source: str  # the data as the user would type it: folder:photos, csv:table.csv, waterbirds; empty: not at all
     train_labels: bool  # whether the shortcut is an attribute that is known for the training rows
     val_labels: bool  # ... for the validation rows
     rows: int
@@ -52,6 +53,7 @@ class Facts:
     is_input: bool = False  # whether the model is given the attribute itself
     needed: int | None = None  # held-out rows that the test which could not tell asks for
     tested: bool = True  # whether there was an attribute or a cue to test
+    doubt: Doubt | None = None  # why finding nothing would mean nothing
     # Of a table without an attribute: those that could be one, and how much they go with the label.
     columns: tuple[tuple[str, float], ...] = ()
 
@@ -64,8 +66,11 @@ class Facts:
         """Of the held-out rows, how many contradict the shortcut."""
         return None if self.contradicting is None else self.contradicting / max(1, self.held_out)
 
-    def command(self, *words: str, sets: tuple[str, ...] = ()) -> str:
-        """A command line on this data, quoted for a shell; `sets` take the place of what is set already."""
+    def command(self, *words: str, sets: tuple[str, ...] = ()) -> str | None:
+        """A command line on this data, quoted for a shell; `sets` take the place of what is set already. None for data
+        that was made in Python, which no command line can name."""
+        if not self.source:
+            return None
         options = {"train": self.network, "audit": self.model}.get(words[0], ())
         anew = {pair.partition("=")[0] for pair in sets}
         kept = [pair for pair in self.settings if pair.partition("=")[0] not in anew]
@@ -78,6 +83,8 @@ def advise(facts: Facts) -> list[Advice]:
     """The advice for a verdict, the most useful first."""
     if facts.verdict == "no evidence":
         return [*_labels(facts), *_not_covered(facts)]
+    if facts.verdict == "cannot tell" and facts.tested and facts.doubt and facts.doubt.advice:
+        return [_item(facts.doubt.advice, facts.doubt.why), *_labels(facts), *_name_it(facts)]
     if facts.verdict == "cannot tell" and facts.contradicting == 0:  # more of the same rows would not help
         return [*_collect(facts), *_drop_column(facts), *_labels(facts), *_name_it(facts)]
     if facts.verdict == "cannot tell":

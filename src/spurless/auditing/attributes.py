@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 
 from spurless.auditing.case import Case
-from spurless.auditing.evidence import apart, association, holm, more_errors, rows_needed, share
+from spurless.auditing.evidence import (
+    apart,
+    association,
+    holm,
+    leaning,
+    more_errors,
+    more_errors_in_two,
+    rows_needed,
+    share,
+)
 from spurless.core import overrepresented
 from spurless.describe import counts, cramers_v
 
@@ -26,11 +35,15 @@ def examine(case: Case) -> list[dict[str, Any]]:
     if case.held.a is None or case.data.train.a is None:
         return []
     found = [_entry(case, *column) for column in columns(case)]
-    for entry, p in zip(found, holm([e["p"] for e in found]), strict=True):
+    leans = [] if case.own else [_leaning(case, *column) for column in columns(case)]
+    corrected = holm([e["p"] for e in found + leans])
+    for entry, p in zip(found + leans, corrected, strict=True):
         entry["p"] = p
     for entry, p in zip(found, holm([e["association_p"] for e in found]), strict=True):
         entry["association_p"] = p
         entry["finding"] = _finding(entry)
+    if leans:
+        found = [_told_by_answers(e, lean, case.own) for e, lean in zip(found, leans, strict=True)]
     return sorted(found, key=lambda e: (e["p"], -(e["gap"] or {"value": 0})["value"]))
 
 
@@ -75,7 +88,54 @@ def _entry(
         "needed": rows_needed(error),
         "groups": list(_groups(case, name, held, aligned, values)),
         "follows": torch.from_numpy(follows),
+        "by": "rows",  # what says which values go with which classes: training rows, or the model's answers
     }
+
+
+def _leaning(
+    case: Case, name: str, train: Tensor, held: Tensor, aligned: Tensor, values: tuple[str, ...]
+) -> dict[str, Any]:
+    """Of a model that may have learnt from other rows than these: does it answer by the attribute, given the label?
+
+    Where it leans to is read off one half of the rows, and tested on the other.
+    """
+    y, right = case.held.y, case.right.numpy()
+    half = torch.zeros(len(y), dtype=torch.bool)
+    half[torch.randperm(len(y), generator=torch.Generator().manual_seed(case.seed))[: len(y) // 2]] = True
+    excess = leaning(case.predicted[half], held[half], y[half], (len(case.data.classes), len(values)))
+    table = torch.from_numpy(excess > 0)
+    follows = table[y, held]  # (n,)
+    rows, marked = (~half).numpy(), (~follows).numpy()
+    tested = ~right[rows], marked[rows], y[~half].numpy()
+    once = more_errors(*tested)
+    following, contradicting = share(right[~marked]), share(right[marked])
+    return {
+        "p": max(once, more_errors_in_two(*tested)),
+        "p_once": once,  # in one class at least
+        "gap": apart(following, contradicting),
+        "following": following,
+        "contradicting": contradicting,
+        "needed": 2 * rows_needed(1 - (following["value"] / 100 if following else 1.0)),  # half of them are tested
+        "groups": list(_groups(case, name, held, table, values)),
+        "follows": follows,
+        "says": torch.from_numpy(excess.argmax(0))[held],
+        "by": "answers",
+    }
+
+
+def _told_by_answers(entry: dict[str, Any], lean: dict[str, Any], own: bool | None) -> dict[str, Any]:
+    """The entry, or what the model's answers say where that is worse, or where these training rows were not its own."""
+    large = lean["gap"] is not None and lean["gap"]["value"] >= LEAST_GAP
+    level = "none" if not large else "found" if lean["p"] < FOUND else "suspected" if lean["p"] < SUSPECTED else "none"
+    rank = ("none", "cannot tell", "suspected", "found").index
+    # Of its own training rows these here would name the wrong direction, so where both find it, its answers tell.
+    if level != "none" and rank(level) >= rank(entry["finding"]) + (own is None):
+        return entry | lean | {"finding": level}
+    if own is None or rank(entry["finding"]) >= rank("suspected"):  # None: taken to have learnt from these rows
+        return entry
+    few = lean["contradicting"] is None or lean["contradicting"]["n"] < lean["needed"]
+    unclear = few or (large and lean["p_once"] < FOUND)
+    return entry | lean | {"finding": "cannot tell" if unclear else "none"}
 
 
 def _groups(case: Case, name: str, held: Tensor, aligned: Tensor, values: tuple[str, ...]) -> Iterator[dict[str, Any]]:

@@ -28,6 +28,7 @@ class Case:
     logits: Tensor  # (n, classes) of the held-out rows, on the CPU
     features: Tensor  # (n, d) of the held-out rows, on the CPU
     seed: int = 0
+    own: bool | None = True  # whether the model was trained on the training rows of this data; None: nobody knows
 
     @property
     def images(self) -> bool:
@@ -61,11 +62,13 @@ class Case:
         return Inputs(self.data, RECIPE, self.device)(x.to(self.device))
 
 
-def make_case(data: Bundle, net: Net, source: str, split: str, device: torch.device, seed: int = 0) -> Case:
+def make_case(
+    data: Bundle, net: Net, source: str, split: str, device: torch.device, seed: int = 0, own: bool | None = True
+) -> Case:
     """Ask the model about every row of a split."""
     held = data.splits[split]
     net = net.to(device).eval()
     features = outputs(net, held, Inputs(data, RECIPE, device), RECIPE, device, features=True)
     with torch.no_grad():
         logits = net.head(features)  # which is what the network does with them: one pass is enough
-    return Case(data, net, source, held, split, device, logits.float().cpu(), features.cpu(), seed)
+    return Case(data, net, source, held, split, device, logits.float().cpu(), features.cpu(), seed, own)

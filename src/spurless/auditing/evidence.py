@@ -35,6 +35,41 @@ def more_errors(wrong: ArrayLike, marked: ArrayLike, label: ArrayLike) -> float:
     return float(min(1.0, chances[seen - least :].sum()))
 
 
+def more_errors_in_two(wrong: ArrayLike, marked: ArrayLike, label: ArrayLike) -> float:
+    """The p-value of "errors are more frequent among the marked rows in one class at most".
+
+    The second smallest p-value of the classes, times how many could have been it (a partial conjunction). A kind of
+    rows that is simply harder cannot pass: what is marked in one class is usual in another.
+
+    >>> wrong, marked = [True] * 3 + [False] * 5, [True] * 3 + [False] * 5
+    >>> more_errors_in_two(wrong, marked, [0] * 8)
+    1.0
+    >>> round(more_errors_in_two(wrong * 2, marked * 2, [0] * 8 + [1] * 8), 6) == round(1 / 56, 6)
+    True
+    """
+    bad, picked, y = (np.asarray(each) for each in (wrong, marked, label))  # (n,) each
+    classes = [y == c for c in np.unique(y) if 0 < picked[y == c].sum() < (y == c).sum()]
+    each = sorted(more_errors(bad[own], picked[own], y[own]) for own in classes)
+    return min(1.0, (len(each) - 1) * each[1]) if len(each) > 1 else 1.0
+
+
+def leaning(answers: ArrayLike, values: ArrayLike, label: ArrayLike, shape: tuple[int, int]) -> NDArray:
+    """(classes, values): how many rows more than expected get an answer at a value of an attribute, given their label.
+
+    >>> answers, values, label = [0, 1, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1]  # it answers by the value alone
+    >>> leaning(answers, values, label, (2, 2)).tolist()
+    [[1.0, -1.0], [-1.0, 1.0]]
+    """
+    said, at, y = (np.asarray(each) for each in (answers, values, label))  # (n,) each
+    excess = np.zeros(shape)
+    for c in np.unique(y):
+        own = y == c
+        table = np.zeros(shape)
+        np.add.at(table, (said[own], at[own]), 1)
+        excess += table - np.outer(table.sum(1), table.sum(0)) / own.sum()
+    return excess
+
+
 def _hypergeometric(rows: int, bad: int, picked: int) -> tuple[NDArray, int]:
     """The chances of each possible number of bad rows among the picked ones, and the least such number."""
     least, most = max(0, picked + bad - rows), min(bad, picked)

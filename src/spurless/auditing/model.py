@@ -43,6 +43,7 @@ class Audited:
     spec: NetSpec  # how to make such a network again
     recipe: Recipe
     seconds: float  # of training
+    own: bool | None = None  # whether it was trained on the training rows of this data; None: nobody knows
 
 
 def open_data(data: Bundle | str | Mapping[str, Any], root: str | Path | None, model: Any = None) -> Bundle:
@@ -66,6 +67,8 @@ def with_held_out(data: Bundle, seed: int) -> tuple[Bundle, str]:
     if data.val is not None:
         return data, "val"
     kept, held = (_rows(data.train, rows) for rows in _kept_and_held(data.train.y, seed))
+    if not len(held):
+        raise UserError(f"{data.name} has too few rows to hold any out: an audit takes rows that were not trained on.")
     return replace(data, train=kept, val=held), "val"
 
 
@@ -105,7 +108,7 @@ def _rows(split: Split, rows: Tensor) -> Split:
 
 def given(model: Any, data: Bundle, net: NetSpec | None, split: str) -> Audited:
     """The user's model: a run's folder, a weights file, or a module."""
-    from spurless.loading import trained, with_weights
+    from spurless.loading import is_its_own, trained, with_weights
 
     if isinstance(model, nn.Module):
         wrapped = model if isinstance(model, Net) else Net.wrap(model, example=example_of(data))
@@ -114,18 +117,19 @@ def given(model: Any, data: Bundle, net: NetSpec | None, split: str) -> Audited:
                 f"{type(model).__name__} has {wrapped.classes} outputs, and {data.name} has {len(data.classes)} "
                 "classes: an audit needs one output for each."
             )
-        return Audited(data, wrapped, type(model).__name__, "given", split, model, data.recipe, 0.0)
+        return Audited(data, wrapped, type(model).__name__, "given", split, model, data.recipe, 0.0, None)
     path = Path(model)
     if not path.exists():
         raise UserError(f"{path} is neither a run's folder nor a weights file.")
     if net is None:
+        own = is_its_own(path, data)
         found, data, _ = trained(path, data)
         facts = load_tensors(path / MODEL if path.is_dir() else path)[1]
-        return Audited(data, found, path.name, "given", split, facts["net"], data.recipe, 0.0)
+        return Audited(data, found, path.name, "given", split, facts["net"], data.recipe, 0.0, own)
     if not isinstance(net, (str, Mapping)):
         raise UserError("The network of a weights file is named: net='resnet18', or a table of its settings.")
     spec: dict[str, Any] = {"name": net} if isinstance(net, str) else dict(net)
-    return Audited(data, with_weights(spec, path, data), path.name, "given", split, spec, data.recipe, 0.0)
+    return Audited(data, with_weights(spec, path, data), path.name, "given", split, spec, data.recipe, 0.0, None)
 
 
 def train(
@@ -156,7 +160,7 @@ def train(
     if result.classifier is None:
         raise UserError(f"The model of the audit diverged: {result.error} Try a lower recipe.lr.")
     spent = result.seconds or time.monotonic() - started
-    return Audited(data, result.classifier, result.net, "trained for this audit", split, spec, how, spent)
+    return Audited(data, result.classifier, result.net, "trained for this audit", split, spec, how, spent, True)
 
 
 def begun_with(folder: Path | None) -> int | None:

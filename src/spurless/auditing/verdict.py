@@ -32,17 +32,51 @@ class Shortcut(NamedTuple):
     needed: int | None  # contradicting rows that a test takes
 
 
-def overall(findings: list[str], unseen: bool = True) -> str:
-    """The verdict of an audit: its worst finding. "Cannot tell" only where nothing else was found; but rows that the
-    model may have learnt by heart (not `unseen`) are no evidence of anything good.
+class Doubt(NamedTuple):
+    """Why it would mean nothing that no shortcut was found."""
+
+    says: str
+    advice: str | None = None  # what to do about it
+    why: str = ""
+
+
+def doubt(case: Case, unseen: bool) -> Doubt | None:
+    """Whether there is one. `unseen`: whether the held-out rows are known to be new to the model."""
+    if not unseen:
+        return Doubt(
+            "No rows are known to be new to the model, and on rows that it has learnt a shortcut need not show."
+        )
+    accuracy, guess = share(case.right.numpy()), 100 * int(case.held.y.bincount().max()) / len(case.held)
+    if accuracy is not None and accuracy["low"] <= guess:
+        return Doubt(
+            f"The model is right on {accuracy['value']:.1f} % of the held-out rows, and to guess the commonest class "
+            f"would be on {guess:.1f} %: too little is learnt to tell what it goes by.",
+            "Train the model until it is better than a guess",
+            f"{len(case.held):,} held-out rows do not show that it is. Look at its learning rate and length, at the "
+            "labels, and at whether the inputs are made as in its training; of rare classes collect more rows.",
+        )
+    if case.own is False and (case.images or case.texts):
+        return Doubt(
+            "The model was trained on other data than this: what says nothing of the label here may have said much "
+            "there.",
+            "Audit it on the data that it was trained on",
+            "Cues are looked for among the training rows at hand, and those are not the ones that it has learnt from. "
+            "Attributes that are named are tested by its answers, wherever it learnt them.",
+        )
+    return None
+
+
+def overall(findings: list[str], sure: bool = True) -> str:
+    """The verdict of an audit: its worst finding. "Cannot tell" only where nothing else was found; but where there is a
+    doubt (not `sure`), finding nothing is no evidence of anything good.
 
     >>> overall(["none", "suspected", "cannot tell"]), overall(["none", "cannot tell"]), overall([])
     ('suspected', 'cannot tell', 'cannot tell')
-    >>> overall(["none"]), overall(["none"], unseen=False)
+    >>> overall(["none"]), overall(["none"], sure=False)
     ('no evidence', 'cannot tell')
     """
     verdicts = {OF_FINDING[f] for f in findings} or {"cannot tell"}
-    if not unseen:
+    if not sure:
         verdicts.add("cannot tell")
     return next(v for v in VERDICTS if v in verdicts)
 
@@ -59,12 +93,15 @@ def leading(case: Case, attributes: list[dict[str, Any]], cues: list[dict[str, A
 
 def _attribute(case: Case, entry: dict[str, Any]) -> Shortcut:
     data = case.data
-    says, alone = None, None
-    if entry["name"] in data.attributes and data.train.a is not None and case.held.a is not None:
+    says, alone = entry.get("says"), None
+    known = entry["by"] == "rows" and entry["name"] in data.attributes
+    if known and data.train.a is not None and case.held.a is not None:
         k = data.attributes.index(entry["name"])
-        table = counts(data.train.y.numpy(), data.train.a[:, k].numpy(), len(data.classes), len(data.values[k]))
-        right = round(best_guess(table)[0] * len(data.train))
-        alone = share(torch.arange(len(data.train)).numpy() < right)
+        table = data.aligned[k].numpy()  # what the model has learnt
+        if case.own is not False:
+            table = counts(data.train.y.numpy(), data.train.a[:, k].numpy(), len(data.classes), len(data.values[k]))
+            right = round(best_guess(table)[0] * len(data.train))
+            alone = share(torch.arange(len(data.train)).numpy() < right)
         says = torch.from_numpy(table.argmax(0))[case.held.a[:, k]]
     scores = entry["following"], entry["contradicting"], alone
     return Shortcut(entry["name"], "attribute", entry["finding"], entry["follows"], says, *scores, entry["needed"])
@@ -87,6 +124,8 @@ def _of_attribute(e: dict[str, Any]) -> dict[str, Any]:
     gap, n = e["gap"], e["contradicting"]["n"] if e["contradicting"] else 0
     if not e["varies"]:
         text = f"'{e['name']}' has the same value in all training rows: there is nothing to test."
+    elif e["by"] == "answers":
+        text = _by_answers(e, n)
     elif e["finding"] == "cannot tell" and e["rows"] < FEWEST_ROWS:
         text = (
             f"It takes about {FEWEST_ROWS} training rows to see how '{e['name']}' goes with the label, not {e['rows']}."
@@ -114,6 +153,24 @@ def _of_attribute(e: dict[str, Any]) -> dict[str, Any]:
         "low": gap and gap["low"],
         "high": gap and gap["high"],
     }
+
+
+def _by_answers(e: dict[str, Any], n: int) -> str:
+    """Of a model whose own training rows are not at hand: where it leans to is read off its answers."""
+    if e["gap"] is None or (e["finding"] == "cannot tell" and n < e["needed"]):
+        return (
+            f"In {n:,} held-out rows '{e['name']}' points away from their label, by the model's own answers; about "
+            f"{e['needed']:,} are needed to tell."
+        )
+    numbers = (
+        f"accuracy is {e['following']['value']:.1f} % where '{e['name']}' points to the label, by the model's own "
+        f"answers, and {e['contradicting']['value']:.1f} % where it does not ({n:,} rows)"
+    )
+    if e["finding"] == "none":
+        return f"Given the label, the model's answers hardly go with '{e['name']}': {numbers}."
+    if e["finding"] == "cannot tell":
+        return f"In one class {numbers}: a shortcut and rows that are harder look alike there."
+    return f"Given the label, the model answers by '{e['name']}': {numbers}. It may have that from other training rows."
 
 
 def _of_cue(e: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +201,7 @@ def headline(
     shortcut: Shortcut | None,
     case: Case,
     moved: list[dict[str, Any]],
-    unseen: bool = True,
+    doubt: Doubt | None = None,
     tested: bool = True,
 ) -> str:
     """One sentence for someone who reads nothing else. `tested`: whether there was an attribute or a cue to test."""
@@ -153,8 +210,8 @@ def headline(
             "Nothing was tested: no attribute with more than one value is named, and a table has no other cues that "
             "could be looked into."
         )
-    if verdict == "cannot tell" and not unseen:
-        return "No rows are known to be new to the model, and on rows that it has learnt a shortcut need not show."
+    if verdict == "cannot tell" and doubt is not None:
+        return doubt.says
     if verdict == "no evidence":
         return f"No evidence of a shortcut in {len(case.held):,} held-out rows, as far as these tests can see."
     if verdict == "suspected" and (shortcut is None or shortcut.finding == "cannot tell"):

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from spurless.bench.cells import Cell, remember, save_keys, stale
+from spurless.bench.cells import KEYS, Cell, remember, save_keys, stale
 from spurless.bench.claim import DYNAMICS, FINISHED, Claim, claim, finished_row
 from spurless.bench.one import PATIENCE, Attempt, compiled, cores, lost_its_gpu, named, run_one
-from spurless.bench.rows import write_jsonl
+from spurless.bench.rows import JSONL, write_jsonl
 from spurless.errors import UserError, unknown
 from spurless.folder import RESULT
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 WHERE = ("here", "ray", "slurm")
+WRITTEN = (JSONL, "report.html", "reproduction.json", "sweep.json", "sweep.png")  # into a folder of cells, beside them
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def run_cells(
         raise UserError("--gpus-per-cell is for --on ray; on one GPU, lanes share it by themselves.")
     if address is not None and on != "ray":
         raise UserError("--address is that of a Ray cluster: add --on ray, or leave it out.")
+    _check_place(out)
     out.mkdir(parents=True, exist_ok=True)
     remember(out)
     cells = agreed(cells, after, dynamics)
@@ -113,6 +115,13 @@ def run_cells(
             ) from None
     write_jsonl(out, cells)
     return [_row(found[cell.key], cell) for cell in cells]
+
+
+def _check_place(out: Path) -> None:
+    """Refuse a folder of something else where a file of that would be replaced."""
+    taken = [name for name in WRITTEN if (out / name).exists()]
+    if taken and not (out / KEYS).exists() and not (out / "cells").exists():
+        raise UserError(f"{out} holds a {taken[0]} and no benchmark or sweep. Name another --out folder.")
 
 
 def agreed(
