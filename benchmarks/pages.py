@@ -53,7 +53,7 @@ def facts(found, words):
 
 
 def scores_table(cells, names):
-    lines = ["| method | worst group | every group the same | average | bias labels | weights | seeds |"]
+    lines = ["| method | worst group | unbiased | average | bias labels | weights | seeds |"]
     lines += ["| :-- | --: | --: | --: | :-- | :-- | --: |"]
     for name in names:
         own = cells.get(name)

@@ -34,7 +34,8 @@ def demo_table():
     first = found[0]
     facts = f"Accuracy in percent on {first['n']:,} test digits, with 95 % intervals; one run (seed {first['seed']}), "
     facts += (
-        f"weights: {first['selection']}; bias labels used: {first['labels_used']}. Measured {first['date']} on a CPU."
+        f"weights: {first['selection']}; bias labels used: {first['labels_used']}. Measured {first['date']} on a CPU "
+        f"({first['versions']['threads']} threads)."
     )
     return "\n".join([*lines, "", facts])
 
@@ -64,10 +65,10 @@ def cmnist_table():
         ours = f"{statistics.mean(values):.1f}{spread}"
         lines.append(f"| {100 * rho:g} % | `{method}` | {how} | {ours} | {len(values)} | {paper} |")
     facts = (
-        "Colored MNIST (`--set data.family=pgd`), `simconv1`, 100 epochs a stage, on the test split, whose colours "
-        "are uniform: mean ± standard deviation over seeds, last weights, no bias labels. SGD 0.02 is PGD's recipe "
-        "(`--recipe pgd-cmnist`); Adam is the optimiser that LfF and DisEnt were released with. As released: "
-        "`--set method.form=code`. The paper's numbers "
+        "Colored MNIST (`--set data.family=pgd`), `simconv1`, 100 epochs a stage (JTT's first network: 20), on the "
+        "test split, whose colours are uniform: mean ± standard deviation over seeds, last weights, no bias labels. "
+        "SGD 0.02 is PGD's recipe (`--recipe pgd-cmnist`); Adam is the optimiser that LfF and DisEnt "
+        "were released with. As released: `--set method.form=code`. The paper's numbers "
         f"are PGD's table 1. Measured up to {max(row['date'] for row in found)} on {found[0]['versions']['device']}."
     )
     return "\n".join([*lines, "", facts])
