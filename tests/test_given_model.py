@@ -204,6 +204,7 @@ def test_a_shortcut_is_found_whatever_the_data_that_shows_it(module, agree):
     (entry,) = found["attributes"]
     assert entry["contradicting"]["value"] < 20 < 90 < entry["following"]["value"]
     assert entry["by"] == ("rows" if agree == 0.97 else "answers")
+    assert (found["reliability"] is None) == (entry["by"] == "answers")  # measured with models of its own
 
 
 def test_a_run_on_reversed_data_is_told_by_its_answers(shortcut):

@@ -118,6 +118,7 @@ def audit(
     unsure = doubt(case, unseen)
     verdict = overall([e["finding"] for e in clues], sure=unsure is None)
     tested = bool(varied or cues)
+    measured = tested and all(e["by"] == "rows" for e in known)  # how often such verdicts are wrong
     shortcut = leading(case, known, cues)
     step("slices")
     slices = find_slices(case)
@@ -137,7 +138,7 @@ def audit(
         "headline": headline(verdict, shortcut, case, moved, unsure, tested),
         **_facts(case, audited, command, model),
         "evidence": evidence(known, cues) + moved,
-        "reliability": reliability(case) if tested else None,
+        "reliability": reliability(case) if measured else None,
         "attributes": [_plain(e) for e in known],
         "cues": [_plain(e) for e in cues],
         **_where(case, shortcut, slices, folder, step),

@@ -159,18 +159,21 @@ def _by_answers(e: dict[str, Any], n: int) -> str:
     """Of a model whose own training rows are not at hand: where it leans to is read off its answers."""
     if e["gap"] is None or (e["finding"] == "cannot tell" and n < e["needed"]):
         return (
-            f"In {n:,} held-out rows '{e['name']}' points away from their label, by the model's own answers; about "
+            f"Only {n:,} held-out rows have a '{e['name']}' that the model takes for a sign of another label; about "
             f"{e['needed']:,} are needed to tell."
         )
     numbers = (
-        f"accuracy is {e['following']['value']:.1f} % where '{e['name']}' points to the label, by the model's own "
-        f"answers, and {e['contradicting']['value']:.1f} % where it does not ({n:,} rows)"
+        f"it is right on {e['following']['value']:.1f} % of the rows whose '{e['name']}' it takes for a sign of their "
+        f"label, and on {e['contradicting']['value']:.1f} % of the other {n:,}."
     )
     if e["finding"] == "none":
-        return f"Given the label, the model's answers hardly go with '{e['name']}': {numbers}."
+        return f"Given the label, the model hardly answers by '{e['name']}': {numbers}"
     if e["finding"] == "cannot tell":
-        return f"In one class {numbers}: a shortcut and rows that are harder look alike there."
-    return f"Given the label, the model answers by '{e['name']}': {numbers}. It may have that from other training rows."
+        return (
+            f"In one class the model may answer by '{e['name']}': {numbers} A shortcut and rows that are harder look "
+            "alike there."
+        )
+    return f"Given the label, the model answers by '{e['name']}': {numbers} It may have learnt that from other rows."
 
 
 def _of_cue(e: dict[str, Any]) -> dict[str, Any]:
