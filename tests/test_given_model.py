@@ -13,9 +13,10 @@ from spurless import Bundle, Recipe, audit, fit
 from spurless.auditing import attributes
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import leaning, more_errors, more_errors_in_two
+from spurless.auditing.verdict import evidence
 from spurless.core import Split
 from spurless.errors import UserError
-from spurless.loading import data_for, trained
+from spurless.loading import data_for, is_its_own, trained
 from spurless.registry import load_data
 from tests.test_cli import invoke, mistake
 from tests.test_data_cli import class_folders
@@ -40,7 +41,7 @@ def patients(name, agree, n=1500, seed=0, columns=("no", "yes")):
     there = np.where(rng.random(n) < agree, ill, ~ill)
     lines = ["blood,hospital,ill"]
     for y, a in zip(ill, there, strict=True):
-        lines.append(f"{0.8 * y + rng.standard_normal():.3f},{('north', 'south')[int(a)]},{columns[int(y)]}")
+        lines.append(f"{0.8 * y + rng.standard_normal():.6f},{('north', 'south')[int(a)]},{columns[int(y)]}")
     Path(name).write_text("\n".join(lines))
     return f"csv:{name}"
 
@@ -151,6 +152,45 @@ def test_other_data_is_scored_whole(shortcut):
     assert any("split drawn with seed 0" in note for note in own["notes"])
 
 
+def test_rows_that_the_model_has_learnt_are_not_scored_as_new(shortcut):
+    """Its file alone, a copy under another name, and a run that held nothing out."""
+    own = json.loads(invoke("evaluate", shortcut, "csv:a.csv", "--json").stdout)
+    file = json.loads(invoke("evaluate", shortcut / "model.safetensors", "csv:a.csv", "--json").stdout)
+    assert (file["n"], file["scores"]) == (own["n"], own["scores"]) and own["split"] == "test"
+    Path("elsewhere").mkdir()
+    Path("elsewhere/copy.csv").write_text(Path("a.csv").read_text())
+    copy = json.loads(invoke("evaluate", shortcut, "csv:elsewhere/copy.csv", "--json").stdout)
+    assert (copy["n"], copy["scores"]) == (own["n"], own["scores"])
+    whole = ("--set", "data.label=ill", "--set", "data.fractions=[1, 0, 0]")
+    invoke("train", "erm", "csv:a.csv", *whole, "--out", "whole")
+    assert "test" in invoke("evaluate", "whole", "csv:a.csv", code=2).stderr
+
+
+def test_an_attribute_that_is_named_later_leaves_the_rows_the_runs_own():
+    text = Path(patients("a.csv", 0.97)[4:]).read_text().splitlines()
+    parts = ("split", *(("train", "train", "val", "test")[i % 4] for i in range(len(text))))
+    Path("a.csv").write_text("\n".join(f"{line},{part}" for line, part in zip(text, parts, strict=False)))
+    invoke("train", "erm", "csv:a.csv", "--set", "data.label=ill", "--out", "run")
+    bundle = data_for(Path("run"), {"name": "csv:a.csv", "attribute": ("hospital",)})
+    assert bundle.attributes == ("hospital",) and is_its_own(Path("run"), bundle) is True
+    assert is_its_own(Path("run"), data_for(Path("run"), {"name": patients("b.csv", 0.5, seed=1)})) is False
+
+
+def test_bands_of_another_table_are_said_to_be_new():
+    def aged(name, low):
+        text = Path(patients(name, 0.9)[4:]).read_text().splitlines()
+        rows = [f"{line},{low + i % 40}.5" for i, line in enumerate(text[1:])]
+        Path(name).write_text("\n".join([text[0] + ",age", *rows]))
+
+    aged("a.csv", 20)
+    aged("b.csv", 300)
+    options = ("--set", "data.attribute=age", "--set", "data.label=ill")
+    invoke("train", "erm", "csv:a.csv", *options, "--out", "run")
+    row = json.loads(invoke("evaluate", "run", "csv:b.csv", *options, "--json").stdout)
+    assert any("of 'age' are new to the model" in note for note in row["notes"])
+    assert row["scores"]["aligned"] is not None
+
+
 def test_a_table_of_nothing_but_test_rows(shortcut):
     header, *lines = Path(patients("b.csv", 0.5, seed=1)[4:]).read_text().splitlines()
     Path("b.csv").write_text("\n".join([header + ",split", *(line + ",test" for line in lines)]))
@@ -214,12 +254,14 @@ def test_a_run_on_reversed_data_is_told_by_its_answers(shortcut):
     assert wrong and all(row["says"] == row["prediction"] for row in wrong)
 
 
-def case_of(y, a, predicted, seed, own):
+def case_of(y, a, predicted, seed, own, classes=2):
     rows = torch.arange(2000)
-    train = Split(torch.zeros(2000, 1), rows % 2, (rows // 2 % 2)[:, None])  # the attribute says nothing here
+    train = Split(
+        torch.zeros(2000, 1), rows % classes, (rows // classes % 2)[:, None]
+    )  # the attribute says nothing here
     held = Split(torch.zeros(len(y), 1), y, a[:, None])
     data = Bundle("people", train, test=held, attributes=("site",))
-    logits = nn.functional.one_hot(predicted, 2).float()
+    logits = nn.functional.one_hot(predicted, classes).float()
     return Case(data, None, "given", held, "test", CPU, logits, logits, seed, own)
 
 
@@ -233,12 +275,26 @@ def answers(kind, seed, n=1000):
     return y, a, torch.where(torch.rand(n, generator=g) < often[kind], 1 - y, y)
 
 
+@pytest.mark.parametrize("classes", [3, 10])
+def test_a_value_that_is_harder_where_most_errors_are_one_class_is_no_shortcut(classes):
+    """Errors that fall on one class mark many classes at the hard value: two classes alone would not do."""
+    told = []
+    for seed in range(20):
+        g = torch.Generator().manual_seed(seed)
+        y, a = torch.randint(0, classes, (4000,), generator=g), torch.randint(0, 2, (4000,), generator=g)
+        wrong = torch.rand(4000, generator=g) < torch.where(a == 1, 0.3, 0.1)
+        other = (y + torch.randint(1, classes, (4000,), generator=g)) % classes
+        other = torch.where((torch.rand(4000, generator=g) < 0.6) & (y > 0), 0, other)
+        told.append(attributes.examine(case_of(y, a, torch.where(wrong, other, y), seed, None, classes))[0]["finding"])
+    assert sum(finding in ("found", "suspected") for finding in told) <= 1
+
+
 @pytest.mark.parametrize("own", [None, False])
 @pytest.mark.parametrize(("kind", "most"), [("chance", 2), ("harder", 2), ("harder in one class", 4)])
 def test_rows_that_are_simply_harder_are_no_shortcut(kind, most, own):
     told = [attributes.examine(case_of(*answers(kind, seed), seed, own))[0]["finding"] for seed in range(40)]
     assert sum(finding in ("found", "suspected") for finding in told) <= most  # 2.5 % of 40 is one
-    if kind == "harder in one class" and own is False:
+    if kind == "harder in one class":
         assert told.count("cannot tell") > 20  # a shortcut could look so
 
 
@@ -297,6 +353,27 @@ def test_a_rare_class_that_is_always_missed_is_not_cleared():
     assert found["model"]["average"]["value"] > 98 and found["verdict"] == "cannot tell"
 
 
+def test_a_model_that_knows_a_rare_class_has_learnt_something():
+    """It is right less often than one that never names the rare class."""
+    g = torch.Generator().manual_seed(0)
+    y = (torch.rand(4000, generator=g) < 0.05).long()
+    x = torch.randn(4000, 4, generator=g)
+    x[:, 0] = torch.where(torch.rand(4000, generator=g) < 0.92, 2.0 * y - 1, 1 - 2.0 * y)
+    net = nn.Linear(4, 2)
+    net.weight.data = torch.tensor([[-1.0, 0, 0, 0], [1.0, 0, 0, 0]])
+    net.bias.data.zero_()
+    a = torch.randint(0, 2, (4000,), generator=g)
+    found = audit(Bundle.from_arrays(x, y, a, attributes=["site"]), model=nn.Sequential(net), **QUIET)
+    assert found["model"]["average"]["value"] < 94 and found["verdict"] == "no evidence"
+
+
+def test_answers_that_depend_on_nothing():
+    _, y, a = people(1000, 0.5, 0)
+    (entry,) = attributes.examine(case_of(y, a, y, 0, False))
+    assert entry["finding"] == "none"
+    assert "do not depend on 'site'" in evidence([entry], [])[0]["text"]
+
+
 def test_images_on_which_the_model_was_not_trained_are_no_evidence():
     data = load_data({"name": "colored_digits", "rho": 0.5})
     fit("erm", data, "conv3", Recipe("adam", 1e-3, epochs=3), out="run", **QUIET)
@@ -320,6 +397,16 @@ def test_mended_rows_are_audited_again():
     second = audit(data, out="audit", **QUIET)
     assert (first["verdict"], second["verdict"]) == ("shortcut found", "no evidence")
     assert json.loads(Path("audit/audit.json").read_text())["verdict"] == "no evidence"
+    assert Path("audit/model-before/result.json").exists()
+
+
+def test_another_seed_is_another_audit():
+    x, y, a = people(900, 0.97, 0)
+    data = Bundle("people", Split(x, y, a[:, None]))  # rows are held out by the audit's own seed
+    audit(data, out="audit", **QUIET)
+    with pytest.raises(UserError, match="seed"):
+        audit(data, out="audit", seed=3, **QUIET)
+    assert Path("audit/model/result.json").exists()
 
 
 def test_commands_advised_from_python_can_be_run():

@@ -98,7 +98,7 @@ def evaluate(
 ) -> None:
     """Score a trained model on a data set, by group. The data of a run is read as it was for its training."""
     from spurless.engine import evaluate, pick_device
-    from spurless.loading import data_for, trained, with_weights
+    from spurless.loading import data_for, is_its_own, trained, with_weights
     from spurless.registry import load_data
 
     chosen = gather(set_ or [], ("data", "net") if net else ("data",))
@@ -111,9 +111,11 @@ def evaluate(
         if net:
             classifier = with_weights(chosen["net"] | {"name": net}, model, bundle)
             precision: Precision = "fp32"
+            own: bool | None = True  # so that its rows are not taken for new ones
         else:
+            own = is_its_own(model, bundle)
             classifier, bundle, precision = trained(model, bundle)
-        everything = split is None and list(bundle.splits) == ["train"]
+        everything = split is None and list(bundle.splits) == ["train"] and not own
         chosen_split = split or ("train" if everything else "test")
         scores = evaluate(classifier, bundle, chosen_split, place, precision=precision)
     row = {

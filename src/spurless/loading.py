@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -53,6 +54,9 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
             f"{model} knows {len(known)} classes, beginning with {known[0]}, and {bundle.name} has "
             f"{len(bundle.classes)}, beginning with {bundle.classes[0]}: there is nothing to compare."
         )
+    if own is None:
+        note = f"{model} does not say what it was trained on: it may have learnt these rows."
+        bundle = replace(bundle, notes=(*bundle.notes, note))
     here = None if bundle.tokens is None else bundle.tokens.vocabulary
     if facts.get("vocabulary") != here:
         reads = f"tokens of data.tokenizer = {facts['tokenizer']}" if facts.get("tokenizer") else "no text"
@@ -108,15 +112,37 @@ def _with_its_shortcuts(bundle: Bundle, shortcuts: Mapping[str, Any], foreign: b
         if name in shortcuts:
             learnt = torch.tensor(shortcuts[name]["aligned"], dtype=torch.bool)  # (classes, values)
             place = {value: column for column, value in enumerate(shortcuts[name]["values"])}
-            new = learnt.new_zeros(len(learnt))  # a value that it has not seen goes with no class
+            unseen = [value for value in bundle.values[k] if value not in place]
+            if len(unseen) == len(bundle.values[k]):
+                notes.append(f"{_listed(unseen)} of '{name}' are new to the model: aligned is by {bundle.name} itself.")
+                continue
+            if unseen:
+                notes.append(f"{_listed(unseen)} of '{name}': new to the model, so no row with it is aligned.")
+            new = learnt.new_zeros(len(learnt))
             tables[k] = torch.stack([learnt[:, place[v]] if v in place else new for v in bundle.values[k]], dim=1)
     return replace(bundle, aligned=tuple(tables), notes=tuple(notes))
 
 
+def _listed(values: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(values) - most:,} more" if len(values) > most else ""
+    return ", ".join(f"'{value}'" for value in values[:most]) + more
+
+
 def is_its_own(model: Path, bundle: Bundle) -> bool | None:
-    """Whether a run was trained on this data; None where the model does not say."""
-    saved = read_toml(model / SETTINGS).get("data", {}) if (model / SETTINGS).exists() else {}
+    """Whether a model was trained on these rows, whatever attributes are named for them; None where it does not say."""
+    facts, saved = _told(model)
+    if "rows" in facts:
+        return facts["rows"] == fingerprint(bundle, with_attributes=False)
     return saved["fingerprint"] == fingerprint(bundle) if "fingerprint" in saved else None
+
+
+def _told(model: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a model's file says, and what it was trained on: by the settings of its run, or else by that file."""
+    file = model / MODEL if model.is_dir() else model
+    facts = load_tensors(file)[1] if file.suffix == ".safetensors" and file.exists() else {}
+    if (model / SETTINGS).exists():
+        return facts, dict(read_toml(model / SETTINGS).get("data", {}))
+    return facts, {"name": facts["data"]} | facts["trained_on"] if "trained_on" in facts else {}
 
 
 def data_for(
@@ -127,25 +153,20 @@ def data_for(
     Where it is what the run was trained on, all settings are the run's, but for those that are given: other ones would
     draw other splits, and score rows that it has learnt. Of other data no splits are drawn if it is `only_to_score`.
     """
-    file = model / MODEL if model.is_dir() else model
-    facts = load_tensors(file)[1] if file.suffix == ".safetensors" and file.exists() else {}
-    saved = read_toml(model / SETTINGS).get("data", {}) if (model / SETTINGS).exists() else {}
+    facts, saved = _told(model)
     own = {k: v for k, v in saved.items() if k not in ("name", "source", "fingerprint")}
-    source, wanted = str(saved.get("source", saved.get("name"))), saved.get("fingerprint")
+    source = str(saved.get("source", saved.get("name")))
     other = _made_alike(source, own, str(data["name"])) | dict(data)
     if "size" not in other and len(facts.get("shape", ())) == 3 and usual_size(data["name"]):
         other["size"] = facts["shape"][-1]
     with coded_as(tuple(facts["coding"]) if "coding" in facts else None):
         if source == data["name"]:
             bundle = load_data(own | dict(data), root=root)
-            if wanted not in (None, fingerprint(bundle)):
+            if is_its_own(model, bundle) is False:
                 _say_what_differs(bundle, model, [k for k in data if k != "name" and data[k] != own.get(k)])
             return bundle
-        if _may_be_the_same(source, data["name"]):
-            with suppress(UserError):  # of another table, for which the run's settings are not meant
-                bundle = load_data(own | dict(data), root=root)
-                if fingerprint(bundle) == wanted:
-                    return bundle
+        if _may_be_the_same(source, data["name"]) and (same := _own_elsewhere(model, own | dict(data), root)):
+            return same
         with only_scored(only_to_score and not {"fractions", "val", "test", "seed"} & data.keys()):
             return load_data(other, root=root)
 
@@ -157,14 +178,26 @@ def _made_alike(source: str, own: Mapping[str, Any], name: str) -> dict[str, Any
     return {k: own[k] for k in (*INPUTS, *of_kind) if k in own and k in wanted and own[k] != wanted[k].default}
 
 
-def _may_be_the_same(source: str, name: str) -> bool:
-    """Whether it may be one place under two names: from another folder, or written in full.
+def _own_elsewhere(model: Path, settings: dict[str, Any], root: str | Path | None) -> Bundle | None:
+    """The model's own data from another place, where it is that. Else nothing is said of it: it is read again."""
+    bundle, said = None, io.StringIO()
+    with suppress(UserError), redirect_stderr(said):  # of other data, which the run's settings need not fit
+        bundle = load_data(settings, root=root)
+    if bundle is None or not is_its_own(model, bundle):
+        return None
+    if said.getvalue():
+        complain(said.getvalue().rstrip())
+    return bundle
 
-    >>> _may_be_the_same("csv:a.csv", "csv:/data/a.csv"), _may_be_the_same("csv:a.csv", "csv:b.csv")
+
+def _may_be_the_same(source: str, name: str) -> bool:
+    """Whether it may be one place under two names: copied, from another folder, or written in full.
+
+    >>> _may_be_the_same("csv:a.csv", "csv:/data/b.csv"), _may_be_the_same("csv:a.csv", "folder:a")
     (True, False)
     """
-    (kind, _, place), (other, _, there) = source.partition(":"), name.partition(":")
-    return kind == other and kind in PLACES and Path(place).resolve().name == Path(there).resolve().name
+    kind = source.partition(":")[0]
+    return kind in PLACES and kind == name.partition(":")[0]
 
 
 def _say_what_differs(bundle: Bundle, model: Path, given: Sequence[str]) -> None:

@@ -153,7 +153,7 @@ def group_counts(data: Bundle) -> list[np.ndarray] | None:
     return [count.view(len(data.classes), m).numpy() for count, m in zip(pairs, sizes, strict=True)]
 
 
-def fingerprint(data: Bundle) -> str:
+def fingerprint(data: Bundle, with_attributes: bool = True) -> str:
     """A short hash of a data set's labels and of a sample of its inputs, to notice that it is not the same as before.
 
     >>> toy = Bundle("toy", Split(torch.zeros(2, 3), torch.tensor([0, 1])))
@@ -165,7 +165,7 @@ def fingerprint(data: Bundle) -> str:
         digest.update(f"{name} {tuple(split.x.shape)}".encode())
         digest.update(split.y.numpy().tobytes())
         for given in (split.a, split.member):
-            if given is not None:
+            if given is not None and with_attributes:
                 digest.update(given.contiguous().numpy().tobytes())
         sample = torch.linspace(0, len(split) - 1, min(len(split), 64)).long()
         digest.update(split[sample].contiguous().numpy().tobytes())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from spurless.errors import UserError
 from spurless.folder import SETTINGS, read_toml
 from spurless.metrics.groups import confusion
 from spurless.paths import atomic
+from spurless.progress import complain
 from spurless.scoring import fingerprint
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def audit(
         _check_folder(folder, whole, model, net)
     bundle, split = with_held_out(whole, seed)
     if folder is not None and model is None:
-        _clear_if_changed(folder, bundle)
+        _set_aside_if_changed(folder, bundle, seed)
     unseen = model is None or bundle is whole  # else the rows were drawn from those that the model may have learnt
     if not unseen:
         bundle = drawn_from_training(whole, bundle, model)
@@ -178,12 +179,21 @@ def _check_folder(folder: Path, data: Bundle, model: Any, net: NetSpec | None) -
         raise UserError(f"{folder} is not empty and holds no audit of this. Name another --out folder.")
 
 
-def _clear_if_changed(folder: Path, data: Bundle) -> None:
-    """Take away what a finished audit made from rows that are others by now: its model would not go on with these."""
+def _set_aside_if_changed(folder: Path, data: Bundle, seed: int) -> None:
+    """Give another name to what a finished audit trained on rows that are others by now: it would not go on with these.
+    Rows that were drawn with another seed are others too, but that is another audit, which is refused."""
     file = folder / "model" / SETTINGS
-    if (folder / FILE).exists() and file.exists() and read_toml(file)["data"].get("fingerprint") != fingerprint(data):
-        for made in ("model", "fix", "pictures"):
-            shutil.rmtree(folder / made, ignore_errors=True)
+    if not (folder / FILE).exists() or not file.exists():
+        return
+    before = read_toml(file)
+    if before.get("seed") != seed or before.get("data", {}).get("fingerprint") == fingerprint(data):
+        return
+    for made in ("model", "fix"):
+        if (folder / made).exists():
+            names = (f"{made}-before-{n}" if n > 1 else f"{made}-before" for n in count(1))
+            name = next(name for name in names if not (folder / name).exists())
+            (folder / made).rename(folder / name)
+            complain(f"{data.name} has changed since the audit in {folder}: its {made} is kept as {name}.")
 
 
 def _is_of(file: Path, data: Bundle, model: Any, net: NetSpec | None) -> bool:

@@ -110,7 +110,8 @@ def _leaning(
     once = more_errors(*tested)
     following, contradicting = share(right[~marked]), share(right[marked])
     return {
-        "p": max(once, more_errors_in_two(*tested)),
+        # In two classes, or a class that is hard at some value would do, and at two values, or a hard value would.
+        "p": max(once, more_errors_in_two(*tested), more_errors_in_two(*tested[:2], held[~half].numpy())),
         "p_once": once,  # in one class at least
         "gap": apart(following, contradicting),
         "following": following,
@@ -131,10 +132,13 @@ def _told_by_answers(entry: dict[str, Any], lean: dict[str, Any], own: bool | No
     # Of its own training rows these here would name the wrong direction, so where both find it, its answers tell.
     if level != "none" and rank(level) >= rank(entry["finding"]) + (own is None):
         return entry | lean | {"finding": level}
-    if own is None or rank(entry["finding"]) >= rank("suspected"):  # None: taken to have learnt from these rows
+    if rank(entry["finding"]) >= rank("suspected"):
         return entry
     few = lean["contradicting"] is None or lean["contradicting"]["n"] < lean["needed"]
-    unclear = few or (large and lean["p_once"] < FOUND)
+    unclear = large and lean["p_once"] < FOUND
+    if own is None and not unclear:  # it is taken to have learnt from these training rows
+        return entry
+    unclear |= few
     return entry | lean | {"finding": "cannot tell" if unclear else "none"}
 
 

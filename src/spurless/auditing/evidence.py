@@ -38,8 +38,8 @@ def more_errors(wrong: ArrayLike, marked: ArrayLike, label: ArrayLike) -> float:
 def more_errors_in_two(wrong: ArrayLike, marked: ArrayLike, label: ArrayLike) -> float:
     """The p-value of "errors are more frequent among the marked rows in one class at most".
 
-    The second smallest p-value of the classes, times how many could have been it (a partial conjunction). A kind of
-    rows that is simply harder cannot pass: what is marked in one class is usual in another.
+    The second smallest p-value of the classes, times how many could have been it (a partial conjunction). With other
+    strata than classes, such as the values of an attribute, the same for those.
 
     >>> wrong, marked = [True] * 3 + [False] * 5, [True] * 3 + [False] * 5
     >>> more_errors_in_two(wrong, marked, [0] * 8)

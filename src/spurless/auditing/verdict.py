@@ -6,6 +6,7 @@ import json
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from spurless.auditing.attributes import FEWEST_ROWS
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import Score, share
 from spurless.describe import best_guess, counts
+from spurless.metrics.groups import mean_of_cells
 
 VERDICTS = ("shortcut found", "suspected", "cannot tell", "no evidence")  # the worst first
 OF_FINDING = {"found": "shortcut found", "suspected": "suspected", "cannot tell": "cannot tell", "none": "no evidence"}
@@ -47,7 +49,7 @@ def doubt(case: Case, unseen: bool) -> Doubt | None:
             "No rows are known to be new to the model, and on rows that it has learnt a shortcut need not show."
         )
     accuracy, guess = share(case.right.numpy()), 100 * int(case.held.y.bincount().max()) / len(case.held)
-    if accuracy is not None and accuracy["low"] <= guess:
+    if accuracy is not None and accuracy["low"] <= guess and not _knows_classes(case):
         return Doubt(
             f"The model is right on {accuracy['value']:.1f} % of the held-out rows, and to guess the commonest class "
             f"would be on {guess:.1f} %: too little is learnt to tell what it goes by.",
@@ -64,6 +66,16 @@ def doubt(case: Case, unseen: bool) -> Doubt | None:
             "Attributes that are named are tested by its answers, wherever it learnt them.",
         )
     return None
+
+
+def _knows_classes(case: Case) -> bool:
+    """Whether the mean of the classes' accuracies is beyond that of a guess: where one class is rare, a good model may
+    be right less often than one that never names it."""
+    y = case.held.y
+    present = [y == c for c in y.unique()]
+    right = [int(case.right[own].sum()) for own in present]
+    low = mean_of_cells(right, [int(own.sum()) for own in present], [1.0] * len(present))[1]
+    return len(present) > 1 and low > 1 / len(present)
 
 
 def overall(findings: list[str], sure: bool = True) -> str:
@@ -102,7 +114,8 @@ def _attribute(case: Case, entry: dict[str, Any]) -> Shortcut:
             table = counts(data.train.y.numpy(), data.train.a[:, k].numpy(), len(data.classes), len(data.values[k]))
             right = round(best_guess(table)[0] * len(data.train))
             alone = share(torch.arange(len(data.train)).numpy() < right)
-        says = torch.from_numpy(table.argmax(0))[case.held.a[:, k]]
+        points_to = np.where(table.any(0), table.argmax(0), -1)  # (values,) -1: to none
+        says = torch.from_numpy(points_to)[case.held.a[:, k]]
     scores = entry["following"], entry["contradicting"], alone
     return Shortcut(entry["name"], "attribute", entry["finding"], entry["follows"], says, *scores, entry["needed"])
 
@@ -157,6 +170,8 @@ def _of_attribute(e: dict[str, Any]) -> dict[str, Any]:
 
 def _by_answers(e: dict[str, Any], n: int) -> str:
     """Of a model whose own training rows are not at hand: where it leans to is read off its answers."""
+    if e["following"] is None:
+        return f"Given the label, the model's answers do not depend on '{e['name']}'."
     if e["gap"] is None or (e["finding"] == "cannot tell" and n < e["needed"]):
         return (
             f"Only {n:,} held-out rows have a '{e['name']}' that the model takes for a sign of another label; about "
@@ -170,8 +185,8 @@ def _by_answers(e: dict[str, Any], n: int) -> str:
         return f"Given the label, the model hardly answers by '{e['name']}': {numbers}"
     if e["finding"] == "cannot tell":
         return (
-            f"In one class the model may answer by '{e['name']}': {numbers} A shortcut and rows that are harder look "
-            "alike there."
+            f"The model may answer by '{e['name']}': {numbers} But that is not shown in two classes and at two values, "
+            "and rows that are simply harder look like it."
         )
     return f"Given the label, the model answers by '{e['name']}': {numbers} It may have learnt that from other rows."
 

@@ -347,7 +347,9 @@ class _Code:
         self.what, self.numbers = what, np.issubdtype(found.dtype, np.integer)
         if self.numbers:
             if names and found[-1] >= len(names):
-                raise UserError(f"The {what} {found[-1]} has no name; there are {len(names)} names, for 0 and up.")
+                raise UserError(
+                    f"The {what} {found[-1]} has no name; there are {len(names)} names, for the numbers from 0 on."
+                )
             self.names = tuple(map(str, names)) or tuple(str(i) for i in range(int(found[-1]) + 1))
             self.known: dict[Any, int] = {int(v): int(v) for v in found}
         else:

@@ -123,7 +123,7 @@ def load(
     inputs = list(text) or _inputs([c for c in typed if c not in ignore], typed, columns, lines, asked, found)
     for c in inputs if not text else ():
         _say_if_text(raw[c], found)
-        if _gives_away(typed[c], named[label]):
+        if len(set(named[label])) > 1 and _gives_away(typed[c], named[label]):
             found.say(f"column '{c}' alone gives the label of every row; if it is the label itself, data.ignore it")
 
     fields = [tables.Field(label, named[label], (label,))]
