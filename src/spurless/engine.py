@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import hashlib
+import inspect
 import operator
 import os
 import random
@@ -14,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
@@ -79,7 +80,7 @@ def fit(
     if session.folder and session.folder.result():
         if session.dynamics:
             session.dynamics.start(session.folder.path)  # what was seen is read
-        return load_run(session.folder.path, net=session.spec, device=session.device)
+        return load_run(session.folder.path, session.spec, session.device, session.method)
     name = session.result.method
     if not first():
         progress = False
@@ -193,6 +194,11 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
     result.scores = full_score(data, split, logits)
     result.scored_on, result.n = name, len(split)
     loop.look_at_the_end(result.scores)
+    if result.selection != "last" and not loop.selected:
+        result.notes.append(
+            f"No stage of {result.method} lets recipe.selection pick its weights: they are the last ones."
+        )
+        result.selection = "last"
     result.sparsity = sparsity(loop.net)
     for rows in loop.run.findings.values():
         result.notes += [_lost(result.method, data, c) for c in lost_classes(rows.numpy(), data.train.y.numpy())]
@@ -272,13 +278,31 @@ def describe_run(method: Method, data: Bundle, net: NetSpec, recipe: Recipe, see
     known = {
         "seed": seed,
         "spurless": __version__.rsplit(".", 1)[0],
-        "method": {"name": name_of(method)} | {f.name: getattr(method, f.name) for f in dataclasses.fields(method)},
+        "method": {"name": name_of(method)} | settings_of_method(method),
         "data": {"name": data.name} | data.settings | {"fingerprint": fingerprint(data)},
         "net": describe_net(net) | (contents(sample_of(net)) if is_factory(net) else {}),
         "recipe": dataclasses.asdict(recipe),
     }
-    unusual = describe_bundle(data)
-    return known | {"bundle": unusual} if unusual else known
+    if unusual := describe_bundle(data):
+        known["bundle"] = unusual
+    if isinstance(net, Mapping) and Path(str(net.get("weights") or "")).is_file():
+        known["weights"] = hashlib.sha256(Path(str(net["weights"])).read_bytes()).hexdigest()[
+            :16
+        ]  # not only their path
+    return known
+
+
+def settings_of_method(method: Method) -> dict[str, Any]:
+    """Its fields; of a method of the user's own also its code, which changes while it is being written."""
+    known = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
+    own = [kind for kind in type(method).__mro__ if not kind.__module__.startswith(("spurless.", "builtins", "abc"))]
+    if own:
+        plain = {k: v for k, v in vars(method).items() if isinstance(v, (bool, int, float, str)) and k[:1] != "_"}
+        known = plain | known  # of a class that is no dataclass itself
+        with suppress(OSError, TypeError):  # typed at a prompt, or made by a program
+            code = "".join(inspect.getsource(kind) for kind in own)
+            known["code"] = hashlib.sha256(code.encode()).hexdigest()[:16]
+    return known
 
 
 def describe_bundle(data: Bundle) -> dict[str, Any]:
@@ -330,11 +354,16 @@ def is_factory(net: NetSpec) -> TypeGuard[Callable[[], nn.Module]]:
 
 
 def contents(net: nn.Module) -> dict[str, str]:
-    """What tells a user's module from another: its weights, and its layers as it prints them.
+    """What tells a user's module from another: its weights, and its layers, those of torch as they print themselves.
 
-    What is only written in its `forward` is not seen.
+    What is only written in a `forward` of the user's own is not seen. Nor is what such a class prints of itself: it may
+    print a set, or a number of its own, and would be another one at the next start.
     """
-    weights, layers = hashlib.sha256(), hashlib.sha256(PASSING.sub("", repr(net)).encode())
+    weights, layers = hashlib.sha256(), hashlib.sha256()
+    for name, layer in net.named_modules():
+        kind = type(layer)
+        said = PASSING.sub("", layer.extra_repr()) if kind.__module__.startswith("torch.") else ""
+        layers.update(f"{name} {kind.__qualname__} {said}\n".encode())
     for name, held in net.state_dict().items():
         weights.update(name.encode())
         if not isinstance(held, Tensor):  # a module's extra state
@@ -386,22 +415,36 @@ def model_facts(data: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
         }
     if data.tokens is not None:
         known |= {"tokenizer": data.tokens.tokenizer, "vocabulary": data.tokens.vocabulary}
+    # How the data was read, without where it lay, and which rows it was: its own scores are made again from its own.
+    known["trained_on"] = {k: v for k, v in settings["data"].items() if k not in ("name", "source", "fingerprint")}
+    known["rows"] = fingerprint(data, with_attributes=False)
     return {"net": settings["net"], "method": settings["method"], "data": data.name} | known
 
 
-def load_run(path: str | Path, net: NetSpec | None = None, device: str | torch.device | None = None) -> Result:
-    """A finished run from its folder, with its classifier. A network of the user's own must be passed again."""
+def load_run(
+    path: str | Path,
+    net: NetSpec | None = None,
+    device: str | torch.device | None = None,
+    method: Method | None = None,
+) -> Result:
+    """A finished run from its folder, with its classifier. A network of the user's own must be passed again, and so
+    must a method of the user's own whose classifier has another shape than the network."""
     folder = RunFolder(path)
     saved = folder.result()
     if saved is None:
         raise UserError(f"{path} holds no finished run (no result.json); train it first, or give a weights file.")
     result = Result.from_row(saved | {"folder": str(path)})
     if result.status == "done":
-        result.classifier = load_classifier(folder.path / MODEL, net, device)
+        result.classifier = load_classifier(folder.path / MODEL, net, device, method)
     return result
 
 
-def load_classifier(weights: str | Path, net: NetSpec | None = None, device: str | torch.device | None = None) -> Net:
+def load_classifier(
+    weights: str | Path,
+    net: NetSpec | None = None,
+    device: str | torch.device | None = None,
+    method: Method | None = None,
+) -> Net:
     """The classifier in a model.safetensors. The file says which network it is; pretrained weights are not fetched."""
     tensors, facts = load_tensors(Path(weights))
     if not facts:
@@ -420,7 +463,9 @@ def load_classifier(weights: str | Path, net: NetSpec | None = None, device: str
     some = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
     example = torch.zeros(2, *shape, dtype=torch.long) if "vocabulary" in facts else some
     make = network_maker(spec, shape, len(facts["classes"]), 0, example)
-    made = make_method(facts["method"]).classifier(lambda: make(0)) if facts["method"]["name"] in METHODS else make(0)
+    if method is None and facts["method"]["name"] in METHODS:
+        method = make_method(facts["method"])
+    made = make(0) if method is None else method.classifier(lambda: make(0))
     try:
         made.load_state_dict(tensors)
     except RuntimeError as error:
@@ -461,7 +506,13 @@ def network_maker(
             if isinstance(spec, (str, Mapping)):
                 return build(spec, shape, classes)
             module = spec if isinstance(spec, nn.Module) else spec()
-            return module if isinstance(module, Net) else Net.wrap(module, example=example)
+            net = module if isinstance(module, Net) else Net.wrap(module, example=example)
+            if net.classes < classes:
+                raise UserError(
+                    f"{type(module).__name__} has {net.classes} outputs, and there are {classes} classes: it must give "
+                    "a number for each."
+                )
+            return net
 
     return make
 

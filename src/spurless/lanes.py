@@ -74,7 +74,7 @@ class Lanes:
         """Start a job, or return its result where it was finished before."""
         session = Session(**job.arguments | {"device": self.device})
         if session.folder and session.folder.result():
-            return load_run(session.folder.path, net=session.spec, device=self.device)
+            return load_run(session.folder.path, session.spec, self.device, session.method)
         stream = numbers = None
         if self.device.type == "cuda":
             stream = self.streams.pop() if self.streams else torch.cuda.Stream(self.device)

@@ -74,6 +74,7 @@ class EngineRun(Run):
         self.placed: dict[int, Resident] = {}  # splits that are looked at again and again, on the device
         # Those of the data sets, which live as long as the run: the number of one that does not may be given again.
         self.lasting = {id(split) for split in data.splits.values()}
+        self.generators: dict[str, torch.Generator] = {}  # that were handed out, the last of each name
         self._make = make
         self._nets = 0
 
@@ -114,7 +115,17 @@ class EngineRun(Run):
         return as_first(outputs(net, split, self.inputs, self.recipe, self.device, features, placed, draws))
 
     def generator(self, name: str) -> torch.Generator:
-        return torch.Generator().manual_seed(derive(self.seed, "method", name))
+        self.generators[name] = torch.Generator().manual_seed(derive(self.seed, "method", name))
+        return self.generators[name]
+
+    def drawn(self) -> dict[str, Tensor]:
+        """How far the method's own generators are, for a checkpoint: a loss may draw from them."""
+        return {f"generator.{name}": generator.get_state() for name, generator in self.generators.items()}
+
+    def draw_on(self, saved: Mapping[str, Tensor]) -> None:
+        for name, generator in self.generators.items():
+            if f"generator.{name}" in saved:
+                generator.set_state(saved[f"generator.{name}"])
 
     def mined(self, conflicting: Tensor, name: str = "mined") -> None:
         self.findings[name] = conflicting.detach().bool().cpu()
@@ -151,6 +162,7 @@ class Loop:
         self.spent = 0.0  # seconds of training, over all sessions
         self.net: Net | None = None
         self.test_selected: dict[str, Any] | None = None  # see Result
+        self.selected = ""  # the stage whose weights the recipe's rule picks
         self.looked_at: tuple[nn.Module, dict[str, Any]] | None = None  # by those looks, and its state afterwards
 
     def __iter__(self) -> Iterator[Progress]:
@@ -160,6 +172,12 @@ class Loop:
         try:
             stage = next(generator)
             while True:
+                if stage.select and self.selected and self.recipe.selection != "last":
+                    raise UserError(
+                        f"{type(self.method).__name__} lets recipe.selection pick the weights of two stages, "
+                        f"'{self.selected}' and '{stage.name}': only one may have select=True."
+                    )
+                self.selected = stage.name if stage.select else self.selected
                 yield from self._stage(index, stage)
                 if self.tests(stage):
                     self.looked_at = stage.model, copy.deepcopy(stage.model.state_dict())
@@ -198,6 +216,7 @@ class Loop:
         if saved and saved[2]:
             tensors, facts, _ = saved
             restore(tensors, self.run.modules, optimizers)
+            self.run.draw_on(tensors)
             self.spent, self.test_selected = facts["seconds"], facts["test_selected"]
             return
         key = self._shared_key(index, stage)
@@ -221,12 +240,17 @@ class Loop:
         trainer.steps.close()
         tensors = snapshot(self.run.modules, optimizers)
         if self.folder:
-            self.folder.save(index, True, tensors, {"seconds": self.spent, "test_selected": self.test_selected})
+            self._save_stage(index, tensors)
         if key and self.shelf:
             before = max((row["seconds"] for row in self.history if row["stage_index"] < index), default=0.0)
             epochs = [row | {"seconds": row["seconds"] - before} for row in self.history if row["stage_index"] == index]
             facts = {"seconds": self.spent - before, "history": epochs, "test_selected": self.test_selected}
             self.shelf.put(key, tensors, facts)
+
+    def _save_stage(self, index: int, tensors: dict[str, Tensor]) -> None:
+        assert self.folder
+        facts = {"seconds": self.spent, "test_selected": self.test_selected}
+        self.folder.save(index, True, tensors | self.run.drawn(), facts)
 
     def _shared_key(self, index: int, stage: Stage) -> str | None:
         if self.shelf is None or stage.shared is None or self.dynamics:  # what is taken over cannot be watched
@@ -263,7 +287,7 @@ class Loop:
                 self.folder.append_history(row)
         self.spent += facts["seconds"]  # as if it had been trained here: what a result costs does not depend on luck
         if self.folder:
-            self.folder.save(index, True, tensors, {"seconds": self.spent, "test_selected": self.test_selected})
+            self._save_stage(index, tensors)
 
     def _forget_after(self, index: int, epoch: int) -> None:
         """Drop history that lies after the place from which the run goes on: it will be made again."""
@@ -533,7 +557,7 @@ class StageLoop:
         self._stop_if_diverged(weights=True)  # never keep a place from which there is no way on
         self.watch.save()  # first: what it saw beyond the place that is saved is dropped when the run goes on
         tensors = snapshot(self.run.modules, [opt for _, opt in self.stage.updates])
-        tensors["losses"] = self.steps.losses
+        tensors |= {"losses": self.steps.losses} | self.run.drawn()
         tensors["rng.cpu"] = torch.get_rng_state()
         if self.loop.device.type == "cuda":
             tensors["rng.cuda"] = torch.cuda.get_rng_state(self.loop.device)
@@ -559,6 +583,7 @@ class StageLoop:
     def resume(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Go back to where `_save_part` was."""
         restore(tensors, self.run.modules, [opt for _, opt in self.stage.updates])
+        self.run.draw_on(tensors)
         self.steps.losses.copy_(tensors["losses"])
         self.step, self.epoch, self.last_loss = facts["step"], facts["epoch"], facts["last_loss"]
         self.ended_early, self.loop.test_selected = facts["ended_early"], facts["test_selected"]

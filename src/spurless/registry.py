@@ -46,9 +46,11 @@ def make_method(spec: Method | str | Mapping[str, Any]) -> Method:
 
 
 def name_of(method: Method) -> str:
-    """The registered name of a method, or its class's name."""
-    own = f"{type(method).__module__.removeprefix('spurless.methods.')}:{type(method).__name__}"
-    return next((name for name, entry in METHODS.items() if entry.where == own), type(method).__name__.lower())
+    """The registered name of a method, or its class's name; a name that is taken is marked as one's own."""
+    kind, name = type(method), type(method).__name__.lower()
+    own = f"{kind.__module__.removeprefix('spurless.methods.')}:{kind.__name__}"
+    registered = next((known for known, entry in METHODS.items() if entry.where == own), None)
+    return registered or (f"own-{name}" if name in METHODS else name)
 
 
 def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = None) -> Bundle:
