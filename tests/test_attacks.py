@@ -254,19 +254,19 @@ def test_a_random_start_differs_and_repeats_with_the_seed():
 
 
 def test_the_pixel_range_is_what_black_and_white_become():
-    data = replace(pictures(n=2), mean=MEAN, std=STD)
+    data = replace(pictures(n=4), mean=MEAN, std=STD)
     inputs = Inputs(data, Recipe(channels_last=False), torch.device("cpu"))
     black_white = inputs(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 4, 4))
     low, high = pixel_range(data)
     torch.testing.assert_close(low.expand(1, 3, 4, 4), black_white[:1])
     torch.testing.assert_close(high.expand(1, 3, 4, 4), black_white[1:])
-    low, high = pixel_range(pictures(n=2))
+    low, high = pixel_range(pictures(n=4))
     assert low.flatten().tolist() == [0.0] and high.flatten().tolist() == [1.0]
 
 
 def test_what_is_no_stored_image_has_no_range():
     assert pixel_range(tiny()) == (None, None)
-    data = pictures(n=2)
+    data = pictures(n=4)
     floats = replace(data, train=replace(data.train, x=data.train.x.float()))
     assert pixel_range(floats) == (None, None)
     x = torch.tensor([-9.0, 9.0])

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -18,8 +18,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn import functional as F
 
-from spurless.core import Recipe, Split
+from spurless.core import Method, Recipe, Split, Stage
 from spurless.distributed import agree, any_of, as_first, dividing, first, from_first, rank, run_folder, shares, world
 from spurless.errors import UserError
 from spurless.folder import TRAINING, RunFolder
@@ -141,6 +142,48 @@ def refused(folder):
         return {"error": str(error)}
 
 
+@dataclass(frozen=True)
+class Own(Method):
+    """A user's method whose loss asks for gradients: of the weights, of the inputs, or of some to derive again."""
+
+    asks: str
+
+    def stages(self, run):
+        net = run.net()
+
+        def loss(b):
+            x = b.x.detach().requires_grad_()
+            plain = F.cross_entropy(net(x), b.y)
+            if self.asks == "backward":
+                plain.backward()
+                return F.cross_entropy(net(b.x + 0.1 * x.grad.sign()), b.y)
+            if self.asks == "weights":
+                grads = torch.autograd.grad(plain, net.parameters())
+                return F.cross_entropy(net(b.x), b.y) * sum(g.square().sum() for g in grads).sqrt()
+            if self.asks == "inputs":
+                (grad,) = torch.autograd.grad(plain, x)
+                return F.cross_entropy(net(b.x + 0.1 * grad.sign()), b.y)
+            if self.asks == "scale":  # IRM's, as its paper writes it
+                scale = torch.ones((), requires_grad=True)
+                (grad,) = torch.autograd.grad(F.cross_entropy(net(x) * scale, b.y), scale, create_graph=True)
+                return plain + grad.square()
+            (grad,) = torch.autograd.grad(plain, x, create_graph=True)
+            return plain + 10 * grad.square().sum()
+
+        yield Stage("own", loss, run.optimizer(net), net)
+        return net
+
+
+def own(asks):
+    def scene(folder):
+        try:
+            return train(Own(asks), net="conv3")
+        except UserError as error:
+            return {"error": str(error)}
+
+    return scene
+
+
 def torn(folder):
     """Stopped again and again, and gone on; begun by a process alone and gone on by two, and the other way round."""
     from spurless.engine import fit
@@ -226,9 +269,9 @@ QUICK = {
     "mrm": {"mask_iterations": 3},
 }
 OTHERS = [layers, streamed, tiny_batches, options, diverging, refused, torn, other_settings, taken, parts, of_inputs]
-SCENES = {f.__name__: f for f in OTHERS} | {
-    f"method {name}": lambda folder, name=name: train({"name": name} | QUICK.get(name, {})) for name in METHODS
-}
+ASKS = ["weights", "inputs", "scale", "penalty", "backward"]
+SCENES = {f.__name__: f for f in OTHERS} | {f"own {asks}": own(asks) for asks in ASKS}
+SCENES |= {f"method {name}": lambda folder, name=name: train({"name": name} | QUICK.get(name, {})) for name in METHODS}
 
 
 def play(folder, role):
@@ -326,6 +369,23 @@ def test_random_numbers_that_cannot_be_divided_are_refused(played):
     assert played["alone"]["refused"]["status"] == "done"
     for role in ("0", "1"):
         assert "draws random numbers in a way that cannot be divided" in played[role]["refused"]["error"]
+
+
+@pytest.mark.parametrize("asks", ["weights", "inputs", "scale"])
+def test_a_loss_that_takes_gradients_gets_those_of_the_whole_batch(played, asks):
+    assert_same_numbers(played, f"own {asks}")
+
+
+def test_gradients_that_are_derived_again_are_refused(played):
+    """Without a word, the step would train without that term."""
+    assert played["alone"]["own penalty"]["status"] == "done"
+    for role in ("0", "1"):
+        assert "create_graph=True" in played[role]["own penalty"]["error"]
+
+
+def test_a_backward_pass_inside_a_loss_is_refused(played):
+    for role in ("0", "1"):
+        assert "torch.autograd.grad(loss, inputs)" in played[role]["own backward"]["error"]
 
 
 def test_a_mistake_that_the_first_process_finds_stops_all(played):

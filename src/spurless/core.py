@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spurless.augment import Augment
+from spurless.errors import UserError
 from spurless.settings import Range
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=nn.Module)
 Labels = Literal["none", "selection", "validation", "training"]
+NARROW = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32}  # which not all losses take as labels
 
 
 class Rows(Protocol):
@@ -42,6 +44,11 @@ class Split:
     a: Tensor | None = None  # (n, k) int64: one column for each bias attribute
     names: Sequence[str] | None = None  # where each row came from: a path or an id
     member: Tensor | None = None  # (n, m) bool: which groups of Bundle.overlap a row is in: none, one or several
+
+    def __post_init__(self) -> None:  # the rest is checked by the Bundle, which knows a split's name
+        for name, held in (("y", self.y), ("a", self.a)):
+            if isinstance(held, Tensor) and held.dtype in NARROW:
+                object.__setattr__(self, name, held.long())
 
     def __len__(self) -> int:
         return len(self.y)
@@ -93,17 +100,44 @@ class Bundle:
     notes: tuple[str, ...] = ()  # what every result on this data must say, such as a stand-in for missing files
 
     def __post_init__(self) -> None:
-        y, a = self.train.y, self.train.a
+        for name, split in self.splits.items():
+            _check_shapes(name, split)
+        y = self.train.y
+        if not len(y):
+            raise UserError("The train split has no rows; give it some.")
         if not self.classes:
             object.__setattr__(self, "classes", tuple(str(c) for c in range(int(y.max()) + 1)))
-        if a is None:
-            return
+        for name, split in self.splits.items():
+            _check_range(split.y, f"y of the {name} split", len(self.classes), "classes")
+        known = {name: split.a for name, split in self.splits.items() if split.a is not None}
+        if "train" in known or (known and self.aligned):  # else nothing tells which pairs are aligned
+            self._set_attributes(known)
+
+    def _set_attributes(self, known: Mapping[str, Tensor]) -> None:
+        """What is not said of the attributes, from those that are known, by split."""
+        y, a = self.train.y, self.train.a
         if not self.attributes:
-            object.__setattr__(self, "attributes", tuple(f"a{k}" for k in range(a.shape[1])))
+            columns = next(iter(known.values())).shape[1]
+            object.__setattr__(self, "attributes", tuple(f"a{k}" for k in range(columns)))
+        for name, held in known.items():
+            if held.shape[1] != len(self.attributes):
+                raise UserError(
+                    f"a of the {name} split has {held.shape[1]} columns, but there are {len(self.attributes)} "
+                    f"attributes ({', '.join(self.attributes)}); give every split one column for each."
+                )
         if not self.values:
-            top = torch.stack([s.a.amax(0) for s in self.splits.values() if s.a is not None]).amax(0)
+            top = torch.cat(list(known.values())).amax(0)
             object.__setattr__(self, "values", tuple(tuple(str(v) for v in range(m + 1)) for m in top.tolist()))
-        if not self.aligned:
+        if len(self.values) != len(self.attributes):
+            raise UserError(
+                f"`values` names those of {len(self.values)} attributes, but there are {len(self.attributes)} "
+                f"({', '.join(self.attributes)}); give each a tuple of names."
+            )
+        for name, held in known.items():
+            for k, values in enumerate(self.values):
+                where = f"Attribute '{self.attributes[k]}' of the {name} split"
+                _check_range(held[:, k], where, len(values), "values")
+        if not self.aligned and a is not None:
             tables = [overrepresented(y, a[:, k], len(self.classes), len(v)) for k, v in enumerate(self.values)]
             object.__setattr__(self, "aligned", tuple(tables))
 
@@ -146,8 +180,8 @@ class Bundle:
         return tuple(self.train.x.shape[1:])
 
     def is_aligned(self, split: Split) -> Tensor | None:
-        """(n, k): whether each attribute of each row agrees with its label; None without attributes."""
-        if split.a is None:
+        """(n, k): whether each attribute of each row agrees with its label; None where that is not known."""
+        if split.a is None or not self.aligned:
             return None
         return torch.stack([table[split.y, split.a[:, k]] for k, table in enumerate(self.aligned)], dim=1)
 
@@ -157,6 +191,43 @@ class Bundle:
         val = self.val if self.val is None or see_val else self.val.blinded()
         train = self.train if see_train else self.train.blinded()
         return replace(self, train=train, val=val, test=None)
+
+
+def _check_shapes(name: str, split: Split) -> None:
+    """Refuse what no batch could be made of. Inputs are not looked at: they may lie on a disk."""
+    for what, held, dim in (("y", split.y, "(n,)"), ("a", split.a, "(n, k), one column for each attribute")):
+        if held is None and what == "a":
+            continue
+        if not isinstance(held, Tensor):
+            raise UserError(
+                f"{what} of the {name} split is of type {type(held).__name__}; give a tensor, or make the Bundle with "
+                "Bundle.from_arrays."
+            )
+        if held.dim() != (1 if what == "y" else 2) or held.dtype != torch.int64:
+            kind = str(held.dtype).removeprefix("torch.")
+            raise UserError(
+                f"{what} of the {name} split is {kind} of shape {tuple(held.shape)}; it takes whole numbers of shape "
+                f"{dim}."
+            )
+    rows = {"y": split.y, "a": split.a, "names": split.names, "member": split.member}
+    for what, many in ((what, len(held)) for what, held in rows.items() if held is not None):
+        if many != len(split.x):
+            raise UserError(
+                f"The {name} split has {len(split.x):,} inputs x, but {many:,} rows of {what}; give each row one."
+            )
+
+
+def _check_range(numbers: Tensor, where: str, count: int, names: str) -> None:
+    low, high = (int(v) for v in numbers.aminmax()) if len(numbers) else (0, 0)
+    if low < 0:
+        raise UserError(
+            f"{where} holds {low}; numbers begin at 0. Give what is unknown a number of its own, or leave its rows out."
+        )
+    if high >= count:
+        raise UserError(
+            f"{where} holds {high}, but there are {count} {names}, numbered from 0. Name all of them in `{names}`, or "
+            "leave those rows out."
+        )
 
 
 def overrepresented(y: Tensor, a: Tensor, classes: int, values: int) -> Tensor:

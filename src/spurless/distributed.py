@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -221,6 +220,16 @@ def wide(t: Tensor) -> Tensor:
     return t.float() if t.dtype in (torch.bfloat16, torch.float16) else t
 
 
+def _only_once() -> None:
+    """Refuse a derivative that is to be derived again. Not torch's once_differentiable: its error waits in the graph,
+    where a step that asks for the gradients of its own parameters never comes by, and trains without that term."""
+    if torch.is_grad_enabled():
+        raise UserError(
+            "A loss takes the gradient of a network's outputs with create_graph=True; over several processes such a "
+            "gradient cannot be derived again. Use one process, or create_graph=False if it need not be."
+        )
+
+
 class _Together(torch.autograd.Function):
     """My rows -> all rows. Each process goes on with all of them, and the gradients of all are added up."""
 
@@ -229,8 +238,8 @@ class _Together(torch.autograd.Function):
         return whole(part, n)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        _only_once()
         total = wide(grad).clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         return total[my_share(len(grad))].to(grad.dtype), None
@@ -245,8 +254,8 @@ class _Mine(torch.autograd.Function):
         return rows[my_share(ctx.n)].clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
+        _only_once()
         return whole(grad, ctx.n) / world()
 
 
@@ -259,7 +268,8 @@ def _dividing() -> Iterator[None]:
     global _in_step
     _in_step = True
     try:
-        yield
+        with Gradients():
+            yield
     finally:
         _in_step = False
 
@@ -267,6 +277,32 @@ def _dividing() -> Iterator[None]:
 def dividing() -> AbstractContextManager[None]:
     """Inside, networks divide the rows among the processes. Elsewhere each looks at all of them."""
     return nullcontext() if world() == 1 else _dividing()
+
+
+class Gradients(TorchFunctionMode):
+    """While a loss is computed: gradients that it asks for are those of the whole batch, as in one process."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (Tensor.backward, torch.autograd.backward):
+            raise UserError(
+                "A loss calls backward(), which over several processes leaves the gradients of a share of the rows. "
+                "Take them with torch.autograd.grad(loss, inputs) instead."
+            )
+        found = func(*args, **kwargs)
+        # What is to be derived again came through no division (_only_once): each process has the whole of it.
+        if func is torch.autograd.grad and not kwargs.get("create_graph"):
+            return self.whole(args[1], found)  # torch hands the inputs on as a tuple
+        return found
+
+    def whole(self, inputs: Sequence[Tensor], found: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        """Parameters, and other leaves, are the same on each process and have the gradient of its rows: the mean is
+        that of all rows. A batch has that already, and the mean leaves it as it is."""
+        grads = list(found)
+        leaves = {k: g for k, g in enumerate(grads) if g is not None and getattr(inputs[k], "is_leaf", False)}
+        for k, mean in zip(leaves, averaged(list(leaves.values())), strict=True):
+            grads[k] = mean
+        return tuple(grads)
 
 
 def divided(module: nn.Module, x: Tensor) -> Tensor:
@@ -399,15 +435,22 @@ class Division(TorchFunctionMode):
 
 
 @torch.no_grad()
+def averaged(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The mean of each over all processes, in one exchange."""
+    if world() == 1 or not tensors:
+        return list(tensors)
+    flat = torch.cat([t.reshape(-1) for t in tensors])
+    dist.all_reduce(flat)
+    flat /= world()
+    pieces = flat.split([t.numel() for t in tensors])
+    return [piece.view(t.shape).to(t.dtype) for t, piece in zip(tensors, pieces, strict=True)]
+
+
+@torch.no_grad()
 def average_gradients(params: Sequence[Tensor]) -> None:
-    """Replace the gradients of each process by their mean over all processes, in one exchange."""
+    """Replace the gradients of each process by their mean over all processes."""
     if world() == 1:
         return
     grads = [p.grad for p in params if p.grad is not None]
-    if not grads:
-        return
-    flat = torch.cat([g.reshape(-1) for g in grads])
-    dist.all_reduce(flat)
-    flat /= world()
-    for grad, piece in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
-        grad.copy_(piece.view(grad.shape))
+    for grad, mean in zip(grads, averaged(grads), strict=True):
+        grad.copy_(mean)

@@ -270,11 +270,14 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "")
 
 
 def finite(value: Any) -> Any:
-    """The same structure with numbers that are not finite as None, because JSON has none."""
+    """The same structure with numbers that are not finite as None, because JSON has none, and single numbers of numpy
+    and torch as Python's."""
     if isinstance(value, Mapping):
         return {str(k): finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite(v) for v in value]
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return os.fspath(value) if isinstance(value, Path) else value

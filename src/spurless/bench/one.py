@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import time
 import traceback
 from collections import OrderedDict
@@ -133,7 +134,7 @@ class Attempt:
         if not isinstance(outcome, Exception) and after and outcome.status == "done":
             try:
                 measured = named(after)(outcome, data_of(self.cell, self.root), self.folder)
-                extra = json.loads(json.dumps(finite(measured)))  # what cannot be written is a mistake of this cell
+                extra = as_written(measured, after)  # what cannot be written is a mistake of this cell
             except Exception as error:
                 outcome = error
         facts = self._failed(outcome) if isinstance(outcome, Exception) else self._done(outcome)
@@ -187,12 +188,37 @@ def _bytes(data: Bundle) -> int:
 
 
 def named(where: str) -> Callable[..., dict[str, Any]]:
-    """The function that "module:function" names."""
+    """The function that "module:function" names: of an installed module, or of a file in the current folder."""
     module, _, name = where.partition(":")
+    if not module or not name or module.startswith("."):
+        raise UserError(f"after = {where!r} names no function: give 'module:function'.")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)  # at the end: no file there hides an installed module
     try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError):
-        raise UserError(f"after = {where!r} names no function: give 'module:function'.") from None
+        found = import_module(module)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            told = f"there is no module '{error.name}', neither installed nor in {here}"
+            raise UserError(f"after = {where!r} names no function: {told}. Give 'module:function'.") from None
+        raise UserError(f"after = {where!r}: importing {module} fails ({type(error).__name__}: {error}).") from error
+    if not callable(function := getattr(found, name, None)):
+        place = getattr(found, "__file__", None) or module
+        raise UserError(f"after = {where!r} names no function: {place} has no '{name}'. Give 'module:function'.")
+    return function
+
+
+def as_written(measured: Any, after: str) -> Any:
+    """What `after` returned, as it will be read from the row."""
+    found = finite(measured)
+    for key, value in found.items() if isinstance(found, dict) else [("all of it", found)]:
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"after = {after!r} returned what cannot be written as JSON, in {key!r}: {error}. "
+                "Return numbers, texts, lists and dicts; of an array or a tensor, its .tolist()."
+            ) from None
+    return json.loads(json.dumps(found))
 
 
 def stamp(device: str = "cpu") -> dict[str, Any]:
