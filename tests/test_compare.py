@@ -509,3 +509,64 @@ def test_a_setting_that_is_newer_than_a_row_does_not_part_it_from_its_like():
     assert {who for who, _, _ in name_rows([before, since])} == {"dcwp"}
     unknown = row("mine", 60.0, 0), row("mine", 60.0, 1, depth=3)  # a user's method: nothing is known of its defaults
     assert len({who for who, _, _ in name_rows(unknown)}) == 2
+
+
+def with_net(r, **net):
+    r["settings"]["net"] = net
+    return r | {"key": f"{r['key']}-{net}"}
+
+
+def test_runs_of_a_module_that_is_made_anew_for_each_seed_are_paired(tmp_path):
+    """The hash of the weights that it began with was part of every name: n comparisons of one pair each."""
+    import torch
+
+    import spurless
+
+    for seed in range(3):
+        for method in ("erm", "lff"):
+            net = torch.nn.Sequential(
+                torch.nn.Flatten(), torch.nn.LazyLinear(4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+            )
+            data, recipe = {"name": "toy", "n": 100}, {"epochs": 0.5}
+            net(torch.zeros(2, *spurless.load_data(data).shape))
+            spurless.fit(method, data, net, recipe, seed, tmp_path / f"{method}-{seed}", "cpu")
+    found, notes = compare([str(tmp_path)])
+    assert [(line.a, line.b, line.n) for line in found] == [("erm", "lff", 3)]
+    assert not any("no partner" in note for note in notes)
+
+
+def test_weights_that_several_seeds_began_with_tell_results_apart():
+    own = {"name": "Mine", "own": True, "architecture": "x"}
+    drawn = [with_net(row("erm", 60.0, s), **own, weights=f"drawn-{s}") for s in range(3)]
+    chosen = [with_net(row("erm", 60.0, s), **own, weights="chosen") for s in range(3)]
+    wider = [with_net(row("erm", 60.0, s), **own | {"architecture": "y"}, weights=f"other-{s}") for s in range(3)]
+    assert {who for who, _, _ in name_rows(drawn)} == {"erm"}
+    assert [who for who, _, _ in name_rows(drawn + chosen)] == ["erm"] * 3 + ["erm, weights chosen"] * 3
+    assert [who for who, _, _ in name_rows(drawn + wider)] == ["erm, architecture x"] * 3 + ["erm, architecture y"] * 3
+    # Of a named network it is a file: one for each seed is said, too.
+    named = [with_net(row("erm", 60.0, s), name="resnet18", weights=f"{s}.pth") for s in range(2)]
+    assert [who for who, _, _ in name_rows(named)] == ["erm, weights 0.pth", "erm, weights 1.pth"]
+
+
+def test_other_bias_labels_or_another_rule_are_said(tmp_path):
+    known = {"erm": ("none", "last"), "lff": ("none", "last"), "group_dro": ("training", "val_worst_group")}
+    rows = [
+        row(method, 60.0 + s, s) | {"labels_used": labels, "selection": rule}
+        for s in range(3)
+        for method, (labels, rule) in known.items()
+    ]
+    path = lines(tmp_path / "r.jsonl", rows)
+    found = as_json(*compare([path, "erm", "group_dro"]))
+    said = [note for note in found["notes"] if "did not go by" in note]
+    assert said == [
+        "What is compared did not go by the same labels or rule. Bias labels used: none (erm); training (group_dro). "
+        "Weights picked by: last (erm); val_worst_group (group_dro)."
+    ]
+    assert not any("did not go by" in note for note in compare([path, "erm", "lff"])[1])
+    assert "Bias labels used: none (erm, lff); training (group_dro)." in " ".join(compare([path])[1])
+    for r in rows:
+        r["selection"] = "last"
+    said = " ".join(compare([lines(tmp_path / "r.jsonl", rows)])[1])
+    assert "Bias labels used" in said and "Weights picked by" not in said
+    rows = [r | {"labels_used": None} if r["method"] == "erm" else r for r in rows]  # of an older version: not known
+    assert "Bias labels" not in " ".join(compare([lines(tmp_path / "r.jsonl", rows), "erm", "group_dro"])[1])

@@ -785,6 +785,66 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         load_weights(net, good, "fc", "stem", "here")
 
 
+@pytest.fixture
+def plain():
+    from torchvision.models import resnet18
+
+    torch.manual_seed(1)
+    return resnet18(num_classes=4).eval()
+
+
+@pytest.mark.parametrize("prefix", ["module.", "model.", "backbone.", "_orig_mod.", "_orig_mod.module.", "encoder."])
+def test_a_prefix_of_all_names_is_no_part_of_them(prefix, plain, tmp_path):
+    x = torch.randn(2, 3, 40, 40)
+    whole = {prefix + name: tensor for name, tensor in plain.state_dict().items()}
+    beside = {name.replace(f"{prefix}fc.", "linear."): tensor for name, tensor in whole.items()}
+    for number, state in enumerate((whole, beside)):  # the head with the rest, and as a layer of its own beside it
+        torch.save(state, tmp_path / f"{number}.pth")
+        net = build({"name": "resnet18", "weights": str(tmp_path / f"{number}.pth")}, (3, 40, 40), 4).eval()
+        with torch.no_grad():
+            assert torch.equal(net(x), plain(x))
+    own = {f"_orig_mod.{name}": tensor for name, tensor in net.state_dict().items()}  # a Net that was compiled
+    other = build("resnet18", (3, 40, 40), 4)
+    load_weights(other, own, "fc", "conv1", "here")
+    assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+def test_a_file_without_a_head_is_a_start_for_training_only(plain, tmp_path, capsys):
+    from spurless.core import Bundle, Split
+    from spurless.loading import with_weights
+
+    body = {name: tensor for name, tensor in plain.state_dict().items() if not name.startswith("fc.")}
+    for prefix in ("", "backbone.", "encoder."):
+        file = tmp_path / f"{prefix}pth"
+        torch.save({prefix + name: tensor for name, tensor in body.items()}, file)
+        spec = {"name": "resnet18", "weights": str(file)}
+        nets = [build(spec, (3, 40, 40), 4) for _ in range(2)]
+        assert all(torch.equal(nets[0].encoder.state_dict()[name], tensor) for name, tensor in body.items())
+        assert not torch.equal(nets[0].head.weight, nets[1].head.weight)
+        said = capsys.readouterr().err.splitlines()
+        assert said == [f"{file} (net.weights) has no head: the network begins with a fresh one."]
+        bundle = Bundle("pictures", Split(torch.rand(4, 3, 40, 40), torch.arange(4)))
+        with pytest.raises(UserError, match="has no head for the 4 classes of pictures"):
+            with_weights({"name": "resnet18"}, file, bundle)
+    # Also of a network that takes no file at its start.
+    rows, net = Split(torch.rand(4, 6), torch.arange(4)), build("mlp", (6,), 4)
+    torch.save(net.encoder.state_dict(), tmp_path / "mlp.pth")
+    with pytest.raises(UserError, match="has no head for the 4 classes of rows"):
+        with_weights({"name": "mlp"}, tmp_path / "mlp.pth", Bundle("rows", rows))
+    # Half a head, or nothing at all, is refused.
+    for state in (body | {"fc.weight": plain.fc.weight}, {}):
+        with pytest.raises(UserError, match="do not fit the network"):
+            load_weights(build("resnet18", (3, 40, 40), 4), state, "fc", "conv1", "here")
+    with pytest.raises(UserError, match=r"head\.weight differs"):
+        load_weights(build("linear", (6,), 4), {}, "fc", "", "here")
+
+
+def test_a_network_among_others_in_a_file_is_pointed_out(plain):
+    state = {f"module.{part}.{k}": v for part in ("student", "teacher") for k, v in plain.state_dict().items()}
+    with pytest.raises(UserError, match="behind 'student.' and behind 'teacher.': write those alone, without the"):
+        load_weights(build("resnet18", (3, 40, 40), 4), state, "fc", "conv1", "here")
+
+
 # Other packages
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spurless.bench.cells import HOW, default_settings
 from spurless.bench.judging import ALPHA, FEW, REAL, UNSHOWN, Comparison, judge, p_value, pairs_needed
@@ -27,7 +27,17 @@ EVERYWHERE = "all together"
 
 Row = Mapping[str, Any]
 Pair = tuple[str, Any, Any, Any]  # where, seed, seed of the data, its content
-Scored = tuple[float, Any]  # the score, and the training that it is of
+
+
+class Scored(NamedTuple):
+    """A score, the training that it is of, and what that training knew; None where its row does not say."""
+
+    value: float
+    training: Any
+    labels_used: str | None
+    selection: str | None
+
+
 Scores = Mapping[Pair, Scored]
 
 
@@ -109,11 +119,15 @@ def compare(
         if not couples:
             raise UserError(f"{paths[0]} holds only '{picked[0]}': there is nothing to compare it with.")
     lines: list[Comparison] = []
+    compared: list[tuple[str, str, list[tuple[Scored, Scored]]]] = []
     changed = 0
     for a, b, mine, yours in couples:
         # The same two trainings are one pair, in however many places of a table they stand.
-        once = {(mine[p][1], yours[p][1]): p for p in sorted(mine.keys() & yours.keys(), key=str, reverse=True)}
+        once = {
+            (mine[p].training, yours[p].training): p for p in sorted(mine.keys() & yours.keys(), key=str, reverse=True)
+        }
         pairs = sorted(once.values(), key=str)
+        compared.append((a, b, [(mine[p], yours[p]) for p in pairs]))
         single = len(mine.keys() ^ yours.keys())
         if single:
             notes.append(f"{a} and {b}: {single} results have no partner of the same seed and data, and are left out.")
@@ -133,7 +147,7 @@ def compare(
     single_lines = [line for line in lines if line.where != EVERYWHERE]
     judged = iter(judge(overall)), iter(judge(single_lines))
     found = [next(judged[line.where != EVERYWHERE]) for line in lines]
-    return found, [*_explain(found, metric), *notes]
+    return found, [*_explain(found, metric), *_knew_more(compared), *notes]
 
 
 def _between(
@@ -186,7 +200,7 @@ def _training(row: Row) -> Any:
 
 
 def _trainings(scores: Scores) -> set[Any]:
-    return {training for _, training in scores.values()}
+    return {scored.training for scored in scores.values()}
 
 
 def _asked_for(rows: Sequence[dict[str, Any]], metric: str, labels: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -246,8 +260,8 @@ def _scores(named: Sequence[tuple[str, str, Row]], metric: str, notes: list[str]
         if value is not None:
             data = data_of(row)
             pair = where, row.get("seed"), data.get("seed"), data.get("fingerprint")
-            own = value, _training(row)
-            further += found.setdefault(who, {}).setdefault(pair, own)[1] != own[1]
+            own = Scored(value, _training(row), row.get("labels_used"), row.get("selection"))
+            further += found.setdefault(who, {}).setdefault(pair, own).training != own.training
     if further:
         notes.append(
             f"{further} results have the name, data and seed of another one and are left out; the first counts."
@@ -269,6 +283,7 @@ def name_rows(rows: Sequence[Row], sides: Sequence[int] | None = None) -> list[t
     flat = _completed([flatten(row.get("settings") or {}) for row in rows])
     data = [{k: v for k, v in f.items() if k.startswith("data.") and not _of_seed(k)} for f in flat]
     rest = [{k: v for k, v in f.items() if k.partition(".")[0] in ("method", "net", "recipe")} for f in flat]
+    rest = _without_drawn_weights(rest, [row.get("seed") for row in rows])
     block = [str(known.get("block") or row.get("data")) for known, row in zip(labels, rows, strict=True)]
     where = _told_apart(block, data, [""] * len(rows), [""] * len(rows))
     who = [str(known.get("row") or row.get("method")) for known, row in zip(labels, rows, strict=True)]
@@ -293,6 +308,19 @@ def _completed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     if (short := key.partition(".")[2]) in usual:
                         row[key] = usual[short]
     return found
+
+
+def _without_drawn_weights(settings: Sequence[Mapping[str, Any]], seeds: Sequence[Any]) -> list[dict[str, Any]]:
+    """Without the weights that a user's module began with, where it was made anew for each seed: these are as much
+    drawn as the seed. Those that several seeds began with were chosen, as the file of a named network is."""
+    seeds_of: dict[Any, set[Any]] = {}
+    for own, seed in zip(settings, seeds, strict=True):
+        seeds_of.setdefault(own.get("net.weights"), set()).add(seed)
+    drawn = [own.get("net.own") and len(seeds_of[own.get("net.weights")]) == 1 for own in settings]
+    return [
+        {k: v for k, v in own.items() if not (is_drawn and k == "net.weights")}
+        for own, is_drawn in zip(settings, drawn, strict=True)
+    ]
 
 
 def _of_seed(key: str) -> bool:
@@ -354,7 +382,7 @@ def _line(
     where: str, a: str, b: str, groups: Sequence[Sequence[Pair]], mine: Scores, yours: Scores, metric: str
 ) -> Comparison:
     """One comparison; each group of pairs counts as one, by its mean."""
-    of_a, of_b = ([statistics.fmean(side[pair][0] for pair in group) for group in groups] for side in (mine, yours))
+    of_a, of_b = ([statistics.fmean(side[pair].value for pair in group) for group in groups] for side in (mine, yours))
     differences = [y - x for x, y in zip(of_a, of_b, strict=True)]
     found = figures(differences)
     p, test = p_value(differences)
@@ -387,6 +415,23 @@ def _explain(lines: Sequence[Comparison], metric: str) -> list[str]:
                 f"{pairs_needed(len(part))} {of_what} each would do; or compare fewer things (labels, --against)."
             )
     return said
+
+
+def _knew_more(compared: Sequence[tuple[str, str, Sequence[tuple[Scored, Scored]]]]) -> list[str]:
+    """What must be said where one side was told other bias labels, or had its weights picked by another rule."""
+    said = []
+    for field, words in (("labels_used", "Bias labels used"), ("selection", "Weights picked by")):
+        names: dict[str, dict[str, None]] = {}  # what was known, and by whom, in their order
+        for a, b, pairs in compared:
+            known = [(getattr(x, field), getattr(y, field)) for x, y in pairs]
+            if any(None not in two and two[0] != two[1] for two in known):
+                for two in known:
+                    for who, what in zip((a, b), two, strict=True):
+                        names.setdefault(str(what or "unknown"), {})[who] = None
+        if names:
+            each = "; ".join(f"{what} ({', '.join(whos)})" for what, whos in names.items())
+            said.append(f"{words}: {each}.")
+    return [" ".join(["What is compared did not go by the same labels or rule.", *said])] if said else []
 
 
 def _without_common(places: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -9,8 +10,11 @@ from torch import Tensor
 
 from spurless.errors import UserError, first_line
 from spurless.nets.net import Net
+from spurless.progress import complain
 
 State = dict[str, Tensor]
+# What is put before all names by DataParallel, torch.compile, training scripts, and a Net.
+PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.", "encoder.")
 
 
 def read_weights(file: str | Path) -> State:
@@ -34,7 +38,7 @@ def read_weights(file: str | Path) -> State:
             state = state[key]
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{path} (net.weights) holds no state dict, a table of names and tensors.")
-    return {name.removeprefix("module."): value for name, value in state.items()}  # "module.": DataParallel's
+    return state
 
 
 def fetch_torchvision(name: str) -> State:
@@ -56,9 +60,24 @@ def fetch_torchvision(name: str) -> State:
 def load_weights(net: Net, state: State, head: str, stem: str, source: str, new_stem: bool = False) -> None:
     """Put the weights into the net. `head` and `stem` are the names of those layers in the module it was made from.
 
-    The names are the module's or the Net's own. A head for another number of classes is left out, and so is, where
-    the net has a new stem, one with other kernels; a stem for another number of channels is adapted. All else must fit.
+    The names are the module's or the Net's own, perhaps all behind a prefix. A head for another number of classes is
+    left out, and so is, where the net has a new stem, one with other kernels; a stem for another number of channels is
+    adapted. A file without a head is a start for training, and that is said. All else must fit.
     """
+    placed, wrong = _placed(net, state, head, stem, new_stem)
+    while wrong and (shorter := _without_prefix(state, head)):
+        state = shorter
+        placed, wrong = min((placed, wrong), _placed(net, state, head, stem, new_stem), key=lambda each: len(each[1]))
+    if placed and wrong == [name for name in net.state_dict() if name.startswith("head.")]:
+        _say_new_head(source)  # whoever wants a trained model refuses it (loading.with_weights)
+    elif wrong:
+        differs = f"{wrong[0]} differs ({len(wrong)} in all)"
+        raise UserError(f"The weights of {source} do not fit the network: {differs}.{_seen_behind(net, state)}")
+    net.load_state_dict(placed, strict=False)
+
+
+def _placed(net: Net, state: State, head: str, stem: str, new_stem: bool) -> tuple[State, list[str]]:
+    """The weights by the Net's names, as far as they are wanted, and the names that do not fit."""
     if not ("head.weight" in state and any(name.startswith("encoder.") for name in state)):
         state = {_own_name(name, head): value for name, value in state.items()}
     current = net.state_dict()
@@ -75,9 +94,38 @@ def load_weights(net: Net, state: State, head: str, stem: str, source: str, new_
     wrong = [name for name, value in state.items() if name not in current or current[name].shape != value.shape]
     # Old files lack BatchNorm's batch counter, which nothing here reads.
     wrong += [n for n in current if n not in state and not n.startswith(left_out) and "num_batches_tracked" not in n]
-    if wrong:
-        raise UserError(f"The weights of {source} do not fit the network: {wrong[0]} differs ({len(wrong)} in all).")
-    net.load_state_dict(state, strict=False)
+    return state, wrong
+
+
+def _without_prefix(state: State, head: str) -> State:
+    """Without the common prefix that all names have, or all but those of one linear layer, the head; else nothing.
+
+    >>> _without_prefix({"backbone.conv.bias": torch.ones(2), "linear.weight": torch.ones(2, 3)}, "fc").keys()
+    dict_keys(['conv.bias', 'fc.weight'])
+    """
+    for prefix in PREFIXES:
+        rest = [name for name in state if not name.startswith(prefix)]
+        layers = {name.rpartition(".")[0] for name in rest}
+        is_head = len(layers) == 1 and {name.rpartition(".")[2] for name in rest} <= {"weight", "bias"}
+        if len(rest) < len(state) and (not rest or (is_head and any(state[name].dim() == 2 for name in rest))):
+            new = {name: f"{head}.{name.rpartition('.')[2]}" for name in rest}
+            return {new.get(name, name.removeprefix(prefix)): value for name, value in state.items()}
+    return {}
+
+
+def _seen_behind(net: Net, state: State) -> str:
+    """What to do where all names of the encoder are in a file, but among others and behind a prefix."""
+    wanted = [name.removeprefix("encoder.") for name, _ in net.named_parameters() if name.startswith("encoder.")]
+    ends = [name.removesuffix(wanted[0]) for name in state if wanted and name.endswith(f".{wanted[0]}")]
+    found = [prefix for prefix in ends if all(prefix + name in state for name in wanted)]
+    names = " and behind ".join(f"'{prefix}'" for prefix in found)
+    return f" They hold it behind {names}: write those alone, without the prefix, to a file." if found else ""
+
+
+@cache
+def _say_new_head(source: str) -> None:
+    """Once: a method may make several networks of one file."""
+    complain(f"{source} (net.weights) has no head: the network begins with a fresh one.")
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
