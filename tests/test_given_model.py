@@ -250,6 +250,7 @@ def test_a_shortcut_is_found_whatever_the_data_that_shows_it(module, agree):
 def test_a_run_on_reversed_data_is_told_by_its_answers(shortcut):
     found = audit({"name": patients("b.csv", 0.03, seed=1), "attribute": ("hospital",)}, model=shortcut, **QUIET)
     assert found["verdict"] == "shortcut found" and found["cost"]["shortcut_alone"] is None
+    assert "if these are all new to it" in found["evidence"][-1]["text"]
     wrong = [row for row in found["rows"] if row["label"] != row["prediction"]]
     assert wrong and all(row["says"] == row["prediction"] for row in wrong)
 

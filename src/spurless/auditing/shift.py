@@ -37,7 +37,8 @@ def examine(case: Case) -> list[dict[str, Any]]:
             "test": "errors in the test split against the validation split, given the label",
             "finding": "suspected" if p < FOUND and gap["value"] >= LEAST_DROP else "none",
             "text": f"The model is right on {before['value']:.1f} % of {before['n']:,} validation rows and on "
-            f"{after['value']:.1f} % of {after['n']:,} test rows, none of which it was trained on.",
+            f"{after['value']:.1f} % of {after['n']:,} test rows, "
+            + ("none of which it was trained on." if case.own else "if these are all new to it."),
             "p": p,
             "effect": gap["value"],
             "low": gap["low"],
