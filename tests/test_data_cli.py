@@ -331,3 +331,34 @@ def test_scores_that_are_not_of_a_test_split_say_so():
     row = json.loads(train(data).stdout)
     assert row["scored_on"] == "train"
     assert "scored on the split train: there is no test split" in invoke("show", "run").stdout
+
+
+# What is there already
+
+
+def test_a_sheet_replaces_no_other_picture():
+    class_folders("a/pets", ["cat", "dog"])
+    class_folders("b/pets", ["cat", "dog"])
+
+    def sheet(place):
+        return json.loads(invoke("data", "describe", place, *SMALL, "--json").stdout)["contact_sheet"]
+
+    Path("folder-pets.png").write_text("mine")
+    assert sheet("folder:a/pets") == "folder-pets-2.png" == sheet("folder:a/pets")
+    assert sheet("folder:b/pets") == "folder-pets-3.png" and Path("folder-pets.png").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "report.html", "sweep.json", "sweep.png", "reproduction.json"])
+def test_sweeps_and_benchmarks_write_over_no_file_of_another_kind(name):
+    Path("his").mkdir()
+    Path("his", name).write_text("precious")
+    sweep = ("sweep", "toy", "--over", "lr", "--values", "0.1", "--seeds", "1", "--set", "recipe.epochs=1")
+    assert f"his holds a {name} and no benchmark or sweep" in mistake(*sweep, "--out", "his")
+    Path("spec.toml").write_text(
+        'seeds = [0]\n[[block]]\nlabel = "T"\ndata = {name = "toy", n = 100}\n'
+        'recipe = {epochs = 1}\nmethods = ["erm"]\n'
+    )
+    assert "Name another --out folder" in mistake("bench", "spec.toml", "--out", "his")
+    assert [p.name for p in Path("his").iterdir()] == [name] and Path("his", name).read_text() == "precious"
+    invoke("bench", "spec.toml", "--out", "new")
+    invoke("bench", "spec.toml", "--out", "new")  # its own are made again
