@@ -19,6 +19,7 @@ from torch import nn
 
 from spurless.auditing import attributes
 from spurless.auditing.case import Case
+from spurless.bench.one import stamp
 from spurless.core import Bundle, Split
 
 KINDS = ("chance", "harder", "harder, most errors in class 0", "harder in one class", "goes by the value")
@@ -63,5 +64,5 @@ if __name__ == "__main__":
                 rows.append({"answers": kind, "classes": classes, "trained on": knows} | dict(told))
                 print(rows[-1], flush=True)
     if given.out:
-        how = {"audits of each": given.times, "held-out rows": given.rows, "rows": rows}
+        how = stamp() | {"audits of each": given.times, "held-out rows": given.rows, "rows": rows}
         given.out.write_text(json.dumps(how, indent=1) + "\n")

@@ -204,11 +204,13 @@ def test_a_folder_of_nothing_but_test_images_and_of_one_class():
     class_folders("only/test", ["cat", "dog"], n=20)
     row = json.loads(invoke("evaluate", "run", "folder:only", "--json").stdout)
     assert (row["n"], row["split"]) == (40, "all")
-    class_folders("cats", ["dog"], n=20)
-    row = json.loads(invoke("evaluate", "run", "folder:cats", "--json").stdout)
-    assert row["n"] == 20 and {row["model"], row["data"]} == {"run", "folder:cats"}
+    class_folders("dogs", ["dog"], n=20)
+    row = json.loads(invoke("evaluate", "run", "folder:dogs", "--json").stdout)
+    assert row["n"] == 20 and row["data"] == "folder:dogs"
+    seen = trained(Path("run"), data_for(Path("run"), {"name": "folder:dogs"}, only_to_score=True))[1]
+    assert seen.classes == ("cat", "dog") and seen.train.y.tolist() == [1] * 20
     assert "no train folder" in mistake("data", "describe", "folder:only")
-    assert "no more than one class" in mistake("data", "describe", "folder:cats")
+    assert "no more than one class" in mistake("data", "describe", "folder:dogs")
 
 
 # The audit: does a model answer by an attribute that says nothing here?

@@ -175,6 +175,11 @@ class Bundle:
         return {name: split for name, split in named.items() if split is not None}
 
     @property
+    def source(self) -> str:
+        """How a command line names it, such as folder:photos; its name where it was not loaded."""
+        return str(self.settings.get("source", self.name))
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one input."""
         return tuple(self.train.x.shape[1:])

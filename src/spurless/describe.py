@@ -451,7 +451,7 @@ def contact_sheet(bundle: Bundle, path: str | Path, columns: int = 10, rows: int
         _write(draw, (MARGIN, top), note, width - 2 * MARGIN)
         top += LINE
     said = PngImagePlugin.PngInfo()
-    said.add_text(MARK, _source(bundle))
+    said.add_text(MARK, bundle.source)
     with atomic(path) as part:
         sheet.save(part, format="PNG", pnginfo=said)
     return Path(path)
@@ -471,13 +471,9 @@ def _is_sheet_of(bundle: Bundle, path: Path) -> bool:
         return True
     try:
         with Image.open(path) as there:
-            return there.info.get(MARK) == _source(bundle)
+            return there.info.get(MARK) == bundle.source
     except (OSError, UnidentifiedImageError):
         return False
-
-
-def _source(bundle: Bundle) -> str:
-    return str(bundle.settings.get("source", bundle.name))
 
 
 class _Block(NamedTuple):

@@ -15,10 +15,11 @@ import torch
 
 from spurless.core import Bundle
 from spurless.datasets.coding import coded_as
+from spurless.datasets.folder import listed
 from spurless.datasets.scored import only_scored
 from spurless.engine import Precision, example_of, load_classifier, load_run
 from spurless.errors import UserError
-from spurless.folder import MODEL, SETTINGS, load_tensors, read_toml
+from spurless.folder import MODEL, SETTINGS, header, load_tensors, read_toml
 from spurless.nets import Net, build, builder
 from spurless.nets.weights import load_weights, read_weights
 from spurless.progress import complain
@@ -112,20 +113,15 @@ def _with_its_shortcuts(bundle: Bundle, shortcuts: Mapping[str, Any], foreign: b
         if name in shortcuts:
             learnt = torch.tensor(shortcuts[name]["aligned"], dtype=torch.bool)  # (classes, values)
             place = {value: column for column, value in enumerate(shortcuts[name]["values"])}
-            unseen = [value for value in bundle.values[k] if value not in place]
+            unseen = [f"'{value}'" for value in bundle.values[k] if value not in place]
             if len(unseen) == len(bundle.values[k]):
-                notes.append(f"{_listed(unseen)} of '{name}' are new to the model: aligned is by {bundle.name} itself.")
+                notes.append(f"{listed(unseen)} of '{name}' are new to the model: aligned is by {bundle.name} itself.")
                 continue
             if unseen:
-                notes.append(f"{_listed(unseen)} of '{name}': new to the model, so no row with it is aligned.")
+                notes.append(f"{listed(unseen)} of '{name}': new to the model, so no row with it is aligned.")
             new = learnt.new_zeros(len(learnt))
             tables[k] = torch.stack([learnt[:, place[v]] if v in place else new for v in bundle.values[k]], dim=1)
     return replace(bundle, aligned=tuple(tables), notes=tuple(notes))
-
-
-def _listed(values: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(values) - most:,} more" if len(values) > most else ""
-    return ", ".join(f"'{value}'" for value in values[:most]) + more
 
 
 def is_its_own(model: Path, bundle: Bundle) -> bool | None:
@@ -139,7 +135,7 @@ def is_its_own(model: Path, bundle: Bundle) -> bool | None:
 def _told(model: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a model's file says, and what it was trained on: by the settings of its run, or else by that file."""
     file = model / MODEL if model.is_dir() else model
-    facts = load_tensors(file)[1] if file.suffix == ".safetensors" and file.exists() else {}
+    facts = header(file) if file.suffix == ".safetensors" else {}
     if (model / SETTINGS).exists():
         return facts, dict(read_toml(model / SETTINGS).get("data", {}))
     return facts, {"name": facts["data"]} | facts["trained_on"] if "trained_on" in facts else {}
@@ -212,8 +208,7 @@ def _say_what_differs(bundle: Bundle, model: Path, given: Sequence[str]) -> None
 
 def unusual_settings(data: Bundle) -> dict[str, Any]:
     """What a data set was loaded with, as far as it is not what it would have been anyway."""
-    source = str(data.settings.get("source", data.name))
-    usual = {name: setting.default for name, setting in _settings_of_data(source).items()}
+    usual = {name: setting.default for name, setting in _settings_of_data(data.source).items()}
     return {k: v for k, v in data.settings.items() if k in usual and v != usual[k]}
 
 

@@ -89,7 +89,9 @@ def audit(
     step("data")
     whole = open_data(data, root, model)
     if source is None:
-        source = data if isinstance(data, str) else str(data["name"]) if isinstance(data, Mapping) else _source(data)
+        source = data if isinstance(data, str) else str(data["name"]) if isinstance(data, Mapping) else ""
+        if source == "" and whole.settings:  # else it was made from arrays, which no command line can name
+            source = whole.source
     if isinstance(data, Mapping) and not settings:
         settings = _pairs("data", data)
     if isinstance(model, (str, Path)) or not isinstance(data, (str, Mapping)):
@@ -386,11 +388,6 @@ def _network_options(spec: NetSpec | None) -> tuple[str, ...]:
     if not isinstance(spec, Mapping) or "own" in spec:
         return ()
     return "--net", spec["name"], *(word for pair in _pairs("net", spec) for word in ("--set", pair))
-
-
-def _source(data: Bundle) -> str:
-    """How a command line would name it; nothing where it was made from arrays."""
-    return str(data.settings.get("source", data.name)) if data.settings else ""
 
 
 def _with_its_own(settings: tuple[str, ...], data: Bundle) -> tuple[str, ...]:

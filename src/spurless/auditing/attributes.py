@@ -102,8 +102,8 @@ def _leaning(
     y, right = case.held.y, case.right.numpy()
     half = torch.zeros(len(y), dtype=torch.bool)
     half[torch.randperm(len(y), generator=torch.Generator().manual_seed(case.seed))[: len(y) // 2]] = True
-    excess = leaning(case.predicted[half], held[half], y[half], (len(case.data.classes), len(values)))
-    table = torch.from_numpy(excess > 0)
+    excess = torch.from_numpy(leaning(case.predicted[half], held[half], y[half], (len(case.data.classes), len(values))))
+    table = excess > 1e-9  # more than rounding
     follows = table[y, held]  # (n,)
     rows, marked = (~half).numpy(), (~follows).numpy()
     tested = ~right[rows], marked[rows], y[~half].numpy()
@@ -119,7 +119,7 @@ def _leaning(
         "needed": 2 * rows_needed(1 - (following["value"] / 100 if following else 1.0)),  # half of them are tested
         "groups": list(_groups(case, name, held, table, values)),
         "follows": follows,
-        "says": torch.from_numpy(excess.argmax(0))[held],
+        "says": torch.where(table.any(0), excess.argmax(0), -1)[held],
         "by": "answers",
     }
 
@@ -129,7 +129,7 @@ def _told_by_answers(entry: dict[str, Any], lean: dict[str, Any], own: bool | No
     large = lean["gap"] is not None and lean["gap"]["value"] >= LEAST_GAP
     level = "none" if not large else "found" if lean["p"] < FOUND else "suspected" if lean["p"] < SUSPECTED else "none"
     rank = ("none", "cannot tell", "suspected", "found").index
-    # Of its own training rows these here would name the wrong direction, so where both find it, its answers tell.
+    # Where both find it, the answers of a model that learnt from other rows tell more than these rows.
     if level != "none" and rank(level) >= rank(entry["finding"]) + (own is None):
         return entry | lean | {"finding": level}
     if rank(entry["finding"]) >= rank("suspected"):
