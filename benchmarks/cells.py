@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted", "intervals", "n")
+SIZES = ("min_size", "small_groups", "groups_total", "missing_classes")  # of rows that have them
 
 
 @functools.cache  # by text, because a worker meets the same data again and again
@@ -55,7 +56,7 @@ def measure(job):
         progress=False,
     )
     row = result.row()
-    row["scores"] = {k: row["scores"].get(k) for k in KEPT} if row["scores"] else None
+    row["scores"] = {k: row["scores"].get(k) for k in (*KEPT, *SIZES)} if row["scores"] else None
     row["history"] = row["history"][-1:]
     row |= stamp(row["versions"]["device"])
     row |= {"cell": cell["name"], "wall_seconds": round(time.time() - started, 1)}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 SEEDS = 20  # of a cell that may be kept, where more were run than the table's file names (--seeds)
 KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted", "intervals", "n")
+SIZES = ("min_size", "small_groups", "groups_total", "missing_classes")  # of rows that have them
 
 
 def name_of(row):
@@ -32,7 +33,8 @@ def small(row):
     kept.pop("folder", None)
     kept.pop("history", None)
     if kept.get("scores"):
-        kept["scores"] = {k: kept["scores"].get(k) for k in KEPT}
+        sizes = {k: kept["scores"][k] for k in SIZES if k in kept["scores"]}
+        kept["scores"] = {k: kept["scores"].get(k) for k in KEPT} | sizes
     return kept
 
 

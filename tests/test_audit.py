@@ -1,5 +1,6 @@
 """Is there a shortcut? The tests behind the verdict, one by one, and the whole audit on data whose answer is known."""
 
+import io
 import json
 from dataclasses import replace
 from itertools import permutations
@@ -7,6 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from scipy.stats import fisher_exact
 from torch import nn
 from typer.testing import CliRunner
@@ -17,6 +19,7 @@ from spurless.auditing.cues import CUES, geometry, object_mask, swap_colour, swa
 from spurless.auditing.evidence import holm, more_errors, rows_needed
 from spurless.auditing.learner import Guess
 from spurless.auditing.model import begun_with, open_data, with_held_out, within
+from spurless.auditing.terminal import screen
 from spurless.auditing.verdict import leading, overall
 from spurless.cli import app
 from spurless.core import Bundle, Recipe, Split
@@ -283,8 +286,8 @@ def test_its_file_has_the_verdict_first_and_the_documented_keys(digits):
     assert next(iter(saved)) == "verdict" and saved == json.loads(json.dumps(found))
     assert set(saved) == {
         "verdict", "schema", "headline", "spurless", "date", "command", "seconds", "data", "model", "settings",
-        "versions", "evidence", "reliability", "attributes", "cues", "kinds", "rows", "gallery", "slices", "histogram",
-        "confusion", "map2d", "cost", "advice", "fix",
+        "versions", "evidence", "reliability", "attributes", "coverage", "cues", "kinds", "rows", "gallery", "slices",
+        "histogram", "confusion", "map2d", "cost", "advice", "fix",
     }  # fmt: skip
 
 
@@ -317,6 +320,22 @@ def test_too_few_rows_cannot_tell():
     assert found["verdict"] == "cannot tell" and "too few" in found["headline"]
     assert f"about {found['attributes'][0]['needed']} that contradict 'colour' are needed" in found["headline"]
     assert "samples" in found["advice"][0]["title"]
+
+
+def test_groups_without_held_out_samples_are_said(tmp_path):
+    lines = ["x,sex,label"]
+    for label, sex, n in (("yes", "f", 300), ("no", "m", 300), ("yes", "m", 1), ("no", "f", 1)):
+        lines += [f"{(1 if label == 'yes' else -1) + i / 1000},{sex},{label}" for i in range(n)]
+    (tmp_path / "bias.csv").write_text("\n".join(lines))
+    data = {"name": f"csv:{tmp_path / 'bias.csv'}", "attribute": "sex"}
+    found = audit(data, out=tmp_path / "audit", **QUIET)
+    known = found["coverage"]
+    assert {(g["label"], g["value"], g["n"]) for g in known["small_groups"]} == {("yes", "m", 0), ("no", "f", 0)}
+    (note,) = known["notes"]
+    assert note.startswith("2 of 4 groups have test samples") and "no, sex=f; yes, sex=m" in note
+    console = Console(file=io.StringIO(), width=400)
+    console.print(screen(found))
+    assert note in console.file.getvalue() and note in (tmp_path / "audit" / "report.html").read_text()
 
 
 def test_a_table_is_audited_by_its_attributes(tmp_path):

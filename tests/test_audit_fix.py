@@ -400,6 +400,13 @@ def test_the_rule_counts_both_kinds_of_rows_alike():
     assert "contradict" in rule.words
 
 
+def test_the_rule_says_which_classes_it_cannot_see_or_hardly():
+    contradicting, y = torch.zeros(103, dtype=torch.bool), torch.tensor([0] * 60 + [1] * 40 + [2] * 3)
+    assert "smallest" not in make_rule(torch.arange(100), contradicting[:100], y[:100]).words
+    assert "of the 2 of 3 classes that have rows here" in make_rule(torch.arange(100), contradicting, y).words
+    assert "the smallest has n = 3" in make_rule(torch.arange(103), contradicting, y).words
+
+
 def test_with_too_few_contradicting_rows_the_worst_class_decides():
     contradicting = torch.tensor([True] * 4 + [False] * 96)
     y = torch.tensor([0] * 60 + [1] * 40)

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 import torch
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 import spurless.bench.cells as cells_module
@@ -1095,6 +1096,35 @@ def test_the_figures_of_the_table_by_hand(measured):
     assert two.seconds == 2.5  # of seeds 0 and 1: the one that diverged counts nowhere
     assert found["LfF", "0.2"].ours.mean is None and found["LfF", "0.2"].remark == "1 failed, 2 to do"
     assert found["EnD", "0.05"].remark == "not run" and found["EnD", "0.05"].paper == "50.0"
+
+
+def test_small_worst_groups_and_missing_classes_are_remarked(measured):
+    spec, rows = measured
+    spec = replace(spec, lines=[replace(line, metric="worst_group") for line in spec.lines])
+    sizes = {"min_size": 10, "missing_classes": []}
+    for row in rows:
+        if row["status"] == "done":
+            row["scores"] |= {"worst_group": row["scores"]["unbiased"], "n": {"worst_group": 2 + row["seed"]}} | sizes
+
+    def remark(row, rho):
+        return next(e.remark for e in tables.entries(spec, rows) if (e.line.row, e.line.grid["data.rho"]) == (row, rho))
+
+    assert remark("Vanilla", "0.05") == "worst group with n = 2 to 4 samples"
+    assert remark("LfF", "0.05") == "1 diverged, worst group with n = 2 to 3 samples"
+    for form in (tables.markdown, tables.latex, tables.as_csv):
+        assert "worst group with n = 2 to 4 samples" in form(spec, rows)
+    assert tables.as_json(spec, rows)[0]["remark"] == "worst group with n = 2 to 4 samples"
+    console = Console(file=StringIO(), width=100)
+    console.print(tables.terminal(spec, rows))
+    assert "n = 2 to 4 samples." in console.file.getvalue()
+    for row in rows:
+        if row["status"] == "done" and row["method"] == "erm":
+            row["scores"] |= {"worst_group": None, "n": {"worst_group": 0}, "missing_classes": ["cat"]}
+    assert remark("Vanilla", "0.05") == "3 without worst_group (a class has no samples)"
+    for row in rows:  # as rows were before sizes were recorded
+        if row["status"] == "done":
+            row["scores"] = {"worst_group": 1.0, "n": {"worst_group": 2}}
+    assert remark("Vanilla", "0.05") == ""
 
 
 def test_what_did_not_end_well_counts_nowhere_even_with_scores(measured):

@@ -77,6 +77,7 @@ def test_the_network_of_a_first_stage_is_scored_as_it_was_left(tmp_path):
     plain, same, shared, other = run(cells, tmp_path)
     for row in (plain, same, shared):
         found = row["extra"]["first_stage"]
+        assert found.pop("n") == plain["scores"]["n"]
         assert found == pytest.approx({k: plain["scores"][k] for k in found}) and "average" in found
     assert same["scores"]["average"] != plain["scores"]["average"]  # it went on
     assert other["extra"] != plain["extra"]

@@ -3,6 +3,7 @@
 import json
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from spurless.card import WORST, card, quoted
 from spurless.cli import app
 from spurless.errors import UserError
 from spurless.folder import header
+from spurless.metrics.groups import group_notes, group_scores
 from tests.test_report import EVIL, make
 
 yaml = pytest.importorskip("yaml")
@@ -136,3 +138,24 @@ def test_the_command_prints_or_writes(run, tmp_path):
     page = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "r.html"), "--title", "Mine"])
     assert page.exit_code == 0 and "<h1>Mine</h1>" in (tmp_path / "r.html").read_text(encoding="utf-8")
     assert CliRunner().invoke(app, ["report", str(tmp_path / "gone")]).exit_code == 2
+
+
+def test_groups_without_samples_and_small_ones_stand_with_the_results(run):
+    """500 yes/f, 500 no/m and one of each other: of those two, the test split has one."""
+    y, a = np.repeat([0, 1, 0], [100, 100, 1]), np.repeat([0, 1, 1], [100, 100, 1])[:, None]
+    hit = np.repeat([True, False], [200, 1])
+    names = {"classes": ("no", "yes"), "attributes": ("sex",), "values": (("m", "f"),)}
+    scores = group_scores(hit, y, a, a == y[:, None], **names, all_counts=[np.array([[500, 1], [1, 500]])])
+    row = make("erm", 0.5) | {"scores": scores, "notes": [*group_notes(scores), "drawn"]}
+    front, body = parts(card(run(row)))
+    values = {m["name"]: m["value"] for m in front["model-index"][0]["results"][0]["metrics"]}
+    assert values["Accuracy of the worst group, of the 3 of 4 groups that have samples (n = 1)"] == 0
+    assert values["Accuracy as the mean of the groups, of the 3 of 4 groups that have samples"] == pytest.approx(
+        2 / 3, abs=5e-5
+    )
+    assert "| yes | sex | m | – | – | – | 0 |" in body
+    assert body.count("Without test samples: yes, sex=m.") == body.count("no, sex=f (n = 1)") == 1
+    assert "- drawn" in body and body.index("Without test samples") < body.index("## Groups")
+    gone = group_scores(hit[:100], y[:100], a[:100], **names, all_counts=[np.array([[500, 1], [1, 500]])])
+    _, body = parts(card(run(row | {"scores": gone, "notes": []})))
+    assert "of the worst group" not in body and "No test samples of the class yes" in body

@@ -567,3 +567,44 @@ def test_a_reader_that_goes_away_is_no_mistake(monkeypatch, finished):
     monkeypatch.setattr("spurless.cli.show_result", closed)
     result = CliRunner().invoke(app, ["show", str(finished[0])])
     assert result.exit_code == 1 and result.stderr == ""
+
+
+def lopsided(path, test):
+    """500 yes/f, 500 no/m and one of each other. A fifth of those of the classes in `test` is the test split; of the
+    two single ones, only no/f can be in it."""
+    lines = ["x,sex,label,split"]
+    for label, sex, n in (("yes", "f", 500), ("no", "m", 500), ("yes", "m", 1), ("no", "f", 1)):
+        for i in range(n):
+            in_test = label in test and ((label, sex) == ("no", "f") or i % 5 == 0) and (label, sex) != ("yes", "m")
+            lines.append(f"{(1 if label == 'yes' else -1) + i / 1000},{sex},{label},{'test' if in_test else 'train'}")
+    path.write_text("\n".join(lines))
+    return f"csv:{path}"
+
+
+def test_groups_and_classes_without_test_samples_are_said_everywhere(tmp_path):
+    """A worst group of 100 % must not come of the worst group having no sample."""
+    how = ["--set", "data.attribute=sex", "--set", "recipe.epochs=3", "--device", "cpu"]
+    train = ["train", "erm", lopsided(tmp_path / "a.csv", ("yes", "no")), *how, "--out", str(tmp_path / "run")]
+    row = json.loads(invoke(*train, "--json").stdout)
+    known = {(g["label"], g["value"]): g["n"] for g in row["scores"]["small_groups"]}
+    assert known == {("yes", "m"): 0, ("no", "f"): 1} and row["scores"]["groups_total"] == 4
+    page = tmp_path / "page.html"
+    invoke("report", str(tmp_path / "run"), "--out", str(page))
+    for text in (
+        invoke(*train).stdout,
+        "\n".join(row["notes"]),
+        invoke("card", str(tmp_path / "run")).stdout,
+        page.read_text(),
+    ):
+        flat = " ".join(text.split())
+        assert "of the 3 of 4 groups that have test samples" in flat, text
+        assert "Without test samples: yes, sex=m." in flat and "no, sex=f (n = 1)" in flat
+    gone = ["train", "erm", lopsided(tmp_path / "b.csv", ("no",)), *how, "--out", str(tmp_path / "gone")]
+    row = json.loads(invoke(*gone, "--json").stdout)
+    assert row["scores"]["unbiased"] is None and row["scores"]["worst_group"] is None
+    assert row["scores"]["missing_classes"] == ["yes"]
+    assert "No test samples of the class yes:" in " ".join(invoke(*gone).stdout.split())
+    scored = json.loads(
+        invoke("evaluate", str(tmp_path / "run"), f"csv:{tmp_path / 'b.csv'}", *how[:2], "--json").stdout
+    )
+    assert scored["scores"]["worst_group"] is None and any("of the class yes" in note for note in scored["notes"])

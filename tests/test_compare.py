@@ -1,18 +1,20 @@
 """Which differences are real: the statistics against scipy and by hand, planted differences, and rows from anywhere."""
 
+import io
 import json
 import re
 
 import numpy as np
 import pytest
 import typer
+from rich.console import Console
 from scipy import stats
 from typer.testing import CliRunner
 
 from spurless import cli_bench
 from spurless.bench.claim import write_row
 from spurless.bench.compare import EVERYWHERE, as_json, compare, name_rows, read_rows, terminal
-from spurless.bench.judging import FEW, REAL, UNSHOWN, Comparison, flip_p, holm, judge, p_value, pairs_needed
+from spurless.bench.judging import FEW, REAL, SMALL, UNSHOWN, Comparison, flip_p, holm, judge, p_value, pairs_needed
 from spurless.errors import UserError
 
 
@@ -570,3 +572,54 @@ def test_other_bias_labels_or_another_rule_are_said(tmp_path):
     assert "Bias labels used" in said and "Weights picked by" not in said
     rows = [r | {"labels_used": None} if r["method"] == "erm" else r for r in rows]  # of an older version: not known
     assert "Bias labels" not in " ".join(compare([lines(tmp_path / "r.jsonl", rows), "erm", "group_dro"])[1])
+
+
+def with_worst(rows, n, value=None, **more):
+    """The rows with their unbiased score as that of a worst group of n samples, for the methods in `n`."""
+    for r in rows:
+        scores = r["scores"]
+        scores |= {
+            "worst_group": scores["unbiased"] if value is None else value(r),
+            "n": {"worst_group": n[r["method"]]},
+        }
+        scores |= more
+    return rows
+
+
+def test_a_worst_group_of_fewer_than_ten_samples_in_either_run_decides_nothing(tmp_path):
+    for sizes, verdict in (
+        ({"erm": 9, "pgd": 500}, SMALL),
+        ({"erm": 500, "pgd": 9}, SMALL),
+        ({"erm": 10, "pgd": 10}, REAL),
+    ):
+        found, notes = compare([lines(tmp_path / "rows.jsonl", with_worst(many(5.0), sizes))], "worst_group")
+        (line,) = as_json(found, notes)["comparisons"]
+        assert (line["verdict"], line["worst_group_n"]) == (verdict, min(sizes.values()))
+        assert line["p_corrected"] == 2 / 2**8  # which would be real
+        assert any("fewer than 10 samples (here n = 9)" in note for note in notes) == (verdict == SMALL)
+        console = Console(file=io.StringIO(), width=200)
+        console.print(terminal(found, notes))
+        assert verdict in console.file.getvalue()
+    (line,), _ = compare([lines(tmp_path / "rows.jsonl", with_worst(many(5.0), sizes))], "unbiased")
+    assert (line.verdict, line.worst_group_n) == (REAL, None)
+
+
+def test_what_has_no_worst_group_because_a_class_is_missing_is_said(tmp_path):
+    sizes = {"erm": 50, "pgd": 50}
+    rows = with_worst(many(5.0), sizes, value=lambda r: None if r["seed"] == 0 else r["scores"]["unbiased"])
+    for r in rows:
+        r["scores"]["missing_classes"] = ["cat"] if r["seed"] == 0 else []
+    (line,), notes = compare([lines(tmp_path / "rows.jsonl", rows)], "worst_group")
+    assert line.n == 7 and any("2 results have no worst_group and are left out: a class has no" in n for n in notes)
+    rows = with_worst(many(5.0), sizes, value=lambda r: None, missing_classes=["cat"])
+    with pytest.raises(UserError, match="no samples of the class cat"):
+        compare([lines(tmp_path / "rows.jsonl", rows)], "worst_group")
+
+
+def test_of_how_many_groups_a_score_over_groups_is_stands_beside_it(tmp_path):
+    empty = {"label": "yes", "attribute": "sex", "value": "m", "n": 0}
+    sizes = {"min_size": 10, "small_groups": [empty], "groups_total": 4, "missing_classes": []}
+    path = lines(tmp_path / "rows.jsonl", with_worst(many(5.0), {"erm": 50, "pgd": 50}, **sizes))
+    for metric, count in (("worst_group", 1), ("unbiased", 1), ("average", 0)):
+        _, notes = compare([path], metric)
+        assert sum("of the 3 of 4 groups that have test samples" in note for note in notes) == count

@@ -860,3 +860,46 @@ def test_a_network_whose_batchnorm_has_seen_the_infinite_has_diverged(monkeypatc
     monkeypatch.setattr(spurless.engine, "add_scores", after)
     result = fit("erm", pictures(), "simconv1", Recipe(epochs=1), device="cpu", progress=False)
     assert result.status == "diverged" and "The variance that 'encoder.1' has seen is not finite" in result.error
+
+
+# Groups without samples
+
+
+def without(split, dropped):
+    """The split without the samples of a mask."""
+    return replace(split, x=split.x[~dropped], y=split.y[~dropped], a=split.a[~dropped])
+
+
+def test_groups_without_test_samples_are_in_the_scores_and_the_notes(tmp_path):
+    data = tiny(n=400, rho=0.3)
+    one, (values,) = data.classes[1], data.values
+    lost = (data.test.y == 1) & (data.test.a[:, 0] == 0)
+    result = fit("erm", replace(data, test=without(data.test, lost)), "mlp", out=tmp_path / "run", **CPU)
+    gone = {"label": one, "attribute": data.attributes[0], "value": values[0], "n": 0}
+    assert result.scores["small_groups"] == [gone] and result.scores["groups_total"] == 4
+    (note,) = [note for note in result.notes if "3 of 4 groups" in note]
+    assert f"Without test samples: {one}, {data.attributes[0]}={values[0]}." in note
+    assert load_run(tmp_path / "run").notes == result.notes
+    # A group that no split has does not exist.
+    never = {name: without(split, (split.y == 1) & (split.a[:, 0] == 0)) for name, split in data.splits.items()}
+    whole = fit("erm", replace(data, aligned=(), **never), "mlp", **CPU)
+    assert whole.scores["small_groups"] == [] and whole.scores["groups_total"] == 3 and whole.notes == list(data.notes)
+
+
+def test_a_class_without_test_samples_leaves_no_worst_group_and_no_unbiased_accuracy():
+    data = tiny(n=200)
+    data = replace(data, test=without(data.test, data.test.y == 1))
+    result = fit("erm", data, "mlp", replace(FAST, test_every=5), **CPU)
+    assert (result.scores["unbiased"], result.scores["worst_group"], result.test_selected) == (None, None, None)
+    assert result.scores["missing_classes"] == [data.classes[1]] and result.scores["average"] is not None
+    assert any(f"No test samples of the class {data.classes[1]}:" in note for note in result.notes)
+
+
+def test_selection_by_validation_groups_goes_on_without_a_class_and_says_by_what():
+    data = tiny(n=800, rho=0.3)
+    data = replace(data, val=without(data.val, data.val.y == 1))
+    result = fit("jtt", data, "mlp", replace(FAST, selection="val_worst_group", epochs=4, lr=0.1), **CPU)
+    seen = [row["val_worst_group"] for row in result.history if row["stage"] == "upsampled"]
+    groups = spurless.evaluate(result.classifier, data, "val", "cpu")["groups"]
+    assert min(g["accuracy"] for g in groups) == pytest.approx(max(seen))
+    assert any("picked by validation groups. No validation samples of the class" in note for note in result.notes)

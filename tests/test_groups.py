@@ -8,7 +8,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from spurless.metrics.groups import METRICS, group_scores, mean_of_cells, wilson
+from spurless.metrics.groups import METRICS, group_notes, group_scores, mean_of_cells, wilson
 from spurless.metrics.mining import mining_scores
 
 
@@ -210,11 +210,81 @@ def test_empty_cells_are_left_out_and_counted():
     )
     assert scores["empty_cells"] == 4  # of three labels by two values
     assert len(scores["groups"]) == 2
-    assert scores["unbiased"] == scores["average_train_weighted"] == 50.0
     assert scores["conflicting"] is None
     assert scores["intervals"]["conflicting"] is None
     assert scores["n"]["conflicting"] == 0
-    assert (scores["aligned"], scores["worst_group"]) == (50.0, 25.0)
+    assert scores["aligned"] == 50.0
+    # The third class has no sample: nobody knows what a mean or a minimum over all groups would be.
+    assert scores["missing_classes"] == ["c"]
+    for found in (scores, scores["by_attribute"]["a0"]):
+        for metric in ("unbiased", "worst_group", "average_train_weighted"):
+            assert (found[metric], found["intervals"][metric], found["n"][metric]) == (None, None, 0)
+    both = group_scores(hit, y, a, classes="ab", values=("xy",), train_counts=[np.full((2, 2), 10)])
+    assert both["unbiased"] == both["average_train_weighted"] == 50.0
+    assert (both["worst_group"], both["missing_classes"]) == (25.0, [])
+
+
+def named(groups):
+    return {(g["label"], g["value"]): g["n"] for g in groups}
+
+
+def test_groups_that_exist_and_have_no_sample_or_few_are_named_with_their_n():
+    # (no, m) has samples in no split at all: it does not exist, and is not missed.
+    hit, y, a = rows((0, 0, 20, 20), (1, 1, 2, 2))
+    given = {"classes": ("no", "yes"), "attributes": ("sex",), "values": (("f", "m"),)}
+    counts = np.array([[500, 0], [1, 500]])
+    scores = group_scores(hit, y, a, **given, all_counts=[counts])
+    assert scores["small_groups"] == [
+        {"label": "yes", "attribute": "sex", "value": "f", "n": 0},
+        {"label": "yes", "attribute": "sex", "value": "m", "n": 2},
+    ]
+    assert (scores["groups_total"], scores["min_size"], scores["missing_classes"]) == (3, 10, [])
+    notes = group_notes(scores)
+    assert "of the 2 of 3 groups that have test samples" in notes[0] and "Without test samples: yes, sex=f." in notes[0]
+    assert notes[1:] == ["Groups with fewer than 10 test samples: yes, sex=m (n = 2)."]
+    assert "validation samples" in group_notes(scores, "val")[0]
+    # The least size is the caller's; ten samples are enough, nine are not.
+    assert named(group_scores(hit, y, a, **given, all_counts=[counts], min_size=2)["small_groups"]) == {("yes", "f"): 0}
+    for n, few in ((9, {("no", "f"): 9}), (10, {})):
+        hit, y, a = rows((0, 0, n, n), (1, 1, 10, 10))
+        scores = group_scores(hit, y, a, **given, all_counts=[np.diag([500, 500])])
+        assert named(scores["small_groups"]) == few
+        assert bool(group_notes(scores)) == bool(few)
+    # Without tables of counts every pair of a class and a value counts; with training's, those that were trained on.
+    assert named(group_scores(hit, y, a, **given)["small_groups"]) == {("no", "m"): 0, ("yes", "f"): 0}
+    trained = group_scores(hit, y, a, **given, train_counts=[np.array([[5, 1], [0, 5]])])
+    assert named(trained["small_groups"]) == {("no", "m"): 0}
+
+
+def test_a_class_that_only_the_counts_know_is_missed():
+    hit, y, a = rows((0, 0, 12, 12), (0, 1, 12, 12))
+    scores = group_scores(hit, y, a, all_counts=[np.array([[3, 3], [0, 4]])])
+    assert scores["missing_classes"] == ["1"] and scores["worst_group"] is None and scores["average"] == 100.0
+    assert named(scores["small_groups"]) == {("1", "1"): 0}
+    (first, second) = group_notes(scores)
+    assert first.startswith("No test samples of the class 1:") and second.startswith("2 of 3 groups have test samples")
+
+
+def test_of_equal_worst_groups_the_least_known_counts():
+    """One right sample of one is 100 %, as are a hundred of a hundred: the worst group is not known to be that good."""
+    for groups in (((0, 0, 100, 100), (1, 1, 1, 1)), ((0, 0, 1, 1), (1, 1, 100, 100))):
+        scores = group_scores(*rows(*groups))
+        assert (scores["worst_group"], scores["n"]["worst_group"]) == (100.0, 1)
+        assert scores["intervals"]["worst_group"][0] == pytest.approx(100 * wilson(1, 1)[0])
+    many = group_scores(*rows((0, 0, 50, 100), (1, 1, 1, 2)))
+    assert (many["worst_group"], many["n"]["worst_group"]) == (50.0, 2)
+
+
+def test_overlapping_groups_without_samples_are_named():
+    inside = np.array([[1, 0], [1, 0], [0, 0]], bool)
+    given = {"classes": ("x", "y"), "overlap": ("topic", ("p", "q"))}
+    counts = [np.array([[9, 4], [0, 2]])]
+    scores = group_scores([True, False, True], [0, 0, 1], member=inside, all_counts=counts, **given)
+    assert named(scores["small_groups"]) == {("x", "p"): 2, ("x", "q"): 0, ("y", "q"): 0}
+    assert (scores["worst_group"], scores["groups_total"]) == (50.0, 3)
+    gone = group_scores([True, False], [0, 0], member=inside[:2], all_counts=counts, **given)
+    assert gone["missing_classes"] == ["y"] and gone["worst_group"] is None
+    assert gone["by_attribute"]["topic"]["unbiased"] is None
 
 
 def test_cells_never_trained_on_carry_no_weight():

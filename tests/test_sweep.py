@@ -34,7 +34,7 @@ from spurless.sweep.plot import by_chance, draw, panel, places, scales
 from spurless.sweep.plot import normalised as scaled
 from spurless.sweep.points import Point, mark, mean_of, points_of, ranges
 from spurless.sweep.suggest import NEAR, Search, nice, suggest_lr
-from tests.worlds import tiny
+from tests.worlds import pictures, tiny
 
 LR = Axis("lr", "recipe.lr", (0.01, 0.1, 1.0))
 SMALL = {"name": "toy", "n": 120}
@@ -981,3 +981,31 @@ def test_a_network_that_only_pruning_breaks_is_a_point_like_any_other(tmp_path):
     )
     assert [p["in_range"] for p in found["points"]] == [True, False]
     assert found["points"][1]["fell"] or found["points"][1]["diverged"]
+
+
+def test_a_worst_group_of_few_samples_says_so_in_a_sweep():
+    def judged(seed, n):
+        found = row(seed)
+        found["scores"] |= {"worst_group": 40.0, "n": {"worst_group": n}, "min_size": 10}
+        return found
+
+    (point,) = points([judged(0, 12), judged(1, 3), judged(2, 5)])
+    assert point.means["worst_group"]["samples"] == 3 and "samples" not in point.means["unbiased"]
+    assert [run.get("worst_group_n") for run in point.runs] == [None, 3, 5]
+    shown = studies.sweep({"over": "lr", "points": [point.row("lr")]})
+    texts = [cell["text"] for s in shown.sections if s.name == "sweep" for r in s.data["rows"] for cell in r]
+    assert any(text.startswith("40.0") and text.endswith("(n = 3)") for text in texts)
+    (enough,) = points([judged(0, 12)])
+    assert "samples" not in enough.means["worst_group"]
+
+
+def test_pruning_is_held_against_the_average_where_a_class_has_no_test_sample():
+    data = pictures(n=64, shape=(1, 20, 20))
+    kept = data.test.y != 0
+    data = replace(data, test=replace(data.test, x=data.test.x[kept], y=data.test.y[kept], a=data.test.a[kept]))
+    result = fit("erm", data, NET, QUICK | {"epochs": 10}, seed=1)
+    assert result.scores["unbiased"] is None and result.scores["worst_group"] is None
+    found = measures(result, data)
+    assert found["prunability_curve"] == pytest.approx(
+        data_prunability(result.classifier, data, score="average").accuracy
+    )

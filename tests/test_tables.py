@@ -156,3 +156,13 @@ def test_words_beside_a_narrow_table_have_the_width_of_the_terminal():
     shown = console.export_text().splitlines()
     assert shown[0] == "A title of its own" and shown[-1] == "Another."
     assert "A sentence that is longer than the table is wide." in shown
+
+
+def test_a_worst_group_of_few_samples_says_how_few():
+    few, enough, before = result("erm", 20.0), result("lff", 30.0), result("pgd", 40.0)
+    few["scores"] |= {"worst_group": 0.0, "n": {"worst_group": 2, "unbiased": 4}, "min_size": 10}
+    enough["scores"] |= {"worst_group": 50.0, "n": {"worst_group": 10}, "min_size": 10}
+    before["scores"] |= {"n": {"worst_group": 2}}  # a row from before sizes were recorded is shown as it was
+    assert [c.text for c in column([few, enough, before], "worst group")] == ["0.0 (n = 2)", "50.0", "3.0"]
+    assert "0.0 (n = 2)" in printed([few]) and "| 0.0 (n = 2) |" in tables.markdown([few])
+    assert column([few], "unbiased")[0].text == "50.0"

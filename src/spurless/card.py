@@ -8,10 +8,11 @@ from typing import Any
 
 from spurless.errors import UserError
 from spurless.folder import MODEL, RESULT, SETTINGS, header, of_bytes
+from spurless.metrics.groups import group_notes
 from spurless.report.charts import share
 from spurless.report.runs import LABELS, SELECTION, command, discreet
 from spurless.report.sources import run_row
-from spurless.tables import NOTHING, Result, finished, flatten, score
+from spurless.tables import NOTHING, Result, finished, flatten, score, with_small_n
 from spurless.tables import _plain as plain
 
 METRICS = {
@@ -57,7 +58,7 @@ def front_matter(row: Result, facts: Mapping[str, Any]) -> str:
     for title, found in metrics:
         lines += [
             "    - type: accuracy",
-            f"      name: {quoted('Accuracy ' + title)}",
+            f"      name: {quoted('Accuracy ' + title + _of_groups(row, title))}",
             f"      value: {found.value / 100:.4f}",
         ]
     return "\n".join([*lines, "---"])
@@ -111,12 +112,29 @@ def _results(row: Result) -> str:
         if found := score(row, metric):
             limits = NOTHING if found.low is None else f"{found.low:.1f}–{found.high:.1f}"
             n = counts.get(metric)
-            lines.append(f"| {title} | {found.value:.1f} | {limits} | {NOTHING if n is None else n} |")
+            lines.append(
+                f"| {title}{_of_groups(row, title)} | {found.value:.1f} | {limits} | {NOTHING if n is None else n} |"
+            )
     split = plain(str(row.get("scored_on") or "test"))
     said = f"On the {split} split, which neither trained the model nor picked its weights."
     if split != "test":
         said = f"On the {split} split: there is no test split."
-    return "\n".join(["## Results", "", said, "", *lines])
+    return "\n".join(["## Results", "", said, "", *lines, *(f"\n{plain(note)}" for note in _group_notes(row))])
+
+
+def _of_groups(row: Result, title: str) -> str:
+    """Which groups a score over groups is of, and how few samples decided it."""
+    scores = row.get("scores") or {}
+    of = title in (METRICS["unbiased"], METRICS["worst_group"])
+    none = sum(not g["n"] for g in scores.get("small_groups") or ())
+    total = scores["groups_total"] if none else 0
+    text = f", of the {total - none} of {total} groups that have samples" if of and none else ""
+    return with_small_n(text, row, "worst_group") if title == METRICS["worst_group"] else text
+
+
+def _group_notes(row: Result) -> list[str]:
+    """Those on groups without samples or with few: they stand with the results, not with the training."""
+    return group_notes(row.get("scores") or {}, str(row.get("scored_on") or "test"))
 
 
 def _groups(row: Result) -> str:
@@ -134,6 +152,10 @@ def _groups(row: Result) -> str:
         names = " | ".join(plain(str(g[k])) for k in ("label", "attribute", "value"))
         follows = {True: "yes", False: "no"}.get(g.get("aligned"), NOTHING)
         lines.append(f"| {names} | {follows} | {g['accuracy']:.1f} | {low:.1f}–{high:.1f} | {g['n']} |")
+    empty = [g for g in (row.get("scores") or {}).get("small_groups") or [] if not g["n"]]
+    for g in empty if len(empty) <= MANY else []:  # of more, the note above says how many
+        names = " | ".join(plain(str(g[k])) for k in ("label", "attribute", "value"))
+        lines.append(f"| {names} | {NOTHING} | {NOTHING} | {NOTHING} | 0 |")
     return "\n".join(["## Groups", "", said, "", *lines])
 
 
@@ -146,7 +168,8 @@ def _training(row: Result) -> str:
     ]
     if told := command(row):
         lines.append(f"- Command: `{_code(told)}`")
-    lines += [f"- {plain(str(note))}" for note in row.get("notes") or []]
+    about_groups = _group_notes(row)
+    lines += [f"- {plain(str(note))}" for note in row.get("notes") or [] if note not in about_groups]
     return "\n".join(["## How it was trained and picked", "", *lines])
 
 
@@ -154,12 +177,15 @@ def _limits(row: Result) -> str:
     worst, average = score(row, "worst_group"), score(row, "average")
     lines = []
     if worst and average:
+        which = f"its worst group{_of_groups(row, METRICS['worst_group'])}"
         lines.append(
-            f"- It is right on {average.value:.1f} % of all samples, and on {worst.value:.1f} % of its worst group: "
+            f"- It is right on {average.value:.1f} % of all samples, and on {worst.value:.1f} % of {which}: "
             "do not rely on the average where that group matters."
         )
     if score(row, "conflicting"):
         lines.append("- Only the bias attributes named above were looked at; there may be other shortcuts.")
+    elif (row.get("scores") or {}).get("groups"):
+        lines.append("- No sample that was scored is known to contradict the shortcut: what it does there is unknown.")
     else:
         lines.append("- No bias attribute was known: nothing is said here about shortcuts.")
     lines.append("- The numbers hold for data like the split they were measured on.")

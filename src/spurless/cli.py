@@ -99,6 +99,7 @@ def evaluate(
     """Score a trained model on a data set, by group. The data of a run is read as it was for its training."""
     from spurless.engine import evaluate, pick_device
     from spurless.loading import data_for, is_its_own, trained, with_weights
+    from spurless.metrics.groups import group_notes
     from spurless.registry import load_data
 
     chosen = gather(set_ or [], ("data", "net") if net else ("data",))
@@ -124,7 +125,7 @@ def evaluate(
         "split": "all" if everything else chosen_split,
         "n": len(bundle.splits[chosen_split]),
         "scores": scores,
-        "notes": list(bundle.notes),
+        "notes": [*bundle.notes, *group_notes(scores, "all" if everything else chosen_split)],
     }
     if as_json:
         print_json(row)

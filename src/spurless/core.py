@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,13 @@ class Rows(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, idx: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class HasContent(Protocol):
+    """Rows that can tell a hash of their content without being decoded; others are all decoded once for it."""
+
+    def content_digest(self) -> bytes: ...
 
 
 @dataclass(frozen=True)

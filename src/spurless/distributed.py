@@ -146,6 +146,9 @@ class TeamFolder(RunFolder):
     def claim(self, settings: Mapping[str, Any]) -> None:
         from_first(lambda: RunFolder.claim(self, settings))
 
+    def fingerprint(self) -> str | None:
+        return from_first(lambda: RunFolder.fingerprint(self))
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         with ExitStack() as held:

@@ -29,10 +29,12 @@ from spurless.distributed import first, local_gpu, run_folder, world
 from spurless.errors import Diverged, UserError
 from spurless.feed import Inputs
 from spurless.folder import MODEL, RunFolder, load_tensors, save_tensors
+from spurless.hashing import is_partial
 from spurless.inference import groups_of
 from spurless.loop import EngineRun, Loop, Progress
 from spurless.methods import METHODS
 from spurless.metrics.dynamics import Dynamics, as_dynamics
+from spurless.metrics.groups import group_notes
 from spurless.metrics.inference import inference_scores
 from spurless.metrics.mining import lost_classes, mining_scores
 from spurless.nets import Net, build, builder
@@ -40,7 +42,7 @@ from spurless.progress import Bar, Watcher, complain
 from spurless.pruning import sparsity
 from spurless.registry import load_data, make_method, make_recipe, name_and_settings, name_of
 from spurless.result import Result, versions
-from spurless.scoring import fingerprint, full_score, outputs
+from spurless.scoring import coverage, fingerprint, full_score, outputs
 from spurless.seeds import derive
 from spurless.settings import check, settings_of
 from spurless.shelf import Shelf
@@ -48,6 +50,10 @@ from spurless.text import check_reads, suited
 
 Precision = Literal["fp32", "tf32", "bf16"]
 NetSpec = str | Mapping[str, Any] | nn.Module | Callable[[], nn.Module]
+PARTLY_COMPARED = (
+    "This run was begun by an older version, with a partial fingerprint: of its data the labels, the attributes and 64 "
+    "inputs of each split were compared."
+)
 PATIENCE = 0.2  # seconds between two looks at whether another process has finished a stage that is shared
 # What torch and Python print of a module and what the next start may print otherwise: where a function lies in memory,
 # and on which GPU a list of parameters does.
@@ -80,7 +86,9 @@ def fit(
     if session.folder and session.folder.result():
         if session.dynamics:
             session.dynamics.start(session.folder.path)  # what was seen is read
-        return load_run(session.folder.path, session.spec, session.device, session.method)
+        found = load_run(session.folder.path, session.spec, session.device, session.method)
+        found.notes += [note for note in session.result.notes if note == PARTLY_COMPARED and note not in found.notes]
+        return found
     name = session.result.method
     if not first():
         progress = False
@@ -125,8 +133,12 @@ class Session:
         used = permit(self.method, self.data, self.recipe)
         check_reads(self.data, self.spec)
         settings = describe_run(self.method, self.data, self.spec, self.recipe, seed)
+        notes = list(self.data.notes)
         if self.folder:
             self.folder.claim(settings)
+            if is_partial(begun_on := self.folder.fingerprint()):
+                settings["data"]["fingerprint"] = begun_on  # nobody knows more of what it was trained on
+                notes.append(PARTLY_COMPARED)
         self.loop: Loop | None = None
         self.stopped = False
         self.result = Result(
@@ -140,7 +152,7 @@ class Session:
             settings=settings,
             versions=versions(self.device),
             folder=str(out) if out is not None else None,
-            notes=list(self.data.notes),
+            notes=notes,
         )
 
     def stop(self) -> None:
@@ -193,12 +205,15 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
         raise Diverged(last["stage"], last["step"], last["lr"], last["loss"], broken)
     result.scores = full_score(data, split, logits)
     result.scored_on, result.n = name, len(split)
+    result.notes += group_notes(result.scores, name)
     loop.look_at_the_end(result.scores)
     if result.selection != "last" and not loop.selected:
         result.notes.append(
             f"No stage of {result.method} lets recipe.selection pick its weights: they are the last ones."
         )
         result.selection = "last"
+    if result.selection == "val_worst_group":
+        result.notes += [f"Weights were picked by validation groups. {note}" for note in coverage(data, "val")["notes"]]
     result.sparsity = sparsity(loop.net)
     for rows in loop.run.findings.values():
         result.notes += [_lost(result.method, data, c) for c in lost_classes(rows.numpy(), data.train.y.numpy())]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spurless.errors import UserError
+from spurless.hashing import changed_parts, digest, same_content, tensor_digest
 from spurless.paths import atomic, lock
 from spurless.settings import from_text
 
@@ -54,6 +55,11 @@ class RunFolder:
             raise UserError(f"{self.path} is not empty and holds no run. Name another --out folder.")
         with atomic(held) as part:
             part.write_text(to_toml(settings), encoding="utf-8")
+
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the data that the folder's run was begun on."""
+        data = read_toml(self.path / SETTINGS).get("data", {})
+        return data.get("fingerprint")
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -179,7 +185,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
         # Its own memory for each: safetensors refuses shared, strided and channels_last tensors.
         whole = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
         try:
-            save_file(whole, part, metadata={"spurless": json.dumps(facts)})
+            text = json.dumps(facts)
+            save_file(whole, part, metadata={"spurless": text, "checksum": _checksum(whole, text)})
         except SafetensorError as error:
             if not (number := re.search(r"os error (\d+)", str(error))):
                 raise
@@ -193,15 +200,26 @@ def of_bytes(facts: Mapping[str, Any]) -> bool:
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote, or any safetensors file (then without facts)."""
+    """Read what `save_tensors` wrote, or any safetensors file (then without facts). What does not match the checksum
+    that was saved with it is refused."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {}).get("spurless", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (not a dict)
+            saved = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path} cannot be read as safetensors ({error}).") from None
+    text = saved.get("spurless", "{}")
+    if saved.get("checksum", sound := _checksum(tensors, text)) != sound:
+        raise UserError(f"{path} is damaged: its weights do not match the checksum in it. Copy or train it again.")
+    return tensors, json.loads(text)
+
+
+def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+    """A hash of all tensors, their names and what is said of them."""
+    parts = [name.encode() + b"\0" + tensor_digest(tensors[name]) for name in sorted(tensors)]
+    return digest(b"".join([text.encode(), *parts])).hex()
 
 
 def header(file: Path) -> dict[str, Any]:
@@ -264,6 +282,8 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "")
         if isinstance(a, Mapping) or isinstance(b, Mapping):
             there, now = (x if isinstance(x, Mapping) else {} for x in (a, b))  # another program's file holds anything
             found += difference(there, now, f"{prefix}{key}.")
+        elif key == "fingerprint" and (same_content(a, b) or (a and b)):
+            found += [] if same_content(a, b) else [f"{prefix}{key}: {changed_parts(a, b)}"]
         elif a != b and not (isinstance(a, str) and from_text(a) == b):  # older folders hold the text of a shell
             found.append(f"{prefix}{key}: {a!r} there, {b!r} now")
     return found

@@ -20,6 +20,7 @@ from spurless.datasets.scored import only_scored
 from spurless.engine import Precision, example_of, load_classifier, load_run
 from spurless.errors import UserError
 from spurless.folder import MODEL, SETTINGS, header, load_tensors, read_toml
+from spurless.hashing import same_content
 from spurless.nets import Net, build, builder
 from spurless.nets.weights import load_weights, read_weights
 from spurless.progress import complain
@@ -128,8 +129,8 @@ def is_its_own(model: Path, bundle: Bundle) -> bool | None:
     """Whether a model was trained on these rows, whatever attributes are named for them; None where it does not say."""
     facts, saved = _told(model)
     if "rows" in facts:
-        return facts["rows"] == fingerprint(bundle, with_attributes=False)
-    return saved["fingerprint"] == fingerprint(bundle) if "fingerprint" in saved else None
+        return same_content(facts["rows"], fingerprint(bundle, with_attributes=False))
+    return same_content(saved["fingerprint"], fingerprint(bundle)) if "fingerprint" in saved else None
 
 
 def _told(model: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -201,7 +201,7 @@ class Loop:
         Else nothing is new: the last look of a stage is at its end. Its step is the last one, wherever the selection
         rule found the weights.
         """
-        if not self.recipe.test_every or self.data.test is None:
+        if not self.recipe.test_every or self.data.test is None or scores["missing_classes"]:
             return
         step = self.history[-1]["step"] if self.history else 0
         now = best_look(self.test_selected, scores, step)
@@ -499,7 +499,7 @@ class StageLoop:
         if self._selects:
             goodness = row["val_accuracy"] if rule == "val_accuracy" else -row["val_loss"]
             if rule == "val_worst_group" and not math.isnan(judged.loss):
-                row["val_worst_group"] = goodness = score(data, data.val, judged.logits)["worst_group"]
+                row["val_worst_group"] = goodness = _lowest(data, score(data, data.val, judged.logits))
             if math.isfinite(goodness) and (self.best is None or goodness > self.best[0]):
                 weights = {k: v.detach().clone() for k, v in self.stage.model.state_dict().items()}
                 self.best = (goodness, weights)
@@ -520,7 +520,9 @@ class StageLoop:
         logits = self.run.outputs(self.stage.model, test)
         if bool(logits.isnan().any()):
             return  # the run diverges, and is said to have when its losses are looked at
-        self.loop.test_selected = best_look(self.loop.test_selected, score(self.loop.data, test, logits), self.step)
+        scores = score(self.loop.data, test, logits)
+        if not scores["missing_classes"]:  # else there is no unbiased accuracy
+            self.loop.test_selected = best_look(self.loop.test_selected, scores, self.step)
 
     def _take_best(self) -> None:
         if self.best is not None:
@@ -595,6 +597,15 @@ class StageLoop:
             self.best = (facts["best"], weights)
         if self.step % len(self.sizes):
             self.random = {name: t for name, t in tensors.items() if name.startswith("rng.")}
+
+
+def _lowest(data: Bundle, scores: Mapping[str, Any]) -> float:
+    """The worst group on the validation split, or, where a class has no sample there, the worst of those that have:
+    selection must go by something, and the result's notes say by what."""
+    if scores["worst_group"] is not None:
+        return float(scores["worst_group"])
+    judging = [g for g in scores["groups"] if data.overlap is None or g["attribute"] == data.overlap.name]
+    return min((g["accuracy"] for g in judging), default=math.nan)
 
 
 def best_look(so_far: dict[str, Any] | None, scores: Mapping[str, Any], step: int) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from spurless.methods import METHODS
 from spurless.methods.dcwp import DCWP, oversampling
 from spurless.methods.pgd import length
 from spurless.metrics.batchnorm import ROWS, BatchNorm, norms, refresher
+from spurless.metrics.groups import group_notes
 from spurless.nets import Net
 from spurless.paths import atomic
 from spurless.progress import complain
@@ -54,7 +55,7 @@ from spurless.registry import make_method, make_recipe
 from spurless.settings import Range, resolve
 from spurless.shrink import Channels, Shrunk, channel_groups, columns_of, shrink, torch_pruning
 from spurless.standalone import pack
-from spurless.tables import NOTHING, score, with_words
+from spurless.tables import NOTHING, score, with_small_n, with_words
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -395,7 +396,8 @@ def prune(
     whole = {"keep": 1.0, "scores": before.scores, "n": before.n, "pruned": False}
     rows = [measured(classifier, example, None) | whole, *done]
     curve = asked | {"data": bundle.name, "net": before.net, "method": before.method, "rows": rows}
-    curve["notes"] = notes(curve, bool(norms(classifier)))
+    of_groups = (group_notes(row["scores"], before.scored_on) for row in rows if row.get("scores"))
+    curve["notes"] = [*notes(curve, bool(norms(classifier))), *dict.fromkeys(note for own in of_groups for note in own)]
     draw(curve, folder)
     with atomic(folder / CURVE) as part:
         part.write_text(json.dumps(finite(curve), indent=1) + "\n", encoding="utf-8")
@@ -582,6 +584,6 @@ def table(curve: Mapping[str, Any]) -> Group:
         sizes = [NOTHING] * 3
         if not row.get("error"):
             sizes = [f"{row['weights_percent']:.1f}%", f"{row['parameters']:,}", f"{row['macs']:,}"]
-        values = [f"{s.value:.1f}" if (s := score(row, m)) else NOTHING for m in shown]
+        values = [with_small_n(f"{s.value:.1f}", row, m) if (s := score(row, m)) else NOTHING for m in shown]
         found.add_row(f"{row['keep']:.2f}", *sizes, *values)
     return with_words(found, [*failed, *curve["notes"]])

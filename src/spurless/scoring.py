@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Bundle, Recipe, Split
+from spurless.core import Bundle, HasContent, Recipe, Split
 from spurless.errors import NotNumbers, UserError
 from spurless.feed import Inputs, Resident, fetch_ahead
-from spurless.metrics.groups import confusion, group_scores
+from spurless.hashing import digest, full_form, raw, tensor_digest
+from spurless.metrics.groups import confusion, group_notes, group_scores
 from spurless.nets import Net
 from spurless.nets.heads import evaluating
 from spurless.text import bucket, row_lengths
@@ -118,7 +119,18 @@ def predictions(data: Bundle, logits: Tensor) -> Tensor:
 
 def score(data: Bundle, split: Split, logits: Tensor) -> dict[str, Any]:
     """The scores of a split by group, in percent, each with its 95 % interval."""
-    correct = (predictions(data, logits).cpu() == split.y).numpy()
+    return _group_scores(data, split, (predictions(data, logits).cpu() == split.y).numpy())
+
+
+def coverage(data: Bundle, split: str) -> dict[str, Any]:
+    """Which groups and classes have no sample in a split, or few, and `notes` that say so beside any score on it."""
+    samples = data.splits[split]
+    scores = _group_scores(data, samples, np.ones(len(samples), dtype=bool))
+    found = {name: scores[name] for name in ("min_size", "small_groups", "groups_total", "missing_classes")}
+    return found | {"notes": group_notes(found | {"worst_group": None}, split)}
+
+
+def _group_scores(data: Bundle, split: Split, correct: np.ndarray) -> dict[str, Any]:
     aligned = data.is_aligned(split)
     return group_scores(
         correct,
@@ -129,6 +141,7 @@ def score(data: Bundle, split: Split, logits: Tensor) -> dict[str, Any]:
         attributes=data.attributes,
         values=data.values,
         train_counts=group_counts(data),
+        all_counts=group_counts_anywhere(data, split),
         member=None if split.member is None else split.member.numpy(),
         overlap=data.overlap,
     )
@@ -153,20 +166,64 @@ def group_counts(data: Bundle) -> list[np.ndarray] | None:
     return [count.view(len(data.classes), m).numpy() for count, m in zip(pairs, sizes, strict=True)]
 
 
+def group_counts_anywhere(data: Bundle, split: Split) -> list[np.ndarray] | None:
+    """For each attribute, and for overlapping groups where this split has them, how many samples of all splits each
+    (class, value) pair has: a group exists where it has one."""
+    whole = list({id(s): s for s in (*data.splits.values(), split)}.values())
+    found = []
+    for k, values in enumerate(data.values if split.a is not None else ()):
+        table = np.zeros((len(data.classes), len(values)), dtype=int)
+        for each in whole:
+            if each.a is not None:
+                np.add.at(table, (each.y.numpy(), each.a[:, k].numpy()), 1)
+        found.append(table)
+    if split.member is not None:
+        table = np.zeros((len(data.classes), split.member.shape[1]), dtype=int)
+        for each in whole:
+            if each.member is not None:
+                np.add.at(table, each.y.numpy(), each.member.numpy())
+        found.append(table)
+    return found or None
+
+
 def fingerprint(data: Bundle, with_attributes: bool = True) -> str:
-    """A short hash of a data set's labels and of a sample of its inputs, to notice that it is not the same as before.
+    """Hashes of all inputs and labels of each split, to notice that a data set is not the same as before.
+
+    `with_attributes`: also of bias attributes, groups and all names. Ends in the fingerprint of older versions, so that
+    what these have saved can be compared.
 
     >>> toy = Bundle("toy", Split(torch.zeros(2, 3), torch.tensor([0, 1])))
     >>> fingerprint(toy) == fingerprint(Bundle("toy", Split(torch.ones(2, 3), torch.tensor([0, 1]))))
     False
     """
-    digest = hashlib.sha256()
+    names = repr((data.classes, data.attributes, data.values, data.overlap)).encode() if with_attributes else b""
+    splits = {}
     for name, split in data.splits.items():
-        digest.update(f"{name} {tuple(split.x.shape)}".encode())
-        digest.update(split.y.numpy().tobytes())
-        for given in (split.a, split.member):
-            if given is not None and with_attributes:
-                digest.update(given.contiguous().numpy().tobytes())
+        kept = [split.a, split.member] if with_attributes else []
+        labels = [b"" if t is None else tensor_digest(t) for t in (split.y, *kept)]
+        splits[name] = _inputs_digest(split), digest(b"/".join([*labels, names]))
+    return full_form(splits, partial_fingerprint(data, with_attributes))
+
+
+def _inputs_digest(split: Split) -> bytes:
+    """Of samples that are decoded on demand: the hash that they tell, such as that of their files, else decode all."""
+    if isinstance(split.x, Tensor):
+        return tensor_digest(split.x)
+    if isinstance(split.x, HasContent):
+        return split.x.content_digest()
+    parts = (tensor_digest(split[idx]) for idx in torch.arange(len(split)).split(256))
+    return digest(b"".join(parts))
+
+
+def partial_fingerprint(data: Bundle, with_attributes: bool = True) -> str:
+    """The fingerprint of older versions: labels, attributes and 64 inputs of each split."""
+    seen = hashlib.sha256()
+    for name, split in data.splits.items():
+        seen.update(f"{name} {tuple(split.x.shape)}".encode())
         sample = torch.linspace(0, len(split) - 1, min(len(split), 64)).long()
-        digest.update(split[sample].contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
+        kept = (split.a, split.member) if with_attributes else ()
+        for t in (split.y, *kept, split[sample]):
+            if t is not None and t.numel():
+                whole = t.contiguous()
+                seen.update(raw(whole))
+    return seen.hexdigest()[:16]

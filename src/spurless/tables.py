@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spurless.hashing import in_full
+
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
@@ -62,6 +64,24 @@ def score(result: Result, metric: str) -> Score | None:
     return Score(value, low, high)
 
 
+def small_n(result: Result, metric: str) -> int | None:
+    """The samples that decided a worst group, where they are fewer than a group should have; None of any other score.
+
+    >>> scores = {"worst_group": 0.0, "n": {"worst_group": 2}, "min_size": 10}
+    >>> small_n({"scores": scores}, "worst_group"), small_n({"scores": scores | {"min_size": 2}}, "worst_group")
+    (2, None)
+    """
+    scores = result.get("scores") or {}
+    n, least = (scores.get("n") or {}).get(metric), scores.get("min_size")  # rows made before it say nothing
+    return n if metric == "worst_group" and n and least is not None and n < least else None
+
+
+def with_small_n(text: str, result: Result, metric: str) -> str:
+    """The text of a score with its n, where few samples decided it: 0.0 (n = 2)."""
+    n = small_n(result, metric)
+    return text if n is None else f"{text} (n = {n})"
+
+
 def metrics(results: Sequence[Result]) -> list[str]:
     """The scores worth a column: those by group, or the plain average where no run knows groups.
 
@@ -92,7 +112,8 @@ def names(results: Sequence[Result]) -> list[str]:
         for i in twins:
             found[i] = ", ".join([found[i], *(f"{k.rpartition('.')[2]} {flat[i].get(k)}" for k in keys[:3])])
     for twins in _twins(found):
-        contents = [content_of(results[i])[1][:6] for i in twins]
+        as_full = in_full(content_of(results[i])[1] for i in twins)
+        contents = [as_full(content_of(results[i])[1])[:6] for i in twins]
         several = all(contents) and len(set(contents)) > 1
         for i, content in zip(twins, contents, strict=True):
             found[i] += f", content {content}" if several else ""
@@ -128,11 +149,13 @@ def same_data(results: Sequence[Result]) -> list[str]:
     """For each result what it shares with those whose scores may be compared: the data set and its settings, whatever
     the seed; and the content, where the same settings and seed stand for several (a file that was changed)."""
     keys = [_key([r.get("data"), data_of(r)]) for r in results]
+    as_full = in_full(content_of(r)[1] for r in results)
+    sources = [(source, as_full(content)) for source, content in map(content_of, results)]
     contents: dict[str, set[str]] = {}
-    for source, content in map(content_of, results):
+    for source, content in sources:
         contents.setdefault(source, set()).update([content] if content else [])
-    mixed = {key for key, r in zip(keys, results, strict=True) if len(contents[content_of(r)[0]]) > 1}
-    return [f"{key} {content_of(r)[1]}" if key in mixed else key for key, r in zip(keys, results, strict=True)]
+    mixed = {key for key, (source, _) in zip(keys, sources, strict=True) if len(contents[source]) > 1}
+    return [f"{key} {content}" if key in mixed else key for key, (_, content) in zip(keys, sources, strict=True)]
 
 
 def data_of(result: Result) -> Mapping[str, Any]:
@@ -174,6 +197,7 @@ def rows(results: Sequence[Result]) -> list[list[Cell]]:
     for i, (result, name) in enumerate(zip(results, names(results), strict=True)):
         peers = [j for j, other in enumerate(data) if other == data[i]]
         cells = [_cell(found[i][c], [found[j][c] for j in peers]) for c in range(len(columns))]
+        cells = [c._replace(text=with_small_n(c.text, result, m)) for c, m in zip(cells, columns, strict=True)]
         if not finished(result):
             cells[0] = Cell(str(result.get("status")))
         times = [results[j].get("seconds") for j in peers if finished(results[j])]

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from spurless.errors import UserError, first_line
-from spurless.paths import atomic, cache_dir
+from spurless.folder import load_tensors, save_tensors
+from spurless.paths import cache_dir
 from spurless.progress import track
 
 if TYPE_CHECKING:
@@ -253,18 +254,12 @@ def _whole(text: str) -> str:
 
 
 def _read(file: Path) -> tuple[Tensor, Tensor, Tensor] | None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
-        kept = load_file(file)
+        kept = load_tensors(file)[0]
         return kept["ids"], kept["part"], kept["lengths"]
-    except (FileNotFoundError, SafetensorError, KeyError):  # not there, or not whole: made again
+    except (UserError, KeyError):  # not there, or not whole: made again
         return None
 
 
 def _write(file: Path, flat: tuple[Tensor, Tensor, Tensor]) -> None:
-    from safetensors.torch import save_file
-
-    with atomic(file) as part:
-        save_file(dict(zip(("ids", "part", "lengths"), flat, strict=True)), part)
+    save_tensors(file, dict(zip(("ids", "part", "lengths"), flat, strict=True)), {})

@@ -36,10 +36,11 @@ from spurless.auditing.text_words import of_errors
 from spurless.auditing.verdict import Shortcut, cost, doubt, evidence, headline, leading, overall, reliability
 from spurless.errors import UserError
 from spurless.folder import SETTINGS, read_toml
+from spurless.hashing import same_content
 from spurless.metrics.groups import confusion
 from spurless.paths import atomic
 from spurless.progress import complain
-from spurless.scoring import fingerprint
+from spurless.scoring import coverage, fingerprint
 
 if TYPE_CHECKING:
     from torch import nn
@@ -143,6 +144,7 @@ def audit(
         "evidence": evidence(known, cues) + moved,
         "reliability": reliability(case) if measured else None,
         "attributes": [_plain(e) for e in known],
+        "coverage": coverage(case.data, case.split),
         "cues": [_plain(e) for e in cues],
         **_where(case, shortcut, slices, folder, step),
         "cost": cost(shortcut),
@@ -188,7 +190,7 @@ def _set_aside_if_changed(folder: Path, data: Bundle, seed: int) -> None:
     if not (folder / FILE).exists() or not file.exists():
         return
     before = read_toml(file)
-    if before.get("seed") != seed or before.get("data", {}).get("fingerprint") == fingerprint(data):
+    if before.get("seed") != seed or same_content(before.get("data", {}).get("fingerprint"), fingerprint(data)):
         return
     for made in ("model", "fix"):
         if (folder / made).exists():

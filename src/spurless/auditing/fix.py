@@ -20,6 +20,7 @@ from spurless.core import Bundle, Recipe
 from spurless.engine import NetSpec, fit
 from spurless.errors import UserError
 from spurless.loop import Progress
+from spurless.metrics.groups import MIN_GROUP
 from spurless.progress import Bar, Watcher
 from spurless.registry import make_recipe
 from spurless.result import Result
@@ -205,8 +206,14 @@ def make_rule(picking: Tensor, contradicting: Tensor, y: Tensor) -> Rule:
         return Rule(f"{words} {need}", kinds, worst=False)
     # Average accuracy would reward the shortcut; the worst class is what is known to serve where groups are not
     # known (Yang et al. 2023, Change is hard).
-    classes = [picking[y[picking] == c] for c in y[picking].unique()]
-    words = f"the highest accuracy in its worst class (fewer than {2 * FEW} rows are known to contradict the shortcut),"
+    of_class = [picking[y[picking] == c] for c in y.unique()]
+    classes = [rows for rows in of_class if len(rows)]
+    words = f"the highest accuracy in its worst class (fewer than {2 * FEW} rows are known to contradict the shortcut"
+    if len(classes) < len(of_class):
+        words += f"; of the {len(classes)} of {len(of_class)} classes that have rows here"
+    if (least := min(map(len, classes))) < MIN_GROUP:
+        words += f"; the smallest has n = {least}"
+    words += "),"
     return Rule(f"{words} {need}", classes, worst=True)
 
 

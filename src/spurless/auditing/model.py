@@ -17,6 +17,7 @@ from spurless.engine import NetSpec, example_of, fit, network_maker
 from spurless.errors import UserError
 from spurless.feed import Inputs
 from spurless.folder import MODEL, SETTINGS, load_tensors, read_toml
+from spurless.hashing import same_content
 from spurless.nets import Net
 from spurless.progress import Watcher
 from spurless.registry import load_data
@@ -78,7 +79,7 @@ def drawn_from_training(whole: Bundle, drawn: Bundle, model: Any) -> Bundle:
     run = Path(model) if isinstance(model, (str, Path)) else None
     if run is not None and (run / SETTINGS).exists():
         trained_on = read_toml(run / SETTINGS).get("data", {}).get("fingerprint")
-        if trained_on == fingerprint(whole):
+        if same_content(trained_on, fingerprint(whole)):
             raise UserError(
                 f"{run} was trained on all rows of {whole.name}: none is new to it. Give data with a test or "
                 "validation split, or leave out the model: then one is trained without 30 % of the rows."

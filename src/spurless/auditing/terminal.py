@@ -25,6 +25,8 @@ def screen(found: dict[str, Any]) -> Group:
         Text("Evidence", "bold"),
         *(_under(f"{e['finding']}: {e['text']} ({chance(e['p'])})") for e in told[:TESTS]),
     ]
+    if few := (found.get("coverage") or {}).get("notes"):
+        parts += [Text("Not known, or hardly", "bold"), *(_under(text) for text in few)]
     if found["rows"]:
         parts.append(Text("Where", "bold"))
         for row in found["rows"][:ROWS]:

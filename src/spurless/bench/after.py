@@ -12,7 +12,7 @@ from spurless.errors import UserError
 from spurless.folder import RunFolder
 from spurless.result import Result
 
-KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group")
+KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "n")
 
 
 def first_stage(result: Result, data: Bundle, folder: Path) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spurless.bench.cells import HOW, default_settings
-from spurless.bench.judging import ALPHA, FEW, REAL, UNSHOWN, Comparison, judge, p_value, pairs_needed
+from spurless.bench.judging import ALPHA, FEW, REAL, SMALL, UNSHOWN, Comparison, judge, p_value, pairs_needed
 from spurless.bench.rows import JSONL, LISTED, all_rows
 from spurless.bench.spec import SCORES
-from spurless.bench.table import decimals, figures, value_of
+from spurless.bench.table import decimals, figures, samples_of, value_of
 from spurless.errors import UserError, unknown
+from spurless.hashing import in_full
+from spurless.metrics.groups import MIN_GROUP, group_notes
 from spurless.tables import METRICS, NOTHING, data_of, finished, flatten, with_words
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class Scored(NamedTuple):
     training: Any
     labels_used: str | None
     selection: str | None
+    samples: int | None = None  # of a worst group
 
 
 Scores = Mapping[Pair, Scored]
@@ -97,6 +100,7 @@ def compare(
     notes = [f"{lost} results did not end well and are left out."] if lost else []
     if old:
         notes.append(f"{old} results of an older specification are left out: their rows have other settings by now.")
+    named = _with_full_fingerprints(named)
     first, second = (_scores(part, metric, notes) for part in (named[: len(ended[0])], named[len(ended[0]) :]))
     whos = list(dict.fromkeys([*first, *second]))
     if not whos:
@@ -147,7 +151,7 @@ def compare(
     single_lines = [line for line in lines if line.where != EVERYWHERE]
     judged = iter(judge(overall)), iter(judge(single_lines))
     found = [next(judged[line.where != EVERYWHERE]) for line in lines]
-    return found, [*_explain(found, metric), *_knew_more(compared), *notes]
+    return found, [*_explain(found, metric), *_knew_more(compared), *_groups_without(rows, metric), *notes]
 
 
 def _between(
@@ -191,6 +195,8 @@ def _without(metric: str, rows: Sequence[Row]) -> UserError:
     dotted = {name for part in parts for name, value in flatten(part).items() if isinstance(value, (int, float))}
     near = difflib.get_close_matches(metric, [*plain, *sorted(dotted)], n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
+    if lost := list(dict.fromkeys(name for row in rows for name in _missing_classes(row))):
+        hint = f": there are no samples of the class {', '.join(lost)} to score."
     return UserError(f"No result has the score '{metric}'{hint} The scores there are: {', '.join(plain) or 'none'}.")
 
 
@@ -250,23 +256,43 @@ def _changed(mine: Scores, yours: Scores) -> int:
     return len(alone[0] & alone[1])
 
 
+def _with_full_fingerprints(named: Sequence[tuple[str, str, Row]]) -> list[tuple[str, str, Row]]:
+    """The rows, where those of an older version have the fingerprint that newer ones have for the same data."""
+    as_full = in_full(data_of(row).get("fingerprint") for _, _, row in named)
+    filled = []
+    for who, where, row in named:
+        data = data_of(row)
+        full = as_full(data.get("fingerprint"))
+        if full != data.get("fingerprint"):
+            row = {**row, "settings": {**row["settings"], "data": {**data, "fingerprint": full}}}
+        filled.append((who, where, row))
+    return filled
+
+
 def _scores(named: Sequence[tuple[str, str, Row]], metric: str, notes: list[str]) -> dict[str, dict[Pair, Scored]]:
     """By name: the score of each seed in each setting. Of several trainings that nothing tells apart the first counts:
     in a benchmark's folder, that of its specification, and not one of an older version of the package."""
     found: dict[str, dict[Pair, Scored]] = {}
-    further = 0
+    further = classless = 0
     for who, where, row in named:
         value = value_of({"status": "done", **row}, metric)
+        classless += value is None and bool(_missing_classes(row))
         if value is not None:
-            data = data_of(row)
+            data, samples = data_of(row), samples_of({"status": "done", **row}, metric)
             pair = where, row.get("seed"), data.get("seed"), data.get("fingerprint")
-            own = Scored(value, _training(row), row.get("labels_used"), row.get("selection"))
+            own = Scored(value, _training(row), row.get("labels_used"), row.get("selection"), samples)
             further += found.setdefault(who, {}).setdefault(pair, own).training != own.training
+    if classless:
+        notes.append(f"{classless} results have no {metric} and are left out: a class has no samples to score.")
     if further:
         notes.append(
             f"{further} results have the name, data and seed of another one and are left out; the first counts."
         )
     return found
+
+
+def _missing_classes(row: Row) -> list[str]:
+    return list((row.get("scores") or {}).get("missing_classes") or ())
 
 
 def name_rows(rows: Sequence[Row], sides: Sequence[int] | None = None) -> list[tuple[str, str, Row]]:
@@ -386,9 +412,11 @@ def _line(
     differences = [y - x for x, y in zip(of_a, of_b, strict=True)]
     found = figures(differences)
     p, test = p_value(differences)
+    sizes = [s.samples for side in (mine, yours) for group in groups for s in map(side.__getitem__, group)]
+    fewest = min((n for n in sizes if n is not None), default=None)
     return Comparison(
         where, a, b, len(differences), statistics.fmean(of_a), statistics.fmean(of_b),
-        statistics.fmean(differences), found.low, found.high, p, test, metric=metric,
+        statistics.fmean(differences), found.low, found.high, p, test, metric=metric, worst_group_n=fewest,
     )  # fmt: skip
 
 
@@ -403,6 +431,12 @@ def _explain(lines: Sequence[Comparison], metric: str) -> list[str]:
         f"(Student's t, not corrected); p: {tests}, corrected (Holm) for {' and, apart from these, '.join(counts)} "
         f"comparison{'s' if len(lines) > 1 else ''}. Real: p below {ALPHA:g}."
     ]
+    if small := sorted({line.worst_group_n for line in lines if line.verdict == SMALL and line.worst_group_n}):
+        several = f"{small[0]} to {small[-1]}" if len(small) > 1 else f"{small[0]}"
+        said.append(
+            f"{SMALL}: nothing is decided where in a run the worst group has fewer than {MIN_GROUP} samples "
+            f"(here n = {several}); compare by unbiased or conflicting, or score more samples."
+        )
     for part in (overall, single):
         few = [line for line in part if line.verdict == FEW]
         if few:
@@ -434,6 +468,18 @@ def _knew_more(compared: Sequence[tuple[str, str, Sequence[tuple[Scored, Scored]
     return [" ".join(["What is compared did not go by the same labels or rule.", *said])] if said else []
 
 
+def _groups_without(rows: Sequence[Row], metric: str) -> list[str]:
+    """Of how many groups a score over groups is, where some have no samples."""
+    said: dict[str, None] = {}
+    for row in rows if metric in ("unbiased", "worst_group") else ():
+        scores = row.get("scores") or {}
+        empty = [g for g in scores.get("small_groups") or () if not g["n"]]
+        if empty and scores.get(metric) is not None:
+            notes = group_notes({**scores, "small_groups": empty}, str(row.get("scored_on") or "test"))
+            said |= dict.fromkeys(f"{row.get('data')}: {note}" for note in notes)
+    return list(said)
+
+
 def _without_common(places: Sequence[str]) -> tuple[list[str], list[str]]:
     """What all places have in common, and each without it.
 
@@ -454,7 +500,7 @@ def terminal(lines: Sequence[Comparison], notes: Sequence[str]) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    style = {REAL: "bold green", FEW: "yellow", UNSHOWN: ""}
+    style = {REAL: "bold green", FEW: "yellow", SMALL: "yellow", UNSHOWN: ""}
     common, places = _without_common([line.where for line in lines])
     digits = [decimals(line.metric, (line.mean_a, line.mean_b)) for line in lines]
     columns: dict[str, list[str]] = {

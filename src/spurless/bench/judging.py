@@ -14,9 +14,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from spurless.metrics.groups import MIN_GROUP
+
 ALPHA = 0.05
 EXACT = 16  # pairs: 65,536 ways to flip
 REAL, UNSHOWN, FEW = "real", "not shown", "too few"
+SMALL = "small group"  # a worst group of so few samples decides nothing, whatever the p value
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Comparison:
     p_corrected: float = 1.0
     verdict: str = FEW
     metric: str = ""
+    worst_group_n: int | None = None  # of a worst group: the fewest samples that decided it in any of the runs
 
 
 def p_value(differences: Sequence[float]) -> tuple[float, str]:
@@ -89,6 +93,8 @@ def judge(lines: Sequence[Comparison]) -> list[Comparison]:
     for i, (line, p) in enumerate(zip(lines, corrected, strict=True)):
         best = holm([*ps[:i], least_p(line.n), *ps[i + 1 :]])[i]  # had all its pairs agreed
         verdict = REAL if p < ALPHA else FEW if best >= ALPHA else UNSHOWN
+        if line.worst_group_n is not None and line.worst_group_n < MIN_GROUP:
+            verdict = SMALL
         judged.append(replace(line, p_corrected=p, verdict=verdict))
     return judged
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from spurless.bench.spec import Line, Spec
+from spurless.hashing import in_full
 from spurless.report.studies import published
 from spurless.tables import METRICS, NOTHING, _plain, content_of, duration, notes, with_words
 
@@ -121,6 +122,18 @@ def value_of(row: Mapping[str, Any], metric: str) -> float | None:
     return None
 
 
+def samples_of(row: Mapping[str, Any], metric: str) -> int | None:
+    """How many samples decided a worst group (of the run, of an attribute, of a first stage); None of other scores.
+
+    >>> row = {"status": "done", "scores": {"n": {"worst_group": 2, "unbiased": 40}}}
+    >>> samples_of(row, "worst_group"), samples_of(row, "unbiased")
+    (2, None)
+    """
+    before, _, last = metric.rpartition(".")
+    n = value_of(row, f"{before}.n.{last}".removeprefix(".")) if last == "worst_group" else None
+    return None if n is None else int(n)
+
+
 def entries(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[Entry]:
     """The lines of a specification with the figures of these rows, which carry its cells' keys."""
     by_key = {row["key"]: row for row in rows}
@@ -141,6 +154,7 @@ def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
         ours = ours.in_percent()
     paper = published(line.paper) if line.paper is not None else None
     good = [row for row, v in zip(rows, found, strict=True) if v is not None]
+    remarks.append(_small_groups(good, line.metric))
     seconds = [row["seconds"] for row in good if row.get("seconds") is not None]
     return Entry(
         line,
@@ -176,6 +190,21 @@ def beside(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {name: f"{statistics.fmean(values):{form}}" for name, (values, form) in means.items() if values}
 
 
+def _small_groups(rows: Sequence[Mapping[str, Any]], metric: str) -> str:
+    """Over how few samples worst groups were taken, where a group should have more; nothing of rows made before that
+    was kept.
+
+    >>> row = {"status": "done", "scores": {"min_size": 10, "n": {"worst_group": 2}}}
+    >>> _small_groups([row], "worst_group"), _small_groups([row], "unbiased")
+    ('worst group with n = 2 samples', '')
+    """
+    sizes = [(samples_of(row, metric), (row.get("scores") or {}).get("min_size")) for row in rows]
+    few = sorted({n for n, least in sizes if n and least and n < least})
+    if not few:
+        return ""
+    return f"worst group with n = {few[0]}{f' to {few[-1]}' if few[-1] > few[0] else ''} samples"
+
+
 def _said(values: Any) -> str:
     return ", ".join(dict.fromkeys(str(v) for v in values if v)) or NOTHING
 
@@ -192,7 +221,10 @@ def _remark(line: Line, rows: Sequence[Mapping[str, Any]], found: Sequence[float
         count = sum(row["status"] == status for row in rows)
         parts += [f"{count} {status}"] if count else []
     lacking = sum(row["status"] == "done" and v is None for row, v in zip(rows, found, strict=False))
-    parts += [f"{lacking} without {line.metric}"] if lacking else []
+    # A score may be there and say nothing: see group_notes, which are among the rows' notes.
+    classless = sum(bool((row.get("scores") or {}).get("missing_classes")) for row in rows)
+    why = " (a class has no samples)" if classless else ""
+    parts += [f"{lacking} without {line.metric}{why}"] if lacking else []
     left = len(line.cells) - len(rows)
     parts += [f"{left} to do"] if left > 0 else []
     return ", ".join(parts)
@@ -252,11 +284,12 @@ def _mixed(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     by_key = {row["key"]: row for row in rows if row["status"] == "done"}
     contents: dict[str, set[str]] = {}
     lines: dict[str, dict[str, None]] = {}
+    as_full = in_full(content_of(row)[1] for row in by_key.values())
     for line in spec.lines:
         for row in (by_key[c.key] for c in line.cells if c.key in by_key):
             source, content = content_of({**row, "seed": None})  # a cell's data does not depend on its seed
             if content:
-                contents.setdefault(source, set()).add(content)
+                contents.setdefault(source, set()).add(as_full(content))
                 lines.setdefault(source, {})[_name(line)] = None
     return [
         f"{'; '.join(lines[source])}: trained on {len(found)} different contents of the same data. Their scores cannot "

@@ -502,9 +502,9 @@ class Read:
         files = [file for rows in lazy.values() for file in rows.files]
         self.x: dict[str, torch.Tensor | LazyRows] = {**lazy}
         if use_cache:
-            x, digests, broken = images.decode_cached(files, frame)
-            # split, not an index: each part stays a view of the cache file
-            self.x = dict(zip(SPLITS, x.split([len(rows) for rows in lazy.values()]), strict=True))
+            done = images.decode_cached(files, frame)
+            self.x = dict(zip(SPLITS, done.parts([len(rows) for rows in lazy.values()], frame), strict=True))
+            digests, broken = done.digests, done.broken
         else:
             digests, broken = images.inspect(files)
         order = [row for rows in self.rows.values() for row in rows]

@@ -5,8 +5,11 @@ CMYK as RGB, 16 bits scaled to 8. Of an animation it is the first frame. Floatin
 because nothing says which value is white.
 
 The cache is one file of pixels for each list of files, and beside it for each row a key (of path, size and time of
-change) and a hash of the file's bytes. A row counts once its key is written, after its pixels: so a decode that was
-killed goes on where it was, and rows that another list has already are copied, not decoded again.
+change), a stamp (of ctime and inode), a hash of the file's bytes and a checksum of the pixels. A row counts once its
+key is written, after its pixels: so a decode that was killed goes on where it was, and rows that another list has
+already are copied, not decoded again. A file whose stamp has changed is read again, and decoded again if its bytes have
+changed. All pixels are compared with their checksums whenever the cache is opened, at about 1 GB a second on each core;
+damaged ones are decoded again.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypeVar
 
@@ -33,6 +35,17 @@ from torch import Tensor
 
 from spurless.core import Split
 from spurless.errors import UserError
+from spurless.hashing import (
+    checksum,
+    content_digests,
+    cores,
+    digest,
+    file_digests,
+    file_key,
+    file_stamp,
+    stat_of,
+    vouch,
+)
 from spurless.paths import cache_dir, data_root
 from spurless.progress import complain, track
 from spurless.settings import Range
@@ -52,9 +65,10 @@ SkipBroken = Annotated[bool, "leave out image files that cannot be read, instead
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"}
 SUFFIXES |= {".ppm", ".pgm", ".pbm"}
 ORIENTATION = 0x0112  # EXIF's tag
-VERSION = 1  # of what decoding means: a change of it leaves old caches unused
+VERSION = 2  # of what decoding means: a change of it leaves old caches unused
 CHUNK = 2**24  # bytes of pixels that are written together: what is lost if the machine goes down
-ROW = np.dtype([("key", "S16"), ("digest", "S16")])  # what is kept for each row; no key: not decoded yet
+# What is kept for each row; no key: not decoded yet.
+ROW = np.dtype([("key", "S16"), ("digest", "S16"), ("stamp", "u8"), ("pixels", "u8")])
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
@@ -143,6 +157,14 @@ class Decoded(NamedTuple):
     digests: np.ndarray  # (n,) a hash of each file's bytes; empty for a broken one
     broken: dict[int, str]  # why, for each row that could not be read
 
+    def parts(self, sizes: Sequence[int], frame: Frame) -> tuple[Tensor, ...]:
+        """The rows of one split after the other, as views of the cache file, known by the content of their files."""
+        ends = list(itertools.accumulate(sizes))
+        parts = self.x.split(list(sizes))
+        for x, size, end in zip(parts, sizes, ends, strict=True):
+            vouch(x, _content(self.digests[end - size : end], frame))
+        return parts
+
 
 def decode_cached(files: Sequence[str], frame: Frame, label: str = "decoding images") -> Decoded:
     """The files as one tensor over a memory-mapped file: it takes no memory but what the system can take back.
@@ -154,6 +176,9 @@ def decode_cached(files: Sequence[str], frame: Frame, label: str = "decoding ima
     kept = _Cache(files, frame)
     try:
         broken = kept.fill(label) if len(kept.missing) else {}
+        if damaged := kept.drop_damaged():
+            complain(f"{damaged:,} decoded images in {kept.folder} do not match their checksum and are decoded again.")
+            broken = kept.fill(label)
     except OSError as error:
         raise UserError(
             f"The decoded images ({len(files) * frame.nbytes / 2**30:.1f} GiB) cannot be kept in {kept.folder}: "
@@ -182,6 +207,10 @@ class LazyRows:
     def keep(self, rows: Sequence[int]) -> LazyRows:
         """Some of the rows, still not decoded."""
         return LazyRows(self.folder, [self.names[row] for row in rows], self.frame)
+
+    def content_digest(self) -> bytes:
+        """A hash of the content of all files, the same as that of the rows in the cache."""
+        return _content(file_digests(self.files), self.frame)
 
     def __getitem__(self, idx: Tensor) -> Tensor:
         """The rows `idx`, which may be all that a tensor can be indexed with."""
@@ -263,8 +292,7 @@ def decode_splits(splits: dict[str, Split]) -> tuple[dict[str, Split], dict[str,
     frame = next(iter(rows.values())).frame
     done = decode_cached([file for lazy in rows.values() for file in lazy.files], frame)
     broken = {name: done.broken[row] for row, name in enumerate(_all_names(rows.values())) if row in done.broken}
-    # split, not an index: each part stays a view of the cache file
-    parts = done.x.split([len(lazy) for lazy in rows.values()])
+    parts = done.parts([len(lazy) for lazy in rows.values()], frame)
     return {name: replace(splits[name], x=x) for name, x in zip(rows, parts, strict=True)}, broken
 
 
@@ -307,7 +335,7 @@ def shuffled(names: Sequence[str], seed: int) -> list[int]:
     >>> shuffled(["a", "b", "c"], seed=0), shuffled(["c", "b"], seed=0)
     ([2, 0, 1], [0, 1])
     """
-    rank = [_digest(f"{seed} {name}".encode("utf-8", "surrogateescape")) for name in names]
+    rank = [digest(f"{seed} {name}".encode("utf-8", "surrogateescape")) for name in names]
     return sorted(range(len(names)), key=rank.__getitem__)
 
 
@@ -366,12 +394,46 @@ class _Cache:
 
     def __init__(self, files: Sequence[str], frame: Frame):
         self.files, self.frame = files, frame
-        self.keys = np.array([_key(file) for file in files], "S16")  # what each row should hold
+        stats = [stat_of(file) for file in files]
+        # What each row should hold.
+        self.keys = np.array([file_key(file, stat) for file, stat in zip(files, stats, strict=True)], "S16")
+        self.stamps = np.array([file_stamp(stat) for stat in stats], "u8")
         self.folder = cache_dir() / "images" / f"v{VERSION}-{frame.resize}-{frame.size}-{frame.zoom:.6g}"
-        self.index = self.folder / f"{blake2b(self.keys.tobytes(), digest_size=16).hexdigest()}.rows"
+        self.index = self.folder / f"{digest(self.keys.tobytes()).hex()}.rows"
         self.rows = _open_rows(self.index, frame)  # what each row holds
         if len(self.rows) != len(files):
             self.rows = np.zeros(len(files), ROW)
+        here = np.flatnonzero(self.rows["key"] == self.keys)
+        self.renew_stamps(here, self.unchanged(here, self.rows[here]))
+
+    def unchanged(self, mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+        """(n,) bool: whether my files `mine` are still what these rows of a cache were made from. By the stamp, and
+        where that is another one, by the content of the file."""
+        same = (theirs["stamp"] == self.stamps[mine]) & (theirs["stamp"] != 0)
+        unsure = np.flatnonzero(~same)
+        digests = content_digests([self.files[row] for row in mine[unsure]])
+        same[unsure] = np.array(digests, "S16") == theirs["digest"][unsure]
+        return same
+
+    def renew_stamps(self, rows: np.ndarray, unchanged: np.ndarray) -> None:
+        """Forget rows whose file has changed, and keep the stamps of the others, so that these are not read again."""
+        self.rows[rows[~unchanged]] = np.zeros(1, ROW)
+        renewed = rows[unchanged & (self.rows["stamp"][rows] != self.stamps[rows])]
+        self.rows["stamp"][renewed] = self.stamps[renewed]
+        if len(renewed):
+            with suppress(OSError), open(self.index, "r+b") as at_rows:  # a cache that can only be read
+                self.write_rows(renewed.tolist(), at_rows)
+
+    def drop_damaged(self) -> int:
+        """Forget rows whose pixels are not those that were written; how many there are."""
+        pixels = _open_pixels(self.index, self.frame, "r")
+        here = np.flatnonzero(self.rows["key"] == self.keys)
+        parts = np.array_split(here, max(1, len(here) * self.frame.nbytes // CHUNK))
+        found = _pool().map(lambda rows: [checksum(pixels[row]) for row in rows], parts)
+        sums = np.fromiter(itertools.chain.from_iterable(found), "u8", len(here))
+        damaged = here[sums != self.rows["pixels"][here]]
+        self.rows[damaged] = np.zeros(1, ROW)
+        return len(damaged)
 
     @property
     def missing(self) -> np.ndarray:
@@ -394,8 +456,8 @@ class _Cache:
                 if isinstance(got, str):
                     broken[row] = got
                     continue
-                images[row], digest = got
-                self.rows[row] = self.keys[row], digest
+                images[row], content = got
+                self.rows[row] = self.keys[row], content, self.stamps[row], checksum(np.ascontiguousarray(images[row]))
                 if len(images) == chunk:
                     self.write(images, at_pixels, at_rows)
                     images = {}
@@ -410,7 +472,10 @@ class _Cache:
             at_pixels.write(image.tobytes())
         at_pixels.flush()
         os.fsync(at_pixels.fileno())
-        for row in images:
+        self.write_rows(images, at_rows)
+
+    def write_rows(self, rows: Iterable[int], at_rows: BinaryIO) -> None:
+        for row in rows:
             at_rows.seek(row * ROW.itemsize)
             at_rows.write(self.rows[row].tobytes())
         at_rows.flush()
@@ -422,10 +487,12 @@ class _Cache:
             if index == self.index or not len(missing) or not len(there):
                 continue
             _, mine, theirs = np.intersect1d(self.keys[missing], there["key"], return_indices=True)
-            if len(mine):
+            same = self.unchanged(missing[mine], there[theirs])
+            if same.any():
                 pixels = _open_pixels(index, self.frame, "r")
-                for row, source in sorted(zip(missing[mine].tolist(), theirs.tolist(), strict=True)):
-                    yield row, (pixels[source], there["digest"][source])
+                for row, source in sorted(zip(missing[mine][same].tolist(), theirs[same].tolist(), strict=True)):
+                    if checksum(pixels[source]) == there["pixels"][source]:
+                        yield row, (pixels[source], there["digest"][source])
 
     def decoded(self, label: str, ahead: int) -> Iterator[tuple[int, tuple[np.ndarray, bytes] | str]]:
         """Missing rows, decoded by all cores."""
@@ -449,17 +516,9 @@ def _open_pixels(index: Path, frame: Frame, mode: Literal["r", "c"]) -> np.ndarr
     return np.asarray(np.memmap(index.with_suffix(".pixels"), np.uint8, mode)).reshape(-1, *frame.shape)
 
 
-def _key(file: str) -> bytes:
-    try:
-        stat = os.stat(file)
-        state = f"{stat.st_size} {stat.st_mtime_ns}"
-    except (OSError, ValueError):
-        state = "none"
-    return _digest(f"{os.path.abspath(file)}\0{state}".encode("utf-8", "surrogateescape"))
-
-
-def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=16).digest()
+def _content(digests: np.ndarray, frame: Frame) -> bytes:
+    """What tells rows of pixels from others: the content of their files, and what is made of it."""
+    return digest(f"{VERSION} {frame}".encode() + digests.tobytes())
 
 
 def _attempt(file: str, frame: Frame) -> tuple[np.ndarray, bytes] | str:
@@ -467,7 +526,7 @@ def _attempt(file: str, frame: Frame) -> tuple[np.ndarray, bytes] | str:
 
     def read() -> tuple[np.ndarray, bytes]:
         data = Path(file).read_bytes()
-        return decode(data, frame), _digest(data)
+        return decode(data, frame), digest(data)
 
     return or_why(read)
 
@@ -478,7 +537,7 @@ def _peek(file: str, hashed: bool) -> bytes | str:
 
     def read() -> bytes:
         Image.open(file).close()
-        return _digest(Path(file).read_bytes()) if hashed else b""
+        return digest(Path(file).read_bytes()) if hashed else b""
 
     return or_why(read)
 
@@ -502,7 +561,7 @@ def or_why(read: Callable[[], T]) -> T | str:
 def _in_threads(rows: Sequence[int], work: Callable[[int], T], ahead: int) -> Iterator[tuple[int, T]]:
     """Each row with its result, in order. So many are under way or wait at most: results must not pile up."""
     waiting: deque[tuple[int, Future[T]]] = deque()
-    with ThreadPoolExecutor(_cores()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         try:
             for row in rows:
                 waiting.append((row, pool.submit(work, row)))
@@ -521,8 +580,4 @@ def _all_names(rows: Iterable[LazyRows]) -> Iterator[str]:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_cores(), thread_name_prefix="spurless-decode")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return ThreadPoolExecutor(cores(), thread_name_prefix="spurless-decode")

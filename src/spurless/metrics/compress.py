@@ -251,7 +251,10 @@ def data_accuracy(
         found = scores_of(data, held, asked)[name]
         if found is None:
             hint = "" if name == "average" else "; use average"
-            raise UserError(f"{data.name} has no rows that its {name} accuracy could be taken from{hint}.")
+            gone = [label for c, label in enumerate(data.classes) if not bool((held.y == c).any())]
+            of = f" of the class {', '.join(map(str, gone))}, without which there is no {name} accuracy" if gone else ""
+            lack = of or f" that its {name} accuracy could be taken from"
+            raise UserError(f"{data.name} has no rows{lack}{hint}.")
         return found
 
     return accuracy

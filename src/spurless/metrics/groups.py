@@ -3,7 +3,7 @@
 Accuracies and their limits are percentages; everything that is returned can be written as JSON as it stands.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -15,6 +15,8 @@ from spurless.errors import BadArgument
 from spurless.metrics import checks
 
 MOST_CONFUSED = 20  # classes; a larger table of confusions nobody reads
+MIN_GROUP = 10  # samples: the accuracy of a smaller group says little, and is shown with its n
+NAMED = 20  # groups that a note names; the others are in `small_groups`
 METRICS = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted")
 
 
@@ -91,9 +93,11 @@ def group_scores(
     attributes: Sequence[str] = (),
     values: Sequence[Sequence[str]] = (),
     train_counts: Sequence[ArrayLike] | None = None,
+    all_counts: Sequence[ArrayLike] | None = None,
     member: ArrayLike | None = None,
     overlap: tuple[str, Sequence[str]] | None = None,
     level: float = 0.95,
+    min_size: int = MIN_GROUP,
 ) -> dict[str, Any]:
     """The accuracies of a classifier, from whether each row was predicted right.
 
@@ -108,12 +112,19 @@ def group_scores(
       contradicts. The two share out the rows.
     - `worst_group`: the worst cell of all attributes; its interval is that cell's own. The lowest of many noisy
       accuracies lies below the accuracy of the truly worst cell on average, the more so the smaller the cells.
-      With `member`, the worst of the overlapping cells instead.
+      With `member`, the worst of the overlapping cells instead. Of equal cells the one whose lower limit is lowest:
+      a single sample that is right does not make its group as good as one of a hundred.
     - `average_train_weighted`: the cells weighted by their share of the training rows, as in GroupDRO and its
       successors. `train_counts` holds one (classes, values) table for each attribute.
     - `by_attribute`: the same for each attribute by itself, where `conflicting` means that this one contradicts.
       The overlapping groups are an attribute as well; its average is over the rows that are in any of them.
     - `groups`: every cell with rows. Cells without are left out everywhere and counted in `empty_cells`.
+    - `missing_classes`: classes that are named, or counted in `all_counts`, and have no row. What such a class scores
+      is unknown, so that `unbiased`, `worst_group` and `average_train_weighted` are None.
+    - `small_groups`: every cell that exists and has fewer than `min_size` rows, and how many (0 where it has none);
+      `groups_total`: how many cells exist. `all_counts` says which do: a (classes, values) table for each attribute,
+      and a last one (classes, m) of `member`, with the rows of all splits. Without it `train_counts` does; without
+      both, every pair of a class and a value.
     - `intervals` and `n`: for each score its limits and its rows. A single proportion has Wilson's interval, a mean
       of cells that of `mean_of_cells`. Of several attributes the limits are averaged, because they share their rows:
       wide enough for any dependence, as a mean's standard deviation is at most the mean of the standard deviations.
@@ -135,13 +146,17 @@ def group_scores(
     """
     hit = boolean(correct, "correct")  # (n,)
     target = _codes(y, hit.shape, "y")  # (n,)
-    parts = [_Part(dict.fromkeys(METRICS, Figure()) | {"average": _share(hit, level)}, [], {})]
+    tables = list(next((t for t in (all_counts, train_counts) if t is not None), ()))
+    missing = _missing_classes(target, classes, tables)
+    how = _How(classes, level, min_size, bool(missing))
+    parts = [_Part(dict.fromkeys(METRICS, Figure()) | {"average": _share(hit, level)}, [], {}, [], 0)]
     a = None if a is None else checks.array(a, "a")
     if a is not None and a.shape[1:] != (0,):
-        parts.append(_of_attributes(hit, target, a, aligned, classes, attributes, values, train_counts, level))
+        parts.append(_of_attributes(hit, target, a, aligned, attributes, values, train_counts, tables, how))
     if member is not None:
-        parts.append(_of_overlap(hit, target, member, classes, overlap or ("group", ()), level))
-    figures, groups, by_attribute = parts[0]
+        table = tables[-1] if all_counts is not None and len(tables) else None
+        parts.append(_of_overlap(hit, target, member, overlap or ("group", ()), table, how))
+    figures, groups, by_attribute = parts[0][:3]
     for part in parts[1:]:
         if part.by_attribute.keys() & by_attribute.keys():
             raise BadArgument(
@@ -152,7 +167,62 @@ def group_scores(
         groups += part.groups
         by_attribute |= part.by_attribute
     empty = sum(part["empty_cells"] for part in by_attribute.values())
-    return _as_dict(figures) | {"groups": groups, "by_attribute": by_attribute, "empty_cells": empty}
+    sizes = {
+        "min_size": min_size,
+        "small_groups": [group for part in parts for group in part.small],
+        "groups_total": sum(part.total for part in parts),
+        "missing_classes": missing,
+    }
+    return _as_dict(figures) | {"groups": groups, "by_attribute": by_attribute, "empty_cells": empty} | sizes
+
+
+def group_notes(scores: Mapping[str, Any], split: str = "test") -> list[str]:
+    """What must be said beside scores of groups without samples, or with few; nothing of scores that do not say.
+
+    >>> few = {"label": "yes", "attribute": "sex", "value": "m", "n": 1}
+    >>> sizes = {"min_size": 10, "groups_total": 4, "missing_classes": [], "small_groups": [few | {"n": 0}, few]}
+    >>> for note in group_notes(sizes | {"worst_group": 0.0}):
+    ...     print(note)
+    Unbiased and worst-group accuracy are of the 3 of 4 groups that have test samples (of those with a sample in any \
+split). Without test samples: yes, sex=m.
+    Groups with fewer than 10 test samples: yes, sex=m (n = 1).
+    """
+    if "small_groups" not in scores:
+        return []
+    word = {"val": "validation", "train": "training", "all": ""}.get(split, split)
+    samples = f"{word} samples".strip()
+    notes = []
+    if missing := scores["missing_classes"]:
+        notes.append(
+            f"No {samples} of the class{'es' if len(missing) > 1 else ''} {_listed(map(str, missing))}: no score says "
+            "anything of it, and there is no unbiased or worst-group accuracy."
+        )
+    none = [g for g in scores["small_groups"] if not g["n"]]
+    if none:
+        held, total = scores["groups_total"] - len(none), scores["groups_total"]
+        of = f"{held} of {total} groups have {samples}"
+        if scores["worst_group"] is not None:
+            of = f"Unbiased and worst-group accuracy are of the {held} of {total} groups that have {samples}"
+        notes.append(
+            f"{of} (of those with a sample in any split). Without {samples}: {_listed(map(group_name, none))}."
+        )
+    if few := [f"{group_name(g)} (n = {g['n']})" for g in scores["small_groups"] if g["n"]]:
+        notes.append(f"Groups with fewer than {scores['min_size']} {samples}: {_listed(few)}.")
+    return notes
+
+
+def group_name(group: Mapping[str, Any]) -> str:
+    """
+    >>> group_name({"label": "yes", "attribute": "sex", "value": "m"})
+    'yes, sex=m'
+    """
+    return f"{group['label']}, {group['attribute']}={group['value']}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f"; and {len(every) - NAMED} more" if len(every) > NAMED else ""
+    return "; ".join(every[:NAMED]) + more
 
 
 class _Part(NamedTuple):
@@ -161,6 +231,17 @@ class _Part(NamedTuple):
     figures: dict[str, Figure]
     groups: list[dict[str, Any]]
     by_attribute: dict[str, Any]
+    small: list[dict[str, Any]]  # groups that exist and have fewer than min_size rows
+    total: int  # groups that exist
+
+
+class _How(NamedTuple):
+    """How cells are scored."""
+
+    classes: Sequence[str]
+    level: float
+    min_size: int
+    class_missing: bool  # then there is no score over all cells
 
 
 def _of_attributes(
@@ -168,11 +249,11 @@ def _of_attributes(
     target: NDArray,
     a: NDArray,
     aligned: ArrayLike | None,
-    classes: Sequence[str],
     attributes: Sequence[str],
     values: Sequence[Sequence[str]],
     train_counts: Sequence[ArrayLike] | None,
-    level: float,
+    all_counts: Sequence[ArrayLike],
+    how: _How,
 ) -> _Part:
     k = a.shape[1] if a.ndim == 2 else 1  # the next line refuses any other shape
     attribute = _codes(a, (len(hit), k), "a")  # (n, k)
@@ -181,41 +262,67 @@ def _of_attributes(
     if len(names) != k or len(set(names)) != k:
         raise BadArgument(f"a has {k} columns, which need as many different names, not {names}.")
     tables = () if train_counts is None else train_counts
-    for name, each in (("values", values), ("train_counts", tables)):
-        if len(each) not in (0, k):
+    # The last table of all_counts may be that of overlapping groups.
+    for name, each, lengths in (
+        ("values", values, (0, k)),
+        ("train_counts", tables, (0, k)),
+        ("all_counts", all_counts, (0, k, k + 1)),
+    ):
+        if len(each) not in lengths:
             raise BadArgument(f"{name} must have an entry for each of {k} attributes, not {len(each)}.")
 
-    parts, groups, by_attribute = [], [], {}
+    parts, groups, by_attribute, small, total = [], [], {}, [], 0
     for j, name in enumerate(names):
         column = None if agrees is None else agrees[:, j]  # (n,)
-        cells, empty = _cells(hit, target, attribute[:, j], column, classes, values[j] if values else (), level)
+        own_values = values[j] if values else ()
+        shape = _extent(how.classes, target), _extent(own_values, attribute[:, j])
+        cells, empty = _cells(hit, target, attribute[:, j], column, how.classes, own_values, how.level)
         counts = _counts(tables[j], cells, name) if len(tables) else None  # (classes, values)
-        part = _over_cells(cells, counts, level) | _shares(hit, column, level) | {"average": _share(hit, level)}
+        part = _over_cells(cells, counts, how) | _shares(hit, column, how.level) | {"average": _share(hit, how.level)}
         parts.append(part)
         groups += [c.row(name) for c in cells]
         by_attribute[name] = _as_dict(part) | {"empty_cells": empty}
+        table = _counts(all_counts[j], cells, name, "all_counts") if len(all_counts) else None
+        few, existing = _small_groups(cells, shape, table, name, own_values, how)
+        small += few
+        total += existing
 
     figures = {m: _mean([p[m] for p in parts]) for m in ("unbiased", "average_train_weighted")}
-    figures |= _shares(hit, None if agrees is None else np.logical_and.reduce(agrees, axis=1), level)
-    worst = [p["worst_group"] for p in parts if p["worst_group"].value is not None]
-    figures["worst_group"] = min(worst, key=lambda f: f.value or 0.0, default=Figure())
-    return _Part(figures, groups, by_attribute)
+    figures |= _shares(hit, None if agrees is None else np.logical_and.reduce(agrees, axis=1), how.level)
+    figures["worst_group"] = _worst([p["worst_group"] for p in parts if p["worst_group"].value is not None])
+    return _Part(figures, groups, by_attribute, small, total)
+
+
+def _worst(figures: Sequence[Figure]) -> Figure:
+    """The lowest; of equal ones that of which least is known."""
+    return min(figures, key=lambda f: (f.value or 0.0, f.low or 0.0), default=Figure())
+
+
+def _missing_classes(target: NDArray, classes: Sequence[str], tables: Sequence[ArrayLike]) -> list[str]:
+    """The classes that are named, or that have rows in any table, and none here."""
+    exists = set(range(len(classes)))
+    for table in tables:
+        counts = checks.array(table, "counts")
+        if counts.ndim == 2:  # another shape is refused where it is read
+            exists |= set(np.flatnonzero(counts.any(1)).tolist())
+    return [_name(classes, c) for c in sorted(exists - set(np.unique(target).tolist()))]
 
 
 def _of_overlap(
     hit: NDArray,
     target: NDArray,
     member: ArrayLike,
-    classes: Sequence[str],
     overlap: tuple[str, Sequence[str]],
-    level: float,
+    counts: ArrayLike | None,
+    how: _How,
 ) -> _Part:
+    level = how.level
     name, names = overlap
     inside = checks.array(member, "member")
     inside = boolean(inside, "member", (len(hit), inside.shape[-1] if inside.ndim else 0))  # (n, m)
     cells: list[_Cell] = []
     empty = 0
-    labels = [_name(classes, c) for c in range(max(len(classes), int(target.max(initial=-1)) + 1))]  # also of no group
+    labels = [_name(how.classes, c) for c in range(_extent(how.classes, target))]  # also of no group
     for j in range(inside.shape[1]):
         here = inside[:, j]
         # One group at a time, as an attribute with a single value: a row counts in each group that it is in.
@@ -224,12 +331,15 @@ def _of_overlap(
         empty += none
     cells.sort(key=lambda c: c.code)
     alone = [_figure([c.scores["correct"]], [c.scores["n"]], [1.0], level) for c in cells]
-    worst = min(alone, key=lambda f: f.value or 0.0, default=Figure())
     anywhere = _share(hit[inside.any(1)], level)
     # Cells share rows, so that their limits are averaged, as those of several attributes are.
-    mean = _mean(alone)._replace(n=anywhere.n) if alone else Figure()
+    known = alone and not how.class_missing
+    mean, worst = (_mean(alone)._replace(n=anywhere.n), _worst(alone)) if known else (Figure(), Figure())
     part = dict.fromkeys(METRICS, Figure()) | {"average": anywhere, "unbiased": mean, "worst_group": worst}
-    return _Part({"worst_group": worst}, [c.row(name) for c in cells], {name: _as_dict(part) | {"empty_cells": empty}})
+    table = None if counts is None else _counts(counts, cells, name, "all_counts")
+    small, total = _small_groups(cells, (len(labels), inside.shape[1]), table, name, names, how)
+    own = {name: _as_dict(part) | {"empty_cells": empty}}
+    return _Part({"worst_group": worst}, [c.row(name) for c in cells], own, small, total)
 
 
 def confusion(
@@ -294,8 +404,7 @@ def _cells(
     level: float,
 ) -> tuple[list[_Cell], int]:
     """The cells of one attribute that hold rows, and the number of those that hold none."""
-    rows = max(len(classes), int(y.max(initial=-1)) + 1)
-    columns = max(len(values), int(a.max(initial=-1)) + 1)
+    rows, columns = _extent(classes, y), _extent(values, a)
     cell = y * columns + a  # (n,)
     count, right, agreeing = (
         np.bincount(cell, weights, rows * columns).astype(int)
@@ -316,15 +425,40 @@ def _cells(
     return found, int(np.sum(count == 0))
 
 
-def _over_cells(cells: list[_Cell], train_counts: NDArray | None, level: float) -> dict[str, Figure]:
+def _over_cells(cells: list[_Cell], train_counts: NDArray | None, how: _How) -> dict[str, Figure]:
+    if how.class_missing:
+        return dict.fromkeys(("unbiased", "average_train_weighted", "worst_group"), Figure())
     correct, n = [c.scores["correct"] for c in cells], [c.scores["n"] for c in cells]
     weights = [0.0 if train_counts is None else float(train_counts[c.code]) for c in cells]
-    worst = [min(cells, key=lambda c: c.scores["accuracy"]).scores] if cells else []
     return {
-        "unbiased": _figure(correct, n, [1.0] * len(n), level),
-        "average_train_weighted": _figure(correct, n, weights, level),
-        "worst_group": _figure([w["correct"] for w in worst], [w["n"] for w in worst], [1.0] * len(worst), level),
+        "unbiased": _figure(correct, n, [1.0] * len(n), how.level),
+        "average_train_weighted": _figure(correct, n, weights, how.level),
+        "worst_group": _worst([_figure([c], [m], [1.0], how.level) for c, m in zip(correct, n, strict=True)]),
     }
+
+
+def _small_groups(
+    cells: list[_Cell],
+    shape: tuple[int, int],
+    counts: NDArray | None,
+    attribute: str,
+    values: Sequence[str],
+    how: _How,
+) -> tuple[list[dict[str, Any]], int]:
+    """The groups that exist and have fewer than `min_size` rows here, and how many exist.
+
+    `shape`: classes and values that are named or seen; `counts` covers every cell with rows.
+    """
+    exists = np.ones(shape, bool) if counts is None else counts > 0  # (classes, values)
+    n = np.zeros(exists.shape, int)  # (classes, values)
+    for cell in cells:
+        n[cell.code] = cell.scores["n"]
+    exists |= n > 0
+    small = [
+        {"label": _name(how.classes, c), "attribute": attribute, "value": _name(values, v), "n": int(n[c, v])}
+        for c, v in np.argwhere(exists & (n < how.min_size)).tolist()
+    ]
+    return small, int(exists.sum())
 
 
 def _shares(hit: NDArray, agrees: NDArray | None, level: float) -> dict[str, Figure]:
@@ -369,15 +503,20 @@ def _codes(values: ArrayLike, shape: tuple[int, ...], name: str) -> NDArray[np.i
     return array.astype(np.int64)
 
 
-def _counts(table: ArrayLike, cells: list[_Cell], name: str) -> NDArray:
-    """How many training rows each cell has."""
-    counts = checks.numbers(table, f"train_counts of {name}", dims=2)
+def _counts(table: ArrayLike, cells: list[_Cell], name: str, what: str = "train_counts") -> NDArray:
+    """How many rows each cell has, of training or of all splits."""
+    counts = checks.numbers(table, f"{what} of {name}", dims=2)
     needed = [max((c.code[i] for c in cells), default=-1) for i in (0, 1)]
     if counts.min() < 0 or needed[0] >= counts.shape[0] or needed[1] >= counts.shape[1]:
         raise BadArgument(
-            f"train_counts of {name} must hold a number from 0 on for each class and value, not shape {counts.shape}."
+            f"{what} of {name} must hold a number from 0 on for each class and value, not shape {counts.shape}."
         )
     return counts
+
+
+def _extent(names: Sequence[str], codes: NDArray) -> int:
+    """How many are named, or seen."""
+    return max(len(names), int(codes.max(initial=-1)) + 1)
 
 
 def _name(names: Sequence[str], code: int) -> str:

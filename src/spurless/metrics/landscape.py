@@ -141,10 +141,11 @@ def data_landscape(
     """Training loss, unbiased test accuracy and spurious feature utilisation around a network (figure 9 of the study).
 
     `loss` is cross entropy on `rows` training rows (None: all), `accuracy` the unbiased one on as many test rows, in
-    percent (the plain average where the data has no attributes). `spurious` is the share of attribution on the spurious
-    feature, of `attributed` test rows (Integrated Gradients, 8 points), where the data knows where that is; else the
-    mean BSI of the penultimate neurons. The network is in evaluation mode. BatchNorm's statistics stay those of
-    training, as is usual; `recomputed` takes them anew at each place, from the same training rows.
+    percent (the plain average where the data has no attributes, or a class no row among these). `spurious` is the
+    share of attribution on the spurious feature, of `attributed` test rows (Integrated Gradients, 8 points), where the
+    data knows where that is; else the mean BSI of the penultimate neurons. The network is in evaluation mode.
+    BatchNorm's statistics stay those of training, as is usual; `recomputed` takes them anew at each place, from the
+    same training rows.
 
     >>> from spurless.registry import load_data
     >>> net = nn.Sequential(nn.Linear(7, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -163,7 +164,9 @@ def data_landscape(
     on = "test" if data.test is not None else "val" if data.val is not None else "train"
     train, test = some_rows(data, "train", rows, seed), some_rows(data, on, rows, seed)
     x, y = prepare(data, "train", train).to(place), data.train.y[train].to(place)
-    x_test, score = prepare(data, on, test).to(place), data_accuracy(data, on, test)
+    every_class = len(data.splits[on].y[test].unique()) == len(data.classes)
+    x_test = prepare(data, on, test).to(place)
+    score = data_accuracy(data, on, test, "unbiased" if every_class else "average")
     predictions(data, _logits(net, x[:2]))  # refuses a network that is not for this data
     measures: dict[str, Measure] = {
         "loss": lambda n: float(nn.functional.cross_entropy(_logits(n, x).double(), y)),

@@ -135,7 +135,9 @@ def _point(result: Result, over: str) -> dict[str, Any]:
     table, _, name = over.rpartition(".")
     settings = result.settings.get(table, {}) if table else result.settings
     scores = result.scores or {}
-    unbiased = scores.get("average" if scores.get("unbiased") is None else "unbiased")  # None without attributes
+    # None without attributes, where the average stands for it; and where a class has no test row, where nothing does.
+    grouped = scores.get("unbiased") is not None or bool(scores.get("missing_classes"))
+    unbiased = scores.get("unbiased" if grouped else "average")
     return {name: settings.get(name), "seed": result.seed, "status": result.status, "unbiased": unbiased}
 
 

@@ -14,6 +14,7 @@ from spurless.errors import UserError, unknown
 from spurless.feed import Inputs
 from spurless.metrics import checks
 from spurless.metrics.feature_use import some_rows
+from spurless.metrics.groups import MIN_GROUP
 from spurless.metrics.regions import device_of, first_rows
 from spurless.result import Result
 
@@ -61,7 +62,8 @@ def robustness(
     for name, severity, corrupt in _corruptions(corruptions, family, severities, seed):
         scores = score(data, picked, _logits(net, held, idx, corrupt, inputs, place))
         row: dict[str, Any] = {"corruption": name, "severity": severity, "n": len(idx)}
-        found.append(row | {key: scores.get(key) for key in SHOWN})
+        row |= {key: scores.get(key) for key in SHOWN}
+        found.append(row | {"worst_group_n": scores["n"]["worst_group"]})
     mean: dict[str, Any] = {"corruption": "mean", "severity": None, "n": len(idx)}
     for key in SHOWN:
         values = [row[key] for row in found[1:]]
@@ -83,9 +85,15 @@ def as_table(found: Sequence[Mapping[str, Any]], scores: Sequence[str] = ("avera
         for key in scores:
             if key not in row:
                 raise unknown("score", key, [known for known in SHOWN if known in row])
-        values = ["-" if row[key] is None else f"{row[key]:.1f}" for key in scores]
+        values = ["-" if row[key] is None else f"{row[key]:.1f}" + _few(row, key) for key in scores]
         lines.append(f"| {name} | {' | '.join(values)} |")
     return "\n".join(lines)
+
+
+def _few(row: Mapping[str, Any], score: str) -> str:
+    """The n of a worst group that few samples decided."""
+    n = row.get("worst_group_n")
+    return f" (n = {n})" if score == "worst_group" and n and n < MIN_GROUP else ""
 
 
 Corrupt = Callable[[Tensor, Tensor], Tensor]  # images and their row numbers

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from spurless.errors import UserError, first_line
+from spurless.folder import load_tensors
 from spurless.nets.net import Net
 from spurless.progress import complain
 
@@ -22,11 +23,9 @@ def read_weights(file: str | Path) -> State:
     path = Path(file).expanduser()
     if not path.is_file():
         raise UserError(f"There is no weights file {path} (net.weights).")
+    if path.suffix == ".safetensors":
+        return load_tensors(path)[0]
     try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         reason = first_line(error)

@@ -51,7 +51,8 @@ def part(audit: Mapping[str, Any], folder: Path) -> Part:
         Section("fix", "Before and after", _fix(audit.get("fix"))),
         Section("facts", "How this was measured", [_facts(audit)], FACTS_NOTE, "Method"),
     ]
-    notes = [str(note) for note in data.get("notes") or []] + album.notes()
+    few = (audit.get("coverage") or {}).get("notes") or []
+    notes = [str(note) for note in (*(data.get("notes") or []), *few)] + album.notes()
     kept = [s for s in sections if s.data]
     verdict = str(audit["verdict"])
     title = f"Audit of {data.get('name') or folder.name}"

@@ -75,7 +75,8 @@ def _row(name: str | None, point: Mapping[str, Any], present: Sequence[str]) -> 
     scores = [as_score(point.get(m)) for m in present]
     cells: list[dict[str, Any]] = [] if name is None else [{"text": name, "key": None}]
     cells += [{"text": ", ".join(filter(None, [str(point["value"]), _note(point)])), "key": number(point["value"])}]
-    cells += [{"text": _text(s, m), "key": s and s.value} for s, m in zip(scores, present, strict=True)]
+    texts = [_text(s, m) + _few(point.get(m)) for s, m in zip(scores, present, strict=True)]
+    cells += [{"text": text, "key": s and s.value} for text, s in zip(texts, scores, strict=True)]
     runs = _runs(point, present)
     return [*cells, {"text": NOTHING if runs is None else str(runs), "key": number(runs)}]
 
@@ -101,6 +102,11 @@ def _text(score: Score | None, measure: str) -> str:
         return str(score or NOTHING)
     limits = "" if score.low is None else f" [{score.low:.2f}–{score.high:.2f}]"
     return f"{score.value:.3f}{limits}"
+
+
+def _few(mean: Any) -> str:
+    """The n of a worst group that few samples decided."""
+    return f" (n = {mean['samples']})" if isinstance(mean, Mapping) and "samples" in mean else ""
 
 
 def _runs(point: Mapping[str, Any], present: Sequence[str]) -> int | None:

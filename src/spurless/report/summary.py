@@ -7,6 +7,7 @@ from math import hypot, sqrt
 from statistics import fmean, variance
 from typing import Any, NamedTuple
 
+from spurless.hashing import in_full
 from spurless.tables import Result, Score, data_of, finished, names, same_but_seed, same_data, score
 
 LABELS = {
@@ -105,7 +106,8 @@ def difference(new: Contender, old: Contender, metric: str) -> Score | None:
         return None
     if len(ours) == len(theirs) == 1:
         return _over_rows(ours[0][1], theirs[0][1])
-    a, b = ({partner: s.value for partner, s in side} for side in (ours, theirs))
+    as_full = in_full(partner[-1] for partner, _ in (*ours, *theirs))  # of runs of older and newer versions
+    a, b = ({(*partner[:-1], as_full(partner[-1])): s.value for partner, s in side} for side in (ours, theirs))
     if a.keys() == b.keys() and len(a) == len(ours) == len(theirs):
         from spurless.bench.table import figures
 

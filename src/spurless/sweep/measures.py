@@ -87,11 +87,12 @@ class Look:
 
 
 def _unbiased(look: Look, data: Bundle, split: Split, rows: Resident | None) -> Callable[[nn.Module], float]:
-    """The accuracy that pruning is held against: unbiased, or the average where no group is known."""
-    metric = "unbiased" if split.a is not None else "average"
+    """The accuracy that pruning is held against: unbiased, or the average where no group is known or a class has no
+    sample."""
 
     def accuracy(net: nn.Module) -> float:
-        return score(data, split, look(split, rows))[metric]
+        scores = score(data, split, look(split, rows))
+        return scores["average"] if scores["unbiased"] is None else scores["unbiased"]
 
     return accuracy
 

@@ -21,6 +21,7 @@ from typing import Any
 from spurless.bench.table import figures
 from spurless.errors import UserError
 from spurless.sweep.axes import Axis
+from spurless.tables import small_n
 
 DROP = 25.0  # points
 SCORES = ("unbiased", "conflicting", "aligned", "worst_group", "average")  # of a run, in percent
@@ -77,6 +78,8 @@ def measured(row: Mapping[str, Any]) -> dict[str, Any]:
     run: dict[str, Any] = {"seed": row["seed"], "status": row["status"]}
     if row["status"] == "done":
         run |= {m: scores[m] for m in SCORES if number(scores.get(m)) is not None}
+        if (few := small_n(row, "worst_group")) is not None:
+            run["worst_group_n"] = few
         run |= {m: extra[m] for m in (*SHARES, *OTHERS, *PRUNED, *WATCHED) if number(extra.get(m)) is not None}
         asked = (row.get("settings") or {}).get("recipe", {}).get("until_accuracy")
         short = bool(asked) and run.get("train_accuracy", 100.0) < asked  # of rows that do not say what was reached
@@ -132,6 +135,8 @@ def mean_of(runs: Sequence[Mapping[str, Any]], measure: str) -> dict[str, Any] |
         return None
     known = figures(values)
     found: dict[str, Any] = {"mean": known.mean, "n": known.n}
+    if measure == "worst_group" and (few := [run["worst_group_n"] for run in runs if "worst_group_n" in run]):
+        found["samples"] = min(few)  # fewer than a group should have: its accuracy says little
     if known.low is not None and known.high is not None:
         top = 100.0 if measure in PERCENT else math.inf
         found |= {"sd": known.std, "least": min(values), "most": max(values)}
