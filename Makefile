@@ -34,8 +34,8 @@ test-all: check
 	$(PYTEST) --slow
 
 results: setup
-	$(BIN)/python benchmarks/readme.py
-	$(BIN)/python -m benchmarks.pages
+	$(BIN)/python studies/readme.py
+	$(BIN)/python -m studies.pages
 
 lock:
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

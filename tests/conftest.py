@@ -5,7 +5,7 @@ import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits b
 import pytest
 import torch
 
-from spurless.paths import data_root
+from spurless.core.files import data_root
 
 
 def pytest_addoption(parser):

@@ -17,43 +17,45 @@ if "torch" not in sys.modules:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 _WHERE = {
-    "fit": "engine",
-    "evaluate": "engine",
-    "load_run": "engine",
+    "fit": "train.fit",
+    "evaluate": "train.fit",
+    "load_run": "train.fit",
     "load_data": "registry",
-    "mine": "mining",
+    "mine": "methods.group_inference.mining",
     "audit": "auditing",
-    "infer_groups": "inference",
-    "embed": "embedding",
+    "infer_groups": "methods.group_inference",
+    "embed": "compress.embedding",
     "run_sweep": "sweep",
     "suggest_lr": "sweep",
-    "Result": "result",
-    "Split": "core",
-    "Bundle": "core",
-    "Batch": "core",
-    "Stage": "core",
-    "Method": "core",
-    "Run": "core",
-    "Recipe": "core",
-    "Augment": "augment",
+    "Result": "core.result",
+    "Split": "core.data",
+    "Bundle": "core.data",
+    "Batch": "core.data",
+    "Stage": "core.method",
+    "Method": "core.method",
+    "Run": "core.method",
+    "Recipe": "core.recipe",
+    "Augment": "core.augment",
     "Net": "nets",
-    "UserError": "errors",
+    "UserError": "core.errors",
 }
 __all__ = ["__version__", *_WHERE]
 
 if TYPE_CHECKING:
     from spurless.auditing import audit
-    from spurless.augment import Augment
-    from spurless.core import Batch, Bundle, Method, Recipe, Run, Split, Stage
-    from spurless.embedding import embed
-    from spurless.engine import evaluate, fit, load_run
-    from spurless.errors import UserError
-    from spurless.inference import infer_groups
-    from spurless.mining import mine
+    from spurless.compress.embedding import embed
+    from spurless.core.augment import Augment
+    from spurless.core.data import Batch, Bundle, Split
+    from spurless.core.errors import UserError
+    from spurless.core.method import Method, Run, Stage
+    from spurless.core.recipe import Recipe
+    from spurless.core.result import Result
+    from spurless.methods.group_inference import infer_groups
+    from spurless.methods.group_inference.mining import mine
     from spurless.nets import Net
     from spurless.registry import load_data
-    from spurless.result import Result
     from spurless.sweep import run_sweep, suggest_lr
+    from spurless.train.fit import evaluate, fit, load_run
 
 
 def __getattr__(name: str) -> Any:

@@ -2,11 +2,11 @@
 
 import os
 
-from spurless.cli import main
+from spurless.cli.main import main
 
 if __name__ == "__main__":
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from spurless.distributed import joined
+        from spurless.train.distributed import joined
 
         with joined():
             main()

@@ -9,18 +9,20 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spurless.datasets import DATASETS
-from spurless.errors import UserError, unknown
+from spurless.core.errors import UserError, unknown
+from spurless.core.settings import check, resolve, settings_of
+from spurless.data.sets import DATASETS
 from spurless.methods import METHODS
-from spurless.settings import check, resolve, settings_of
 
 if TYPE_CHECKING:
-    from spurless.core import Bundle, Method, Recipe
+    from spurless.core.data import Bundle
+    from spurless.core.method import Method
+    from spurless.core.recipe import Recipe
 
 T = TypeVar("T", "Method", "Recipe")
 
 # Data sets that take a place instead of a name: folder:PATH, csv:FILE.
-PLACES = {"folder": "spurless.datasets.folder", "csv": "spurless.datasets.csv_table"}
+PLACES = {"folder": "spurless.data.folder", "csv": "spurless.data.csv"}
 
 
 def method_class(name: str) -> type[Method]:
@@ -32,7 +34,7 @@ def method_class(name: str) -> type[Method]:
 
 def make_method(spec: Method | str | Mapping[str, Any]) -> Method:
     """A method from its name, from {"name": ..., setting: value}, or as it is, if its settings are allowed."""
-    from spurless.core import Method
+    from spurless.core.method import Method
 
     if isinstance(spec, Method):
         return _checked(spec, "method") if type(spec).__module__.startswith("spurless.methods.") else spec
@@ -55,10 +57,10 @@ def name_of(method: Method) -> str:
 
 def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = None) -> Bundle:
     """A data set from its name, from {"name": ..., setting: value}, from folder:PATH or csv:FILE, or as it is."""
-    from spurless.paths import data_root
+    from spurless.core.files import data_root
 
     if not isinstance(spec, (str, Mapping)):
-        from spurless.core import Bundle
+        from spurless.core.data import Bundle
 
         if not isinstance(spec, Bundle):
             raise UserError(f"{type(spec).__name__} is no data set: give a name, or a Bundle (see Bundle.from_arrays).")
@@ -70,7 +72,7 @@ def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = 
         chosen = resolve(load, given, "data")
         bundle = load(place, root=data_root(root), **chosen)
     elif name in DATASETS:
-        load = import_module(f"spurless.datasets.{name}").load
+        load = import_module(f"spurless.data.sets.{name}").load
         chosen = resolve(load, given, "data")
         bundle = load(root=data_root(root), **chosen)
     else:
@@ -80,7 +82,7 @@ def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = 
 
 def make_recipe(spec: Recipe | str | Mapping[str, Any] | None, data: Bundle) -> Recipe:
     """A recipe from its name, from {"name": ..., field: value} (without a name: the data set's own), or as it is."""
-    from spurless.core import Recipe
+    from spurless.core.recipe import Recipe
 
     if isinstance(spec, Recipe):
         made = _checked(spec, "recipe")
@@ -94,7 +96,7 @@ def make_recipe(spec: Recipe | str | Mapping[str, Any] | None, data: Bundle) -> 
 
 def check_recipe(spec: str | Mapping[str, Any]) -> None:
     """Find the mistakes in a recipe before the data is there, of which it may be a variant."""
-    from spurless.core import Recipe
+    from spurless.core.recipe import Recipe
 
     base, given = _base_recipe(spec)
     _check_values(check(settings_of(Recipe), given, "recipe", now=dataclasses.asdict(base) if base else {}))
@@ -102,7 +104,7 @@ def check_recipe(spec: str | Mapping[str, Any]) -> None:
 
 def _base_recipe(spec: str | Mapping[str, Any] | None) -> tuple[Recipe | None, dict[str, Any]]:
     """The named recipe, if there is one, and the fields that are given."""
-    from spurless.recipes import RECIPES
+    from spurless.core.recipe import RECIPES
 
     if not isinstance(spec, (str, Mapping, NoneType)):
         raise UserError(f"{spec!r} is no recipe: give a name, {{'name': ..., field: value}}, or a Recipe.")
@@ -117,7 +119,7 @@ def _base_recipe(spec: str | Mapping[str, Any] | None) -> tuple[Recipe | None, d
 
 def _check_values(fields: Mapping[str, Any]) -> None:
     """What a type and a range cannot say."""
-    from spurless.augment import preset
+    from spurless.core.augment import preset
 
     if fields.get("augment", "data") != "data":
         preset(fields["augment"])

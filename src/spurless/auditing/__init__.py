@@ -34,20 +34,21 @@ from spurless.auditing.model import SIDE, Audited, drawn_from_training, given, o
 from spurless.auditing.slices import find_slices
 from spurless.auditing.text_words import of_errors
 from spurless.auditing.verdict import Shortcut, cost, doubt, evidence, headline, leading, overall, reliability
-from spurless.errors import UserError
-from spurless.folder import SETTINGS, read_toml
-from spurless.hashing import same_content
+from spurless.core.digests import same_content
+from spurless.core.errors import UserError
+from spurless.core.files import atomic
+from spurless.core.messages import complain
 from spurless.metrics.groups import confusion
-from spurless.paths import atomic
-from spurless.progress import complain
-from spurless.scoring import coverage, fingerprint
+from spurless.train.predict import coverage, fingerprint
+from spurless.train.run_folder import SETTINGS, read_toml
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from spurless.core import Bundle, Recipe
-    from spurless.engine import NetSpec
-    from spurless.progress import Watcher
+    from spurless.core.data import Bundle
+    from spurless.core.recipe import Recipe
+    from spurless.train.fit import NetSpec
+    from spurless.train.progress import Watcher
 
 SCHEMA = 1
 FILE, REPORT = "audit.json", "report.html"
@@ -82,7 +83,7 @@ def audit(
     >>> found["verdict"], found["attributes"][0]["name"]
     ('shortcut found', 'spurious')
     """
-    from spurless.engine import pick_device
+    from spurless.train.fit import pick_device
 
     started, place = time.monotonic(), pick_device(device)
     folder = None if out is None else Path(out)
@@ -202,7 +203,7 @@ def _set_aside_if_changed(folder: Path, data: Bundle, seed: int) -> None:
 
 def _is_of(file: Path, data: Bundle, model: Any, net: NetSpec | None) -> bool:
     """Whether the file is an audit of this data and model; the rows may be others, such as mended ones."""
-    from spurless.engine import describe_net
+    from spurless.train.fit import describe_net
 
     if model is None:
         name, source = describe_net(net or suited(data))["name"], "trained for this audit"
@@ -266,7 +267,7 @@ class Step:
 
 def _facts(case: Case, audited: Audited, command: str | None, model: Any) -> dict[str, Any]:
     from spurless import __version__
-    from spurless.result import versions
+    from spurless.core.result import versions
 
     data = case.data
     return {
@@ -395,7 +396,7 @@ def _network_options(spec: NetSpec | None) -> tuple[str, ...]:
 def _with_its_own(settings: tuple[str, ...], data: Bundle) -> tuple[str, ...]:
     """Settings that the data has, from the audited run or as it was loaded: without them, advised commands would be
     about other data."""
-    from spurless.loading import unusual_settings
+    from spurless.compress.loading import unusual_settings
 
     typed = {pair.partition("=")[0] for pair in settings}
     return (*settings, *(p for p in _pairs("data", unusual_settings(data)) if p.partition("=")[0] not in typed))

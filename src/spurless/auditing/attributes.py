@@ -21,8 +21,8 @@ from spurless.auditing.evidence import (
     rows_needed,
     share,
 )
-from spurless.core import overrepresented
-from spurless.describe import counts, cramers_v
+from spurless.core.data import overrepresented
+from spurless.data.describe import counts, cramers_v
 
 FOUND, SUSPECTED = 0.005, 0.025  # levels of the corrected p-values
 LEAST_GAP = 5.0  # points of accuracy; a smaller difference is real but nobody's shortcut

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spurless.core import Bundle, Recipe, Split
-from spurless.feed import Inputs
+from spurless.core.data import Bundle, Split
+from spurless.core.recipe import Recipe
 from spurless.nets import Net
-from spurless.scoring import outputs
+from spurless.train.feed import Inputs
+from spurless.train.predict import outputs
 
 RECIPE = Recipe(eval_batch_size=256)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from spurless.core import Bundle
-from spurless.describe import counts, cramers_v
+from spurless.core.data import Bundle
+from spurless.data.describe import counts, cramers_v
 
 FEW = 20  # values of a column that can be an attribute
 
@@ -15,7 +15,7 @@ def candidates(data: Bundle) -> list[tuple[str, float]]:
     """Columns with few values, and how much each goes with the label among the training rows: the closest first.
 
     >>> import torch
-    >>> from spurless.core import Split
+    >>> from spurless.core.data import Split
     >>> x = torch.tensor([[0.3, 0.0, 1.0, 0.0], [0.1, 1.0, 0.0, 1.0], [0.7, 0.0, 1.0, 0.0], [0.4, 0.0, 0.0, 1.0]] * 9)
     >>> age = {"column": "age", "mean": 0.0, "std": 1.0, "median": 0.0, "marked": True}
     >>> job = {"column": "job", "values": ["cook", "nurse"], "other": False}

@@ -16,15 +16,16 @@ from torch import Tensor
 from spurless.auditing.advice import COST, fitting
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import more_than_half, share
-from spurless.core import Bundle, Recipe
-from spurless.engine import NetSpec, fit
-from spurless.errors import UserError
-from spurless.loop import Progress
+from spurless.core.data import Bundle
+from spurless.core.errors import UserError
+from spurless.core.recipe import Recipe
+from spurless.core.result import Result
+from spurless.core.seeds import derive
 from spurless.metrics.groups import MIN_GROUP
-from spurless.progress import Bar, Watcher
 from spurless.registry import make_recipe
-from spurless.result import Result
-from spurless.seeds import derive
+from spurless.train.fit import NetSpec, fit
+from spurless.train.loop import Progress
+from spurless.train.progress import Bar, Watcher
 
 BEFORE = "before"  # the audited model, as a row of the table
 FEW = 5  # contradicting rows of the picking half, below which one or two of them would decide

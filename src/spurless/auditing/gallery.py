@@ -11,8 +11,8 @@ from torch import Tensor
 
 from spurless.auditing.case import Case
 from spurless.auditing.cues import floats
-from spurless.errors import UserError
-from spurless.progress import complain
+from spurless.core.errors import UserError
+from spurless.core.messages import complain
 
 Drawn = dict[int, tuple[str, str | None]]  # row -> its picture, and its attribution map where there is one
 
@@ -98,8 +98,8 @@ def highlight(case: Case, rows: Sequence[int]) -> Shown:
     tokens, wanted = case.data.tokens, sorted(set(rows))
     if tokens is None or not wanted:
         return {}
+    from spurless.data.words import as_text, words_of
     from spurless.metrics.attribution_text import attribute_tokens
-    from spurless.words import as_text, words_of
 
     x = case.held[torch.tensor(wanted)]
     try:

@@ -57,7 +57,7 @@ def examine(case: Case, on_step: Callable[[str], None] = lambda name: None) -> l
 def _of_text(case: Case) -> tuple[Sequence[Cue], Tensor]:
     """The cues of these texts, and training rows to judge them by: other ones than those they were made from."""
     from spurless.auditing.text_cues import text_cues
-    from spurless.words import words_of
+    from spurless.data.words import words_of
 
     assert case.data.tokens is not None
     train = case.data.train

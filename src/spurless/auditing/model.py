@@ -12,17 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Bundle, Recipe, Split
-from spurless.engine import NetSpec, example_of, fit, network_maker
-from spurless.errors import UserError
-from spurless.feed import Inputs
-from spurless.folder import MODEL, SETTINGS, load_tensors, read_toml
-from spurless.hashing import same_content
+from spurless.core.data import Bundle, Split
+from spurless.core.digests import same_content
+from spurless.core.errors import UserError
+from spurless.core.recipe import Recipe
+from spurless.core.settings import resolve
 from spurless.nets import Net
-from spurless.progress import Watcher
 from spurless.registry import load_data
-from spurless.scoring import fingerprint
-from spurless.settings import resolve
+from spurless.train.feed import Inputs
+from spurless.train.fit import NetSpec, example_of, fit, network_maker
+from spurless.train.predict import fingerprint
+from spurless.train.progress import Watcher
+from spurless.train.run_folder import MODEL, SETTINGS, load_tensors, read_toml
 
 HELD_OUT = 0.3  # share of the training rows that are held out where the data has neither a test nor a validation split
 SIDE = 80  # pixels at which photographs are audited, where the user names no size: enough for most shortcuts, and fast
@@ -49,7 +50,7 @@ class Audited:
 
 def open_data(data: Bundle | str | Mapping[str, Any], root: str | Path | None, model: Any = None) -> Bundle:
     """The data: as a given run was given its own, or with photographs of a small size."""
-    from spurless.loading import data_for, usual_size
+    from spurless.compress.loading import data_for, usual_size
 
     if isinstance(data, Bundle):
         return data
@@ -109,7 +110,7 @@ def _rows(split: Split, rows: Tensor) -> Split:
 
 def given(model: Any, data: Bundle, net: NetSpec | None, split: str) -> Audited:
     """The user's model: a run's folder, a weights file, or a module."""
-    from spurless.loading import is_its_own, trained, with_weights
+    from spurless.compress.loading import is_its_own, trained, with_weights
 
     if isinstance(model, nn.Module):
         wrapped = model if isinstance(model, Net) else Net.wrap(model, example=example_of(data))

@@ -16,9 +16,9 @@ from spurless.auditing.case import Case
 from spurless.auditing.cues import floats
 from spurless.auditing.evidence import holm, more_errors, share
 from spurless.auditing.text_words import apart
-from spurless.clusters import cluster, reducer, sample
-from spurless.seeds import derive
-from spurless.text import row_lengths
+from spurless.core.seeds import derive
+from spurless.data.tokens import row_lengths
+from spurless.methods.parts.clusters import cluster, reducer, sample
 
 LEVEL, GAP = 0.05, 10.0  # a slice is clearly worse below this corrected p-value, and by this many points
 # Of a class for each of its clusters. The number of clusters with the best silhouettes is mostly two, and finds fewer

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spurless.words import Words
+from spurless.data.words import Words
 
 MARKERS = 3  # single words that are looked at together
 FREQUENT = 0.02  # share of the rows that must hold a word, for it to be a marker

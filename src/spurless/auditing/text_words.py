@@ -11,9 +11,9 @@ from torch import Tensor
 
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import holm
-from spurless.clusters import sample
-from spurless.seeds import derive
-from spurless.words import presence, words_of
+from spurless.core.seeds import derive
+from spurless.data.words import presence, words_of
+from spurless.methods.parts.clusters import sample
 
 LEVEL = 0.05  # of the p-values, corrected for the number of words
 MOST = 2000  # rows of each kind that are read

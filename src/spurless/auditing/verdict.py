@@ -13,7 +13,7 @@ from torch import Tensor
 from spurless.auditing.attributes import FEWEST_ROWS
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import Score, share
-from spurless.describe import best_guess, counts
+from spurless.data.describe import best_guess, counts
 from spurless.metrics.groups import mean_of_cells
 
 VERDICTS = ("shortcut found", "suspected", "cannot tell", "no evidence")  # the worst first
@@ -277,6 +277,6 @@ def cost(shortcut: Shortcut | None) -> dict[str, Any] | None:
 
 
 def reliability(case: Case) -> dict[str, Any] | None:
-    """How often such verdicts were wrong where the truth was known: measured by benchmarks/audit.py."""
+    """How often such verdicts were wrong where the truth was known: measured by studies/calibration.py."""
     file = files(__package__).joinpath("calibration_text.json" if case.texts else "calibration.json")
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None

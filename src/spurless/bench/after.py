@@ -6,11 +6,11 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from spurless.core import Bundle
-from spurless.engine import evaluate
-from spurless.errors import UserError
-from spurless.folder import RunFolder
-from spurless.result import Result
+from spurless.core.data import Bundle
+from spurless.core.errors import UserError
+from spurless.core.result import Result
+from spurless.train.fit import evaluate
+from spurless.train.run_folder import RunFolder
 
 KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "n")
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from spurless.bench.cells import Cell
 from spurless.bench.table import value_of
-from spurless.progress import complain
-from spurless.tables import METRICS
+from spurless.core.messages import complain
+from spurless.report.tables import METRICS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

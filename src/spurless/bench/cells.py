@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from spurless import __version__
-from spurless.errors import UserError, unknown
-from spurless.paths import atomic
-from spurless.settings import resolve, settings_of
+from spurless.core.errors import UserError, unknown
+from spurless.core.files import atomic
+from spurless.core.settings import resolve, settings_of
 
 SECTIONS = ("data", "method", "net", "recipe")
 KEYS = ".keys.json"
@@ -192,8 +192,7 @@ def _target(section: str, text: str) -> tuple[Callable, dict[str, Any]]:
     given = json.loads(text)
     name = given.pop("name", None)
     if section == "recipe":
-        from spurless.core import Recipe
-        from spurless.recipes import RECIPES
+        from spurless.core.recipe import RECIPES, Recipe
 
         return Recipe, (dataclasses.asdict(RECIPES[name]) if name else {}) | given
     if not isinstance(name, str):
@@ -223,7 +222,7 @@ def default_settings(section: str, name: str) -> dict[str, Any]:
 
 
 def _loader(name: str) -> Callable:
-    from spurless.datasets import DATASETS
+    from spurless.data.sets import DATASETS
     from spurless.registry import PLACES
 
     kind, _, place = name.partition(":")
@@ -231,7 +230,7 @@ def _loader(name: str) -> Callable:
         return import_module(PLACES[kind]).load
     if name not in DATASETS:
         raise unknown("data set", name, [*DATASETS, "folder:PATH", "csv:FILE"])
-    return import_module(f"spurless.datasets.{name}").load
+    return import_module(f"spurless.data.sets.{name}").load
 
 
 def _text(known: Any) -> str:

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from spurless.errors import UserError
-from spurless.folder import finite
-from spurless.paths import lock
+from spurless.core.errors import UserError
+from spurless.core.files import lock
+from spurless.train.run_folder import finite
 
 LOCK, ROW = ".lock", "row.json"
 DYNAMICS = "dynamics.json"  # metrics.records.FILE, which comes with torch

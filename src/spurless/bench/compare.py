@@ -17,10 +17,10 @@ from spurless.bench.judging import ALPHA, FEW, REAL, SMALL, UNSHOWN, Comparison,
 from spurless.bench.rows import JSONL, LISTED, all_rows
 from spurless.bench.spec import SCORES
 from spurless.bench.table import decimals, figures, samples_of, value_of
-from spurless.errors import UserError, unknown
-from spurless.hashing import in_full
+from spurless.core.digests import in_full
+from spurless.core.errors import UserError, unknown
 from spurless.metrics.groups import MIN_GROUP, group_notes
-from spurless.tables import METRICS, NOTHING, data_of, finished, flatten, with_words
+from spurless.report.tables import METRICS, NOTHING, data_of, finished, flatten, with_words
 
 if TYPE_CHECKING:
     from rich.console import Group

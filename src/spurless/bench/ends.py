@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spurless.bench.spec import Line
-from spurless.settings import from_text
+from spurless.core.settings import from_text
 
 Row = Mapping[str, Any]
 

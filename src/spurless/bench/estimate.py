@@ -17,13 +17,14 @@ import torch
 
 from spurless.bench.cells import Cell, digest
 from spurless.bench.one import data_of, machine
-from spurless.core import Labels, Method, Run, Stage
-from spurless.engine import fit, pick_device
-from spurless.errors import UserError
-from spurless.loop import Progress, batch_sizes, stage_length
+from spurless.core.data import Labels
+from spurless.core.errors import UserError
+from spurless.core.method import Method, Run, Stage
+from spurless.core.result import versions
 from spurless.nets import Net
 from spurless.registry import make_method, make_recipe
-from spurless.result import versions
+from spurless.train.fit import fit, pick_device
+from spurless.train.loop import Progress, batch_sizes, stage_length
 
 STEPS = 30  # of each stage that are timed
 WARM = 10  # of them that are not counted: on a GPU the first ones are captured as a graph

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from spurless.bench.cells import HOW, Cell
 from spurless.bench.claim import ROW, Claim, claim, finished_row, write_row
-from spurless.errors import UserError
-from spurless.folder import SETTINGS, finite, read_toml
+from spurless.core.errors import UserError
+from spurless.train.run_folder import SETTINGS, finite, read_toml
 
 if TYPE_CHECKING:
     import torch
 
-    from spurless.core import Bundle
-    from spurless.result import Result
+    from spurless.core.data import Bundle
+    from spurless.core.result import Result
 
 HELD = 2**30  # bytes of data sets that a process keeps for the cells to come
 PATIENCE = 0.5  # seconds between two looks at a cell that someone else is doing
@@ -61,7 +61,7 @@ def run_claimed(
     """`run_one`, for whoever holds the cell."""
     if row := finished_row(out / cell.folder, cell.after):
         return row | {"labels": cell.labels}
-    from spurless.engine import fit
+    from spurless.train.fit import fit
 
     job = Attempt(cell, out, root, processes)
     try:

@@ -15,9 +15,9 @@ from spurless.bench.claim import finished_row
 from spurless.bench.rows import all_rows
 from spurless.bench.run import agreed
 from spurless.bench.spec import Line, Spec
-from spurless.errors import UserError, unknown
-from spurless.folder import finite, read_toml
-from spurless.paths import atomic
+from spurless.core.errors import UserError, unknown
+from spurless.core.files import atomic
+from spurless.train.run_folder import finite, read_toml
 
 SHOWN = 6  # labels of blocks in the list of tables
 HOW = {
@@ -83,10 +83,10 @@ def write_page(spec: Spec, rows: Sequence[dict[str, Any]], out: Path, command: s
 def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: str | None) -> dict[str, Any]:
     """What a run would do: each line's cells, the data that is missing, and how long it would take here."""
     from spurless.bench.estimate import guesses
-    from spurless.bench.mps import processes_on
+    from spurless.bench.executors.mps import processes_on
     from spurless.bench.one import cores
-    from spurless.engine import pick_device
-    from spurless.progress import complain
+    from spurless.core.messages import complain
+    from spurless.train.fit import pick_device
 
     cells = agreed(spec.cells())
     left = {cell.key: cell for cell in cells if finished_row(out / cell.folder, cell.after) is None}

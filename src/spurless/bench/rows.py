@@ -9,8 +9,8 @@ from typing import Any
 
 from spurless.bench.cells import Cell
 from spurless.bench.claim import read_row
-from spurless.errors import UserError
-from spurless.paths import atomic
+from spurless.core.errors import UserError
+from spurless.core.files import atomic
 
 JSONL, PARQUET = "rows.jsonl", "rows.parquet"
 LISTED = "listed"  # false in a row of the list that its last run did not name

@@ -15,8 +15,8 @@ from spurless.bench.cells import KEYS, Cell, remember, save_keys, stale
 from spurless.bench.claim import DYNAMICS, FINISHED, Claim, claim, finished_row
 from spurless.bench.one import PATIENCE, Attempt, compiled, cores, lost_its_gpu, named, run_one
 from spurless.bench.rows import JSONL, write_jsonl
-from spurless.errors import UserError, unknown
-from spurless.folder import RESULT
+from spurless.core.errors import UserError, unknown
+from spurless.train.run_folder import RESULT
 
 if TYPE_CHECKING:
     import torch
@@ -148,7 +148,7 @@ def _check(cells: Sequence[Cell]) -> None:
     for name in dict.fromkeys(cell.after for cell in cells if cell.after):
         named(name)
     if any(cell.dynamics for cell in cells):
-        from spurless.metrics.dynamics import as_dynamics
+        from spurless.train.dynamics import as_dynamics
 
         for cell in cells:
             as_dynamics(cell.dynamics)
@@ -178,9 +178,9 @@ def _elsewhere(
     yield Event("plan", plan=(left, there, how["workers"] or len(left)))
     execute: Callable[..., Iterator[tuple[Cell, dict[str, Any]]]]
     if on == "ray":
-        from spurless.bench.on_ray import run_on_ray as execute
+        from spurless.bench.executors.ray import run_on_ray as execute
     else:
-        from spurless.bench.on_slurm import run_on_slurm as execute
+        from spurless.bench.executors.slurm import run_on_slurm as execute
     for cell, row in execute(left, out, **how):
         yield Event("row", cell, row)
 
@@ -195,7 +195,7 @@ def _here(
     tell: Callable[[Event], None],
     compile: bool,
 ) -> Iterator[Event]:
-    from spurless.engine import pick_device
+    from spurless.train.fit import pick_device
 
     place = pick_device(device)
     if place.type == "cuda":
@@ -222,7 +222,7 @@ def _on_gpu(
     tell: Callable[[Event], None],
 ) -> Iterator[Event]:
     """In processes if asked to, or where there are many cells and processes can share the GPU; else in lanes."""
-    from spurless.bench.mps import processes_on, shared_gpu
+    from spurless.bench.executors.mps import processes_on, shared_gpu
 
     asked = workers or processes_on(place, len(left))
     count = min(asked, len(left))
@@ -275,7 +275,7 @@ def _in_processes(
     root: str | Path | None,
     environment: Mapping[str, str] = {},
 ) -> Iterator[Event]:
-    from spurless.bench.pool import Pool
+    from spurless.bench.executors.processes import Pool
 
     settings = {"out": str(out), "device": device, "root": str(root) if root else None}
     for kind, cell, what in Pool(cells, workers, threads, settings, environment):
@@ -296,7 +296,7 @@ def in_lanes(
     Rows are yielded; that a cell starts is told at once, since nothing can be yielded while the lanes work. After an
     error that costs this process its GPU, all cells that are left are done by new ones, one after the other.
     """
-    from spurless.lanes import Job, run_lanes
+    from spurless.train.lanes import Job, run_lanes
 
     todo = list(cells)
     while todo:
@@ -367,7 +367,7 @@ def _empty(told: list[Event], done: set[str]) -> Iterator[Event]:
 
 def _arithmetic(cell: Cell) -> str:
     """The switches that torch holds for the whole process."""
-    from spurless.recipes import RECIPES
+    from spurless.core.recipe import RECIPES
 
     named = RECIPES.get(cell.recipe.get("name", ""))
     wanted = {k: cell.recipe.get(k, getattr(named, k, None)) for k in ("precision", "deterministic")}

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from spurless.bench.spec import Line, Spec
-from spurless.hashing import in_full
+from spurless.core.digests import in_full
 from spurless.report.studies import published
-from spurless.tables import METRICS, NOTHING, _plain, content_of, duration, notes, with_words
+from spurless.report.tables import METRICS, NOTHING, _plain, content_of, duration, notes, with_words
 
 if TYPE_CHECKING:
     from rich.console import Group

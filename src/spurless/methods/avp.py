@@ -8,12 +8,11 @@ from typing import Annotated, Literal
 
 import torch
 
-from spurless.core import Method, Run, Stage
-from spurless.errors import UserError
-from spurless.losses import ce
-from spurless.methods.pgd import length
-from spurless.nets import Net
-from spurless.pruning import (
+from spurless.core.errors import UserError
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.parts.losses import ce
+from spurless.methods.parts.pruning import (
     EVERY,
     Alive,
     Kappa,
@@ -27,7 +26,8 @@ from spurless.pruning import (
     watching,
     zero,
 )
-from spurless.settings import Range
+from spurless.methods.pgd import length
+from spurless.nets import Net
 
 SHARE = 0.2  # of the training, before the first removal: CelebA's 10 of 50 epochs
 

@@ -8,13 +8,14 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from spurless.attacks import Ball, ask, bias_adversarial, embedding_of, on_text, pixel_range
-from spurless.core import Batch, Method, Run, Stage
-from spurless.losses import Form, ce_rows, gce
+from spurless.core.data import Batch
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
 from spurless.methods.jtt import JTT
 from spurless.methods.lff import LfF
+from spurless.methods.parts.attacks import Ball, ask, bias_adversarial, embedding_of, on_text, pixel_range
+from spurless.methods.parts.losses import Form, ce_rows, gce
 from spurless.nets import Net
-from spurless.settings import Range
 
 Weight = Tensor | float
 # What a base method makes of a batch and of the debiased network's losses on it: the biased network's own loss, the

@@ -8,14 +8,15 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Batch, Method, Run, Stage
-from spurless.inference import infer
-from spurless.inference.clusters import PerClass
-from spurless.inference.predictions import PlainEpochs
-from spurless.losses import Form, ce_rows
+from spurless.core.data import Batch
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
 from spurless.methods.group_dro import group_means
+from spurless.methods.group_inference import infer
+from spurless.methods.group_inference.clusters import PerClass
+from spurless.methods.group_inference.predictions import PlainEpochs
+from spurless.methods.parts.losses import Form, ce_rows
 from spurless.nets import Net
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from spurless.core import Batch, Labels, Method, Run, Stage
-from spurless.inference import infer
-from spurless.inference.predictions import By, CncReduction, Dims, EarlyEpochs, PlainDecay
-from spurless.losses import ce
+from spurless.core.data import Batch, Labels
+from spurless.core.messages import complain
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.group_inference import infer
+from spurless.methods.group_inference.predictions import By, CncReduction, Dims, EarlyEpochs, PlainDecay
+from spurless.methods.parts.losses import ce
 from spurless.nets import Net
-from spurless.progress import complain
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from spurless.core import PLAIN, Batch, Method, Run, Stage
-from spurless.errors import UserError
-from spurless.gates import (
+from spurless.core.data import Batch
+from spurless.core.errors import UserError
+from spurless.core.messages import complain
+from spurless.core.method import PLAIN, Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.group_inference.mining import MINERS, Falls, Mined, MinerDecay, MinerLr, MinerOptimizer
+from spurless.methods.parts.gates import (
     GateForm,
     Gates,
     HoldStats,
@@ -24,12 +28,9 @@ from spurless.gates import (
     Temperature,
     mask_stage,
 )
-from spurless.losses import Form, ce
-from spurless.mining import MINERS, Falls, Mined, MinerDecay, MinerLr, MinerOptimizer
+from spurless.methods.parts.losses import Form, ce
+from spurless.methods.parts.pruning import EVERY, Layers, Masks, hold, prunable
 from spurless.nets import Net
-from spurless.progress import complain
-from spurless.pruning import EVERY, Layers, Masks, hold, prunable
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

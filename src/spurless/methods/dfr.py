@@ -11,14 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spurless.core import PLAIN, Labels, Method, Run, Split, Stage
-from spurless.errors import UserError
-from spurless.inference import GroupsFrom, groups_of, infer, labels_for
-from spurless.losses import ce
+from spurless.core.data import Labels, Split
+from spurless.core.errors import UserError
+from spurless.core.messages import complain
+from spurless.core.method import PLAIN, Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.group_inference import GroupsFrom, groups_of, infer, labels_for
+from spurless.methods.parts.losses import ce
 from spurless.methods.rs import subsample
 from spurless.nets import Net
-from spurless.progress import complain
-from spurless.settings import Range
 
 Array = NDArray[np.float64]
 Penalty = Literal["l1", "l2"]

@@ -7,12 +7,13 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Batch, Method, Run, Stage
-from spurless.losses import Form, LossMemory, ce_rows, gce
+from spurless.core.data import Batch
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.group_inference.mining import redraw
 from spurless.methods.lff import failure_weights
-from spurless.mining import redraw
+from spurless.methods.parts.losses import Form, LossMemory, ce_rows, gce
 from spurless.nets import Net
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

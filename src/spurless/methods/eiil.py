@@ -4,13 +4,14 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from spurless.core import Labels, Method, Run, Stage
-from spurless.inference import infer
-from spurless.inference.eiil import InferenceForm, Rate, ReferenceEpochs, Steps
+from spurless.core.data import Labels
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
 from spurless.methods.group_dro import GroupDRO, train_for_worst_group
+from spurless.methods.group_inference import infer
+from spurless.methods.group_inference.eiil import InferenceForm, Rate, ReferenceEpochs, Steps
 from spurless.methods.irm import IRM, train_invariantly
 from spurless.nets import Net
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

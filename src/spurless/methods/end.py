@@ -6,11 +6,12 @@ from typing import Annotated, ClassVar
 
 from torch import Tensor
 
-from spurless.core import Batch, Labels, Method, Run, Stage
-from spurless.dependence import cosines, disentangling, entangling, trained_features
-from spurless.losses import Form, ce
+from spurless.core.data import Batch, Labels
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.parts.dependence import cosines, disentangling, entangling, trained_features
+from spurless.methods.parts.losses import Form, ce
 from spurless.nets import Net
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from spurless.core import PLAIN, Method, Run, Stage
-from spurless.losses import ce
+from spurless.core.method import PLAIN, Method, Run, Stage
+from spurless.methods.parts.losses import ce
 from spurless.nets import Net
 
 

@@ -7,11 +7,12 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from spurless.core import Batch, Method, Run, Stage
-from spurless.losses import ce_rows
-from spurless.mining import MINERS, EnsembleEpochs, Eta, Tau, Unlearn
+from spurless.core.data import Batch
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.group_inference.mining import MINERS, EnsembleEpochs, Eta, Tau, Unlearn
+from spurless.methods.parts.losses import ce_rows
 from spurless.nets import Net
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

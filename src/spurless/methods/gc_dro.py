@@ -7,13 +7,14 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Batch, Labels, Method, Run, Stage
-from spurless.inference import GroupsFrom, infer, labels_for
-from spurless.loop import batch_sizes
-from spurless.losses import ce_rows
+from spurless.core.data import Batch, Labels
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
 from spurless.methods.group_dro import GroupDRO, WorstGroup
+from spurless.methods.group_inference import GroupsFrom, infer, labels_for
+from spurless.methods.parts.losses import ce_rows
 from spurless.nets import Net
-from spurless.settings import Range
+from spurless.train.loop import batch_sizes
 
 
 @dataclass(frozen=True)

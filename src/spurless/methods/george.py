@@ -4,9 +4,11 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from spurless.core import Labels, Method, Run, Stage
-from spurless.inference import infer
-from spurless.inference.clusters import (
+from spurless.core.data import Labels
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.group_inference import infer
+from spurless.methods.group_inference.clusters import (
     GeorgeClustering,
     GeorgeReduction,
     Most,
@@ -14,9 +16,8 @@ from spurless.inference.clusters import (
     Number,
     Overcluster,
 )
-from spurless.inference.predictions import Dims, PlainEpochs
+from spurless.methods.group_inference.predictions import Dims, PlainEpochs
 from spurless.nets import Net
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

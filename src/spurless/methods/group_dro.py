@@ -7,11 +7,12 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Batch, Labels, Method, Run, Stage
-from spurless.inference import Groups, GroupsFrom, infer, labels_for
-from spurless.losses import ce_rows
+from spurless.core.data import Batch, Labels
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.group_inference import Groups, GroupsFrom, infer, labels_for
+from spurless.methods.parts.losses import ce_rows
 from spurless.nets import Net
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from spurless.core import Batch, Labels, Method, Run, Stage
-from spurless.inference import Groups, GroupsFrom, groups_of, infer, labels_for, within_classes
-from spurless.losses import ce_rows
+from spurless.core.data import Batch, Labels
+from spurless.core.messages import complain
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
 from spurless.methods.group_dro import group_means, group_odds
+from spurless.methods.group_inference import Groups, GroupsFrom, groups_of, infer, labels_for, within_classes
+from spurless.methods.parts.losses import ce_rows
 from spurless.nets import Net
-from spurless.progress import complain
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from spurless.core import Labels, Method, Run, Stage
-from spurless.losses import Form, ce
-from spurless.mining import ErrorsBy, early, mine_erm
+from spurless.core.data import Labels
+from spurless.core.messages import complain
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.group_inference.mining import ErrorsBy, early, mine_erm
+from spurless.methods.parts.losses import Form, ce
 from spurless.nets import Net
-from spurless.progress import complain
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from spurless.core import Batch, Method, Run, Stage
-from spurless.grads import head_grad_norms
-from spurless.losses import Form, LossMemory, ce_rows, gce
+from spurless.core.data import Batch
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.parts.grads import head_grad_norms
+from spurless.methods.parts.losses import Form, LossMemory, ce_rows, gce
 from spurless.nets import Net
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

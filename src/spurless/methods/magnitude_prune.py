@@ -4,12 +4,23 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated
 
-from spurless.core import PLAIN, Method, Run, Stage
-from spurless.losses import ce
+from spurless.core.method import PLAIN, Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.parts.losses import ce
+from spurless.methods.parts.pruning import (
+    EVERY,
+    Layers,
+    Masks,
+    Scope,
+    Structure,
+    hold,
+    keep_highest,
+    prunable,
+    squares,
+    zero,
+)
 from spurless.methods.pgd import length
 from spurless.nets import Net
-from spurless.pruning import EVERY, Layers, Masks, Scope, Structure, hold, keep_highest, prunable, squares, zero
-from spurless.settings import Range
 
 
 @dataclass(frozen=True)

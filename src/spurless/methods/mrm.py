@@ -5,8 +5,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated
 
-from spurless.core import PLAIN, Method, Run, Stage
-from spurless.gates import (
+from spurless.core.method import PLAIN, Method, Run, Stage
+from spurless.methods.parts.gates import (
     GateForm,
     Gates,
     HoldStats,
@@ -19,9 +19,9 @@ from spurless.gates import (
     Temperature,
     mask_stage,
 )
-from spurless.losses import Form, ce
+from spurless.methods.parts.losses import Form, ce
+from spurless.methods.parts.pruning import EVERY, Layers, hold, prunable
 from spurless.nets import Net
-from spurless.pruning import EVERY, Layers, hold, prunable
 
 
 @dataclass(frozen=True)

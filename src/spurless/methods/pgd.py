@@ -8,13 +8,14 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from spurless.core import Batch, Method, Run, Stage
-from spurless.errors import UserError
-from spurless.grads import GradNorms, Norm, head_grad_norms
-from spurless.loop import batch_sizes
-from spurless.losses import Form, ce, ce_rows, gce
+from spurless.core.data import Batch
+from spurless.core.errors import UserError
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.parts.grads import GradNorms, Norm, head_grad_norms
+from spurless.methods.parts.losses import Form, ce, ce_rows, gce
 from spurless.nets import Net
-from spurless.settings import Range
+from spurless.train.loop import batch_sizes
 
 ROWS = 2**14  # scored at a time: features in double precision are large
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
-from spurless.core import Run
+from spurless.core.method import Run
 from spurless.methods.avp import GradualPruning
+from spurless.methods.parts.pruning import Scores, chances
 from spurless.nets import Net
-from spurless.pruning import Scores, chances
 
 
 @dataclass(frozen=True)

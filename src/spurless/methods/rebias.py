@@ -8,12 +8,13 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Batch, Method, Run, Split, Stage
-from spurless.dependence import hsic, off_diagonal, rbf, trained_features, trains_features
-from spurless.losses import ce
+from spurless.core.data import Batch, Split
+from spurless.core.messages import complain
+from spurless.core.method import Method, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.parts.dependence import hsic, off_diagonal, rbf, trained_features, trains_features
+from spurless.methods.parts.losses import ce
 from spurless.nets import Net, build
-from spurless.progress import complain
-from spurless.settings import Range
 
 BLIND = 1e-3  # mean of a kernel below which HSIC, at most a product of two such numbers, has no say beside CE
 

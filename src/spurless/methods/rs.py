@@ -7,10 +7,11 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from spurless.core import Labels, Method, Run, Stage
-from spurless.inference import GroupsFrom, infer, labels_for
-from spurless.losses import ce
+from spurless.core.data import Labels
+from spurless.core.method import Method, Run, Stage
 from spurless.methods.group_dro import group_odds
+from spurless.methods.group_inference import GroupsFrom, infer, labels_for
+from spurless.methods.parts.losses import ce
 from spurless.nets import Net
 
 

@@ -17,16 +17,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, fx, nn
 
-from spurless.core import Bundle, Recipe
-from spurless.errors import UserError, one_of, unknown
-from spurless.feed import Inputs
+from spurless.core.data import Bundle
+from spurless.core.errors import UserError, one_of, unknown
+from spurless.core.messages import complain
+from spurless.core.recipe import Recipe
 from spurless.metrics import checks
 from spurless.metrics.regions import Rows, device_of, rows_of
 from spurless.metrics.regions import background_mask as background_mask
 from spurless.metrics.regions import core_mask as core_mask
 from spurless.metrics.regions import spurious_mask as spurious_mask
 from spurless.nets import Net
-from spurless.progress import complain
+from spurless.train.feed import Inputs
 
 How = Literal["gradcam", "ig", "deeplift"]
 
@@ -153,7 +154,7 @@ def attribute_rows(
 def prepare(data: Bundle, split: str = "test", rows: Rows = None) -> Tensor:
     """(m, ...): rows as a network sees them, without augmentation: scaled to 0..1 and standardised.
 
-    >>> from spurless.core import Split
+    >>> from spurless.core.data import Split
     >>> grey = Split(torch.full((2, 1, 1, 1), 255, dtype=torch.uint8), torch.tensor([0, 1]))
     >>> prepare(Bundle("grey", grey, mean=(0.5,), std=(0.25,)), "train", [1]).flatten().tolist()
     [2.0]
@@ -166,7 +167,7 @@ def prepare(data: Bundle, split: str = "test", rows: Rows = None) -> Tensor:
 def black(data: Bundle) -> Tensor:
     """(1, ...): a black image as a network sees it, to be a `baseline`; of vectors, all zeros.
 
-    >>> from spurless.core import Split
+    >>> from spurless.core.data import Split
     >>> grey = Split(torch.zeros(2, 1, 1, 1, dtype=torch.uint8), torch.tensor([0, 1]))
     >>> black(Bundle("grey", grey, mean=(0.5,), std=(0.25,))).flatten().tolist()
     [-2.0]

@@ -11,13 +11,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Bundle
-from spurless.errors import UserError
+from spurless.core.data import Bundle
+from spurless.core.errors import UserError
+from spurless.data.tokens import Tokens, bucket, row_lengths
+from spurless.data.words import words_of
 from spurless.metrics import checks
 from spurless.metrics.attribution import _captum, _goal, _own_copy, _quiet, places
 from spurless.metrics.regions import Rows, device_of, rows_of
-from spurless.text import Tokens, bucket, row_lengths
-from spurless.words import words_of
 
 
 def attribute_tokens(
@@ -87,7 +87,7 @@ def attribute_text(
 
     >>> import pytest
     >>> _ = pytest.importorskip("captum")
-    >>> from spurless.core import Split
+    >>> from spurless.core.data import Split
     >>> from spurless.nets import build
     >>> x = torch.tensor([[[1, 2], [1, 1]], [[2, 0], [1, 0]]]).int()
     >>> data = Bundle("short", Split(x, torch.tensor([0, 1])), tokens=Tokens("nobody's tokenizer", 3, ""))

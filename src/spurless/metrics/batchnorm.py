@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from spurless.errors import UserError, one_of
+from spurless.core.errors import UserError, one_of
 from spurless.metrics import checks
 from spurless.nets.heads import evaluating
 

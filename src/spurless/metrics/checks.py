@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spurless.errors import BadArgument, UserError, first_line
+from spurless.core.errors import BadArgument, UserError, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,7 +28,7 @@ def array(values: Any, name: str) -> Array:
 
     >>> array([[1, 2], [3]], "y")
     Traceback (most recent call last):
-    spurless.errors.BadArgument: y must be a table of numbers, with as many in each row.
+    spurless.core.errors.BadArgument: y must be a table of numbers, with as many in each row.
     """
     if hasattr(values, "detach"):
         values = values.detach().cpu()

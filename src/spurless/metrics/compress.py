@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Bundle, Recipe
-from spurless.errors import NotNumbers, UserError, one_of, unknown
+from spurless.core.data import Bundle
+from spurless.core.errors import NotNumbers, UserError, one_of, unknown
+from spurless.core.recipe import Recipe
 from spurless.metrics import checks
 from spurless.metrics.batchnorm import ROWS, BatchNorm, buffers_kept, refresher
 from spurless.metrics.feature_use import some_rows
@@ -224,11 +225,11 @@ def data_accuracy(
     >>> data_accuracy(toy, score="average")(torch.nn.functional.one_hot(toy.test.y).float())
     100.0
     """
-    from spurless.core import Split
-    from spurless.feed import Inputs
+    from spurless.core.data import Split
     from spurless.metrics.groups import METRICS
-    from spurless.scoring import outputs
-    from spurless.scoring import score as scores_of
+    from spurless.train.feed import Inputs
+    from spurless.train.predict import outputs
+    from spurless.train.predict import score as scores_of
 
     if score not in METRICS:
         raise unknown("score", score, METRICS)

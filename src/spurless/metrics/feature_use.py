@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Bundle
-from spurless.errors import UserError, one_of
+from spurless.core.data import Bundle
+from spurless.core.errors import UserError, one_of
 from spurless.metrics import checks
 from spurless.metrics.regions import Rows, core_mask, device_of, first_rows, rows_of, spurious_mask
 from spurless.nets import Net
@@ -91,7 +91,7 @@ def some_rows(data: Bundle, split: str, rows: int | None, seed: int = 0) -> Tens
 
 def _accuracies(net: Net, z: Tensor, data: Bundle, split: str, idx: Tensor) -> dict[str, float | None]:
     """In percent: of all rows, of those that agree with the bias, and of those that do not."""
-    from spurless.scoring import predictions
+    from spurless.train.predict import predictions
 
     with torch.no_grad():
         logits = net.head(z.to(device_of(net)))

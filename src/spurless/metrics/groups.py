@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from spurless.errors import BadArgument
+from spurless.core.errors import BadArgument
 from spurless.metrics import checks
 
 MOST_CONFUSED = 20  # classes; a larger table of confusions nobody reads
@@ -374,7 +374,7 @@ def boolean(mask: ArrayLike, name: str, shape: tuple[int, ...] | None = None) ->
 
     >>> boolean([0.2, 0.5], "mined")
     Traceback (most recent call last):
-    spurless.errors.BadArgument: mined must hold True and False for each row, not float64.
+    spurless.core.errors.BadArgument: mined must hold True and False for each row, not float64.
     """
     array = checks.array(mask, name)
     if array.dtype != bool and array.size:

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from spurless.core import Bundle
-from spurless.errors import UserError, unknown
+from spurless.core.data import Bundle
+from spurless.core.errors import UserError, unknown
 from spurless.metrics import checks
 from spurless.metrics.regions import core_mask, first_rows, spurious_mask
 from spurless.nets import Net

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spurless.errors import UserError
-from spurless.folder import finite
+from spurless.core.errors import UserError
 from spurless.metrics import checks
+from spurless.train.run_folder import finite
 
 FILE = "dynamics.json"
 Array = np.ndarray

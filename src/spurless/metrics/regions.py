@@ -8,8 +8,8 @@ from importlib import import_module
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Bundle
-from spurless.errors import UserError, unknown
+from spurless.core.data import Bundle
+from spurless.core.errors import UserError, unknown
 from spurless.metrics import checks
 
 Rows = Tensor | Sequence[int] | None
@@ -18,7 +18,7 @@ Rows = Tensor | Sequence[int] | None
 def core_mask(data: Bundle, split: str = "test", rows: Rows = None) -> Tensor:
     """(m, h, w): where the feature that the label means is, in data sets that know it; (m, d) for vectors.
 
-    >>> from spurless.datasets import parity
+    >>> from spurless.data.sets import parity
     >>> core_mask(parity.load(core=2, spurious=1, noise=1, n=4), "train", [0]).tolist()
     [[True, True, False, False]]
     """
@@ -33,7 +33,7 @@ def spurious_mask(data: Bundle, split: str = "test", rows: Rows = None, bias: st
     Refused for an attribute without pixels of its own, such as the colour of the object or its position: there
     attribution cannot tell the two features apart, and CSI and BSI (spurless.metrics.representation) are the way.
 
-    >>> from spurless.datasets import parity
+    >>> from spurless.data.sets import parity
     >>> spurious_mask(parity.load(core=2, spurious=1, noise=1, n=4), "train", [0]).tolist()
     [[False, False, True, False]]
     """
@@ -128,11 +128,11 @@ def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, T
 
     match data.name.removesuffix("-standin"):
         case "double_mnist" | "mnist_cifar":
-            half = import_module(f"spurless.datasets.{data.name}").core_mask(data.shape, data.settings["core"])
+            half = import_module(f"spurless.data.sets.{data.name}").core_mask(data.shape, data.settings["core"])
             core = half.expand(len(idx), -1, -1)
             return core, {data.attributes[0]: ~core}
         case "multi_bias_mnist":
-            from spurless.datasets.multi_bias_mnist import PLACES
+            from spurless.data.sets.multi_bias_mnist import PLACES
 
             tiles = {name: torch.zeros(len(idx), *data.shape[1:], dtype=torch.bool) for name in PLACES}
             side = data.shape[-1] // 2
@@ -140,7 +140,7 @@ def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, T
                 tiles[name][:, row * side : (row + 1) * side, column * side : (column + 1) * side] = True
             return tiles["digit"], {a: m for t, m in tiles.items() if t != "digit" for a in (t, f"{t}_color")}
         case "parity":
-            from spurless.datasets import parity
+            from spurless.data.sets import parity
 
             found = parity.columns(data)
             return columns(found["core"].tolist(), found["spurious"].tolist())
@@ -152,7 +152,7 @@ def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, T
                 return core, {data.attributes[0]: ~core}
             return core, {name: columns((), (k + 1,))[1][name] for k, name in enumerate(data.attributes)}
         case "shapes":
-            from spurless.datasets import shapes
+            from spurless.data.sets import shapes
 
             parts = shapes.masks(data, split, idx)
             own = {bias: parts[shapes.REGION[bias]] for bias in data.attributes if bias in shapes.REGION}

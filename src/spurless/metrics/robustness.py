@@ -9,14 +9,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Bundle, Recipe, Split
-from spurless.errors import UserError, unknown
-from spurless.feed import Inputs
+from spurless.core.data import Bundle, Split
+from spurless.core.errors import UserError, unknown
+from spurless.core.recipe import Recipe
+from spurless.core.result import Result
 from spurless.metrics import checks
 from spurless.metrics.feature_use import some_rows
 from spurless.metrics.groups import MIN_GROUP
 from spurless.metrics.regions import device_of, first_rows
-from spurless.result import Result
+from spurless.train.feed import Inputs
 
 CHUNK = 256  # images that are corrupted and judged at a time
 SHOWN = ("average", "unbiased", "aligned", "conflicting", "worst_group")
@@ -47,7 +48,7 @@ def robustness(
     ['none', 'jpeg', 'cutout', 'mean']
     """
     from spurless.registry import load_data
-    from spurless.scoring import score
+    from spurless.train.predict import score
 
     data, net = load_data(data, root=root), _network(model)
     first_rows(data, split)  # refuses a split that is not there, or without any
@@ -103,8 +104,8 @@ def _corruptions(
     names: Sequence[str] | None, family: str, severities: Sequence[int], seed: int
 ) -> Iterator[tuple[str, int | None, Corrupt]]:
     """Name, severity and function, the identity first."""
-    from spurless.datasets.corruptions import CORRUPTIONS, corrupt
-    from spurless.datasets.input_corruptions import INPUT_CORRUPTIONS
+    from spurless.data.corruptions import CORRUPTIONS, corrupt
+    from spurless.data.corruptions.inputs import INPUT_CORRUPTIONS
 
     known = {"biasadv": list(INPUT_CORRUPTIONS), "cifar-c": list(CORRUPTIONS)}
     if family not in known:
@@ -127,7 +128,7 @@ def _corruptions(
 @torch.no_grad()
 def _logits(net: nn.Module, split: Split, idx: Tensor, corrupt: Corrupt, inputs: Inputs, place: torch.device) -> Tensor:
     from spurless.nets.heads import evaluating
-    from spurless.scoring import tensor_of
+    from spurless.train.predict import tensor_of
 
     found: Tensor | None = None
     with evaluating(net):
@@ -145,7 +146,7 @@ def _logits(net: nn.Module, split: Split, idx: Tensor, corrupt: Corrupt, inputs:
 
 def _network(model: nn.Module | Result | str | Path) -> nn.Module:
     if isinstance(model, (str, Path)):
-        from spurless.engine import load_run
+        from spurless.train.fit import load_run
 
         model = load_run(model)
     if isinstance(model, Result):

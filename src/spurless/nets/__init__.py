@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from spurless.errors import UserError, unknown
-from spurless.settings import resolve
+from spurless.core.errors import UserError, unknown
+from spurless.core.settings import resolve
 
 if TYPE_CHECKING:
     from spurless.nets.batchnorm import BatchNorm2d as BatchNorm2d

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spurless.distributed import drawn
+from spurless.train.distributed import drawn
 
 
 class Dropout(nn.Module):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, fx, nn
 
-from spurless.errors import UserError, first_line, unknown
+from spurless.core.errors import UserError, first_line, unknown
 
 
 def find_head(module: nn.Module, head: str | None, example: Tensor | None) -> str:

@@ -7,9 +7,9 @@ from typing import final
 
 from torch import Tensor, nn
 
-from spurless.distributed import divided
-from spurless.errors import UserError
+from spurless.core.errors import UserError
 from spurless.nets.heads import check_same, find_head, logits, take_off
+from spurless.train.distributed import divided
 
 
 @final

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from torch import nn
 
-from spurless.errors import UserError
+from spurless.core.errors import UserError
+from spurless.core.settings import Range
 from spurless.nets.batchnorm import BatchNorm2d
 from spurless.nets.dropout import Dropout
 from spurless.nets.net import Net
-from spurless.settings import Range
 
 Shape = tuple[int, ...]
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "sigmoid": nn.Sigmoid}

@@ -1,4 +1,4 @@
-"""Networks that read text: rows int32 (n, 2, length) of token ids and of the text that each belongs to (spurless.text).
+"""Networks that read text: rows int32 (n, 2, length) of token ids and of the text that each belongs to (data.tokens).
 
 Every encoder here has two halves, for what has to happen between them (an attack on the embeddings, attribution):
 
@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spurless.errors import UserError, first_line
+from spurless.core.errors import UserError, first_line
+from spurless.core.settings import Range
 from spurless.nets.dropout import Dropout
 from spurless.nets.net import Net
 from spurless.nets.small import Shape
-from spurless.settings import Range
 
 Vocab = Annotated[int, "token ids that it knows", Range(1)]
 Drop = Annotated[float, "share of dropped activations", Range(0, 1)]
@@ -260,7 +260,7 @@ def hf_builder(place: str) -> Callable[..., Net]:
             from transformers import AutoConfig, AutoModel
         except ImportError:
             raise UserError(f"hf:{place} needs the package transformers: pip install 'spurless[text]'") from None
-        from spurless.text import model_folder
+        from spurless.data.tokens import model_folder
 
         length, where = token_length(shape, f"hf:{place}"), model_folder(place)
         try:
@@ -396,6 +396,6 @@ def _layers_of(model: nn.Module) -> list[nn.Module]:
 def _minilm_weights() -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
-    from spurless.text import model_folder
+    from spurless.data.tokens import model_folder
 
     return load_file(Path(model_folder("minilm")) / "model.safetensors")

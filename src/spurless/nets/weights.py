@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from spurless.errors import UserError, first_line
-from spurless.folder import load_tensors
+from spurless.core.errors import UserError, first_line
+from spurless.core.messages import complain
 from spurless.nets.net import Net
-from spurless.progress import complain
+from spurless.train.run_folder import load_tensors
 
 State = dict[str, Tensor]
 # What is put before all names by DataParallel, torch.compile, training scripts, and a Net.

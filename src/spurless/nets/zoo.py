@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import nn
 
-from spurless.errors import UserError, first_line
+from spurless.core.errors import UserError, first_line
 from spurless.nets.heads import take_off
 from spurless.nets.net import Net
 from spurless.nets.small import Shape, image

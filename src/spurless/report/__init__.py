@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from spurless.paths import atomic
+from spurless.core.files import atomic
 from spurless.report.page import build
 from spurless.report.sources import Material, find, read_json
-from spurless.tables import Result
+from spurless.report.tables import Result
 
 
 def write(

@@ -11,7 +11,7 @@ from spurless.report.charts import as_score, number
 from spurless.report.page import Part, Section, tile
 from spurless.report.pictures import Album
 from spurless.report.runs import discreet
-from spurless.tables import NOTHING, Score, duration, flatten
+from spurless.report.tables import NOTHING, Score, duration, flatten
 
 LOOKS = {  # of a verdict or finding: its CSS class, and a sign for those who do not see its colour
     "shortcut found": ("found", "!"),

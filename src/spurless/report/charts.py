@@ -9,7 +9,7 @@ from typing import Any
 
 from spurless.metrics.groups import wilson
 from spurless.report.summary import Contender, World, mean_score
-from spurless.tables import NOTHING, Result, Score, finished, metrics, names, score
+from spurless.report.tables import NOTHING, Result, Score, finished, metrics, names, score
 
 BARS = {
     "conflicting": "samples that contradict the shortcut",

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from spurless.report.charts import number
-from spurless.tables import Result, Score
+from spurless.report.tables import Result, Score
 
 VALIDATION = ("conflicting", "aligned", "unbiased", "worst_group", "accuracy", "average")
 KNOWN = ("conflicting", "aligned", "unbiased")  # lines that have a look of their own

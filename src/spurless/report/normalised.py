@@ -7,7 +7,7 @@ from typing import Any
 
 from spurless.report import lines
 from spurless.report.charts import as_score, number
-from spurless.tables import Score
+from spurless.report.tables import Score
 
 # The measures of the large-learning-rate study that are not percentages: with their names here.
 SHARES = {

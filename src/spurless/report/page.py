@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spurless.errors import UserError
-from spurless.tables import Score
+from spurless.core.errors import UserError
+from spurless.report.tables import Score
 
 if TYPE_CHECKING:
     from jinja2 import Environment

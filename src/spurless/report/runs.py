@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from spurless import tables
-from spurless.report import charts, lines, points
+from spurless.report import charts, lines, points, tables
 from spurless.report.page import Part, Section, tile
 from spurless.report.pictures import png_uri
 from spurless.report.summary import summary, worlds

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spurless.errors import UserError
-from spurless.folder import RESULT, SETTINGS, RunFolder, read_toml
+from spurless.core.errors import UserError
+from spurless.train.run_folder import RESULT, SETTINGS, RunFolder, read_toml
 
 AUDIT = "audit.json"
 SWEEP, CELLS = "sweep.json", "cells"  # of a sweep's folder; its runs are below the second

@@ -11,7 +11,7 @@ from spurless.report import lines, normalised
 from spurless.report.charts import as_score, number
 from spurless.report.page import Part, Section
 from spurless.report.runs import discreet
-from spurless.tables import METRICS, NOTHING, Score, flatten
+from spurless.report.tables import METRICS, NOTHING, Score, flatten
 
 CHARTED = (*METRICS, "average")
 # Measures of a sweep that stand in its table and, some of them, in the chart of all measures; and those that are only

@@ -7,8 +7,8 @@ from math import hypot, sqrt
 from statistics import fmean, variance
 from typing import Any, NamedTuple
 
-from spurless.hashing import in_full
-from spurless.tables import Result, Score, data_of, finished, names, same_but_seed, same_data, score
+from spurless.core.digests import in_full
+from spurless.report.tables import Result, Score, data_of, finished, names, same_but_seed, same_data, score
 
 LABELS = {
     "none": "It was not told any bias label.",

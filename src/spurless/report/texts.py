@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spurless.report.charts import number
-from spurless.tables import NOTHING
+from spurless.report.tables import NOTHING
 
 WEAK = 0.2  # of the strongest word of a text; below it a word is not tinted
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spurless.errors import UserError
-from spurless.settings import from_text, settings_of
+from spurless.core.errors import UserError
+from spurless.core.settings import from_text, settings_of
 
 SECTIONS = ("method", "data", "net", "recipe")
 # A short name, the setting, and what must be on for the setting to matter.
@@ -101,7 +101,7 @@ def setting_of(name: str, method: str = "erm") -> tuple[str, dict[str, Any]]:
     >>> setting_of("lr"), setting_of("focal.gamma"), setting_of("q", "lff")
     (('recipe.lr', {}), ('recipe.focal_gamma', {'recipe.loss': 'focal'}), ('method.q', {}))
     """
-    from spurless.core import Recipe
+    from spurless.core.recipe import Recipe
     from spurless.registry import method_class
 
     if name in ALIASES:

@@ -14,14 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spurless.core import Bundle, Recipe, Split
-from spurless.feed import Inputs, Resident, resident
+from spurless.core.data import Bundle, Split
+from spurless.core.recipe import Recipe
+from spurless.core.result import Result
 from spurless.metrics.compress import compressed, prunability
 from spurless.metrics.records import FILE, read, summary
 from spurless.metrics.regions import device_of
 from spurless.metrics.representation import bsi, class_separation, csi
-from spurless.result import Result
-from spurless.scoring import outputs, score
+from spurless.train.feed import Inputs, Resident, resident
+from spurless.train.predict import outputs, score
 
 INPUTS = 1000  # random test rows whose activations are looked at, as in the study
 RESIDENT = 2**31  # bytes of inputs that may lie on the device while a dozen pruned networks see them

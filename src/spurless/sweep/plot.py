@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from spurless.paths import atomic
+from spurless.core.files import atomic
 from spurless.report.normalised import within_spread
 from spurless.sweep.axes import Axis
 from spurless.sweep.choice import show

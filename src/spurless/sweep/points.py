@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spurless.bench.table import figures
-from spurless.errors import UserError
+from spurless.core.errors import UserError
+from spurless.report.tables import small_n
 from spurless.sweep.axes import Axis
-from spurless.tables import small_n
 
 DROP = 25.0  # points
 SCORES = ("unbiased", "conflicting", "aligned", "worst_group", "average")  # of a run, in percent

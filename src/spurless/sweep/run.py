@@ -10,13 +10,13 @@ from typing import Any
 from spurless.bench import Cell, run_cells
 from spurless.bench.cells import digest
 from spurless.bench.table import days
-from spurless.errors import UserError
-from spurless.folder import finite
-from spurless.paths import atomic
+from spurless.core.errors import UserError
+from spurless.core.files import atomic
 from spurless.registry import name_and_settings
 from spurless.sweep.axes import Axis, make_axis
 from spurless.sweep.choice import choose, compare, in_words, the_rule
 from spurless.sweep.points import DROP, Point, number, points_of, ranges
+from spurless.train.run_folder import finite
 
 AFTER = "spurless.sweep.measures:measures"
 FILE, PLOT, REPORT = "sweep.json", "sweep.png", "report.html"

@@ -11,7 +11,7 @@ from typing import Any
 
 from spurless.bench import Cell, run_cells
 from spurless.bench.claim import finished_row
-from spurless.errors import UserError
+from spurless.core.errors import UserError
 from spurless.sweep.axes import Axis
 from spurless.sweep.choice import TOLD, Choice, buys, choose, show, the_rule
 from spurless.sweep.points import DROP, Point, measured, points_of

@@ -1,0 +1,234 @@
+"""The cells of a benchmark on a Ray cluster that is running already.
+
+A cell is a task. Where a worker sees the benchmark's folder, by the same path, it works there, as any other process
+would; else it works in a temporary folder of its own and sends row and files back, and nothing of a finished cell stays
+with it but what is too large to be sent. When a worker or its machine is lost, Ray gives the cell to another one; on a
+shared disk it goes on from its last checkpoint. What is done is not touched: rows lie in the folder as soon as they are
+there.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from spurless.bench.cells import Cell, digest
+from spurless.bench.claim import FINISHED, LOCK, ROW, finished_row, write_row
+from spurless.bench.one import bury, compiled, run_claimed, run_one, take
+from spurless.core.errors import UserError, first_line
+from spurless.core.files import atomic
+from spurless.train.run_folder import RESULT
+
+RETRIES = 3  # after the loss of a worker, not after a mistake: that is a row with the status "failed"
+GPU_SHARE = 0.25  # of a GPU for each cell, where the cluster has GPUs: a small network leaves most of one idle
+GRACE = 60  # seconds in which a cell may end its step and save it
+LARGEST = 64 * 2**20  # bytes of a file that is sent back
+TOKEN = ".token"  # a file that is made once in a benchmark's folder
+LEFT_OUT = "left_out"  # in a worker's own place: what was too large to be sent
+
+
+def run_on_ray(
+    cells: Sequence[Cell],
+    out: str | Path,
+    *,
+    device: str | None = None,
+    workers: int | None = None,
+    root: str | Path | None = None,
+    address: str | None = None,
+    gpus_per_cell: float | None = None,
+    compile: bool = False,
+    send_back: bool = False,
+) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Do the cells on the cluster, and yield each with its row when it is done, in no order.
+
+    `workers` limits how many run at a time; without it, as many as the cluster has room for. `gpus_per_cell` may be a
+    fraction; 0 keeps them on CPUs. `compile`: where a worker has a GPU and can. `send_back`: even where workers see
+    the folder, only this process writes there.
+    """
+    ray = _ray()
+    out = Path(out).resolve()
+    with _connected(ray, address), _marked(out) as mark:
+        gpus = 0.0 if device == "cpu" else gpus_per_cell
+        if gpus is None:
+            gpus = GPU_SHARE if ray.cluster_resources().get("GPU") else 0.0
+        how = {"device": device, "root": str(root or os.environ.get("SPURLESS_DATA") or "") or None}
+        job = how | {"out": str(out), "token": token_of(out), "mark": None if send_back else mark, "compile": compile}
+        task = ray.remote(do)
+        todo = deque(cells)
+        running: dict[Any, Cell] = {}
+        try:
+            while todo or running:
+                while todo and len(running) < (workers or len(cells)):
+                    cell = todo.popleft()
+                    # Named by its key, so that it can be found in Ray's own lists.
+                    named = f"spurless {cell.key}"
+                    chosen = task.options(name=named, num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
+                    running[chosen.remote(job | {"cell": cell.whole(), "key": cell.key})] = cell
+                ready, _ = ray.wait(list(running), timeout=1)
+                for reference in ready:
+                    cell = running.pop(reference)
+                    try:
+                        row, files = ray.get(reference)
+                        row = row if files is None else _put_down(cell, out, row, files)
+                    except ray.exceptions.RayError as error:
+                        row = bury(cell, out, _reason(error))
+                    yield cell, row
+        finally:
+            for reference in running:  # Ctrl-C: each cell stops after its step, with a checkpoint
+                ray.cancel(reference)
+            if running:
+                ray.wait(list(running), num_returns=len(running), timeout=GRACE)
+
+
+def do(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes] | None]:
+    """On a worker: one cell. Its row, and its files where the benchmark's folder is not seen from here."""
+    cell = Cell(**job["cell"])
+    if cell.key != job["key"]:
+        raise UserError("The worker has another version of spurless: install the same one on all machines.")
+    shared = job["mark"] is not None and (Path(job["out"]) / job["mark"]).exists()
+    if job["compile"]:
+        from spurless.train.fit import pick_device
+
+        [cell] = compiled([cell], pick_device(job["device"]))
+    if not shared:
+        return _do_apart(cell, own_place(job["out"], job["token"]), job["device"], job["root"])
+    row = run_one(cell, job["out"], job["device"], job["root"])
+    assert row is not None
+    return row, None
+
+
+def own_place(out: str, token: str) -> Path:
+    """A folder on this machine for a benchmark whose own is not seen from here: the same when a cell comes again."""
+    return Path(tempfile.gettempdir()) / f"spurless-bench-{getpass.getuser()}" / digest([out, token])
+
+
+def _do_apart(cell: Cell, place: Path, device: str | None, root: str | None) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """A cell in a worker's own place: its row and its files. What is not finished stays, to go on from."""
+    folder = place / cell.folder
+    held = take(folder)
+    assert held is not None
+    with held:  # to the end: another worker of this machine may wait for the same cell
+        row = run_claimed(cell, place, device, root)
+        files = small_files(folder, row)
+        if row["status"] in FINISHED:
+            # Who asks for it again has not got it any more, and wants it trained: nothing here may answer instead.
+            _keep_large(folder, place / LEFT_OUT / cell.key, row)
+            shutil.rmtree(folder, ignore_errors=True)
+    return row, files
+
+
+def _keep_large(folder: Path, kept: Path, row: dict[str, Any]) -> None:
+    """Put what was too large to be sent where no run looks for it: there is no other copy."""
+    for name in row.get("left_out", []):
+        kept.mkdir(parents=True, exist_ok=True)
+        os.replace(folder / name, kept / name)
+
+
+def small_files(folder: Path, row: dict[str, Any]) -> dict[str, bytes]:
+    """A run's files but for its checkpoints; of those too large to be sent, the row says so."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if path.name in (LOCK, ROW) or path.name.startswith((".", "stage-")) or not path.is_file():
+            continue
+        if path.stat().st_size > LARGEST:
+            row["left_out"] = [*row.get("left_out", []), path.name]
+            continue
+        found[path.name] = path.read_bytes()
+    return found
+
+
+# In the process that asked
+
+
+def token_of(out: Path) -> str:
+    """What tells this folder from one that had its name before: workers begin anew for a new one."""
+    path = out / TOKEN
+    if not path.exists():
+        with atomic(path) as part:
+            part.write_text(secrets.token_hex(8), encoding="utf-8")
+    return path.read_text(encoding="utf-8")
+
+
+def _put_down(cell: Cell, out: Path, row: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+    """Write what was sent back; the row last, because it says that the rest is there."""
+    folder = out / cell.folder
+    held = take(folder)
+    assert held is not None
+    with held:
+        if finished := finished_row(folder, cell.after):  # by someone who works here
+            return finished
+        for name, content in files.items():
+            if name == RESULT:  # it names the folder that it was made in
+                content = (json.dumps(json.loads(content) | {"folder": str(folder)}, indent=1) + "\n").encode()
+            with atomic(folder / name) as part:
+                part.write_bytes(content)
+        write_row(folder, row)
+    return row
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, UserError):
+        return str(cause)
+    return f"No worker could do it ({RETRIES + 1} tries): {first_line(cause or error)}"
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UserError('--on ray needs Ray: pip install "spurless[ray]".') from None
+    return ray
+
+
+@contextmanager
+def _connected(ray: Any, address: str | None) -> Iterator[None]:
+    """A connection of our own, or the one that this process has."""
+    if ray.is_initialized():
+        yield
+        return
+    try:
+        if address and address != "auto":
+            _knock(address)
+        ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError) as error:
+        where = f"at {address} " if address else ""
+        raise UserError(
+            f"No Ray cluster was found {where}({first_line(error)}). Start one with `ray start --head`, or "
+            "name it with --address."
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()  # the connection alone: the cluster goes on
+
+
+def _knock(address: str) -> None:
+    """Whether anyone answers there: Ray itself would try for ten minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise UserError(f"--address {address!r} should be HOST:PORT, ray://HOST:PORT or auto.")
+    socket.create_connection((host, int(port)), timeout=10).close()
+
+
+@contextmanager
+def _marked(out: Path) -> Iterator[str]:
+    """The name of a file by which a worker can tell that it sees this very folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    mark = out / f".seen-{secrets.token_hex(8)}"
+    mark.touch()
+    try:
+        yield mark.name
+    finally:
+        mark.unlink(missing_ok=True)

@@ -1,0 +1,205 @@
+"""The commands `bench`, `reproduce` and `compare`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spurless.cli.common import Device, Json, Root, mistakes_in_one_line, print_json
+from spurless.core.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from spurless.bench import Spec
+
+Out = Annotated[Path | None, typer.Option(help="The folder of cells and rows; several processes may share it.")]
+Only = Annotated[list[str] | None, typer.Option(help="A block or row by its label; may be repeated.")]
+Seeds = Annotated[int | None, typer.Option(help="So many seeds, instead of those in the specification.", min=1)]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes, one cell each; 1 on a GPU: lanes. Default: as many as the machine can share.", min=1),
+]
+On = Annotated[str, typer.Option(help="here, ray or slurm.")]
+Address = Annotated[str | None, typer.Option(help="The Ray cluster's address. Default: the one that is found.")]
+GpusPerCell = Annotated[
+    float | None,
+    typer.Option(help="On Ray: GPUs for each cell, such as 0.25; 0 keeps to CPUs. Default: 0.25 where there are GPUs."),
+]
+Compile = Annotated[
+    bool | None,
+    typer.Option(help="Compile the losses with torch.compile. Default: on a GPU, if the specification says so."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what is to do, what is missing, how long it takes.")]
+Format = Annotated[str, typer.Option("--format", help="table, markdown, latex, csv, jsonl or parquet.")]
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands."""
+    for command in (bench, reproduce, compare):
+        app.command()(mistakes_in_one_line(command))
+
+
+def bench(
+    specification: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="What to run: see docs/bench.md.")],
+    out: Out = None,
+    only: Only = None,
+    seeds: Seeds = None,
+    device: Device = None,
+    workers: Workers = None,
+    on: On = "here",
+    address: Address = None,
+    gpus_per_cell: GpusPerCell = None,
+    compile: Compile = None,
+    dry_run: DryRun = False,
+    form: Format = "table",
+    data_root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Run a specification: data x method x network x recipe x seeds. The same command again goes on where it was."""
+    out = out or Path("runs/bench") / specification.stem
+    place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_cell": gpus_per_cell}
+    place["compile"] = compile
+    _run(specification, out, only, seeds, place, dry_run, form, data_root, as_json, page=False)
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="A published table. Without it, they are listed.")] = None,
+    out: Out = None,
+    only: Only = None,
+    seeds: Seeds = None,
+    device: Device = None,
+    workers: Workers = None,
+    on: On = "here",
+    address: Address = None,
+    gpus_per_cell: GpusPerCell = None,
+    compile: Compile = None,
+    dry_run: DryRun = False,
+    form: Format = "table",
+    data_root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Reproduce a published table: run or resume its cells, print ours beside the paper's, write the page."""
+    from spurless.bench.reproduce import paper, titles
+
+    if name is None:
+        known = titles()
+        if as_json:
+            print_json({"tables": [{"name": k, "what": v} for k, v in known.items()]})
+            return
+        width = max(map(len, known), default=0)
+        typer.echo("\n".join(f"{k:{width}}  {v}" for k, v in known.items()) or "No papers' tables are installed here.")
+        return
+    path, out = paper(name), out or Path("runs/reproduce") / name
+    place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_cell": gpus_per_cell}
+    place["compile"] = compile
+    _run(path, out, only, seeds, place, dry_run, form, data_root, as_json, page=True)
+
+
+def _run(
+    path: Path,
+    out: Path,
+    only: list[str] | None,
+    seeds: int | None,
+    place: dict[str, Any],
+    dry_run: bool,
+    form: str,
+    root: str | None,
+    as_json: bool,
+    page: bool,
+) -> None:
+    from spurless.bench import read_spec, run_cells, table
+    from spurless.bench.board import Board
+    from spurless.bench.cells import remember
+
+    if form not in table.FORMATS:
+        raise unknown("format", form, table.FORMATS)
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file; name a folder.")
+    remember(out)
+    with redirect_stdout(sys.stderr):  # libraries print where they please
+        spec = read_spec(path, seeds)
+        spec = spec.only(only) if only else spec
+        if place["compile"] is None:
+            place["compile"] = "gpu" if spec.compile else False
+        if dry_run:
+            from spurless.bench.reproduce import plan, plan_text
+
+            found = plan(spec, out, place["device"], place["workers"], root)
+        else:
+            rows = run_cells(spec.cells(), out, root=root, watch=Board(), **place)
+    if dry_run:
+        if as_json:
+            print_json(found)
+        else:
+            typer.echo(plan_text(found))
+        return
+    written = None
+    if page:
+        from spurless.bench.reproduce import write_page
+
+        written = write_page(spec, rows, out, shlex.join(["spurless", *sys.argv[1:]]))
+    if as_json:
+        print_json(
+            {"title": spec.title, "source": spec.source, "folder": str(out), "page": written and str(written)}
+            | {"table": table.as_json(spec, rows), "notes": table.remarks(spec, rows)}
+            | _counts({row["key"]: row["status"] for row in rows})
+        )
+    else:
+        _show(spec, rows, out, form)
+        if written:
+            typer.echo(f"Page: {written}", err=form != "table")
+    if any(row["status"] == "failed" for row in rows):
+        raise typer.Exit(3)
+
+
+def _counts(statuses: dict[str, str]) -> dict[str, int]:
+    """How many cells there are and how they ended, each once, in however many lines of the table it is.
+
+    >>> _counts({"a": "done", "b": "done", "c": "failed"})
+    {'cells': 3, 'done': 2, 'diverged': 0, 'failed': 1}
+    """
+    ended = list(statuses.values())
+    return {"cells": len(ended)} | {status: ended.count(status) for status in ("done", "diverged", "failed")}
+
+
+def _show(spec: Spec, rows: list[dict[str, Any]], out: Path, form: str) -> None:
+    from spurless.bench import table
+    from spurless.bench.rows import JSONL, PARQUET, write_parquet
+
+    if form == "parquet":
+        typer.echo(f"Rows: {write_parquet(rows, out / PARQUET)}")
+    elif form == "jsonl":
+        typer.echo(f"Rows: {out / JSONL}")
+    elif form == "table":
+        from rich.console import Console
+
+        Console().print(table.terminal(spec, rows))
+        typer.echo(f"Rows: {out / JSONL}")
+    else:
+        text = {"markdown": table.markdown, "latex": table.latex, "csv": table.as_csv}[form](spec, rows)
+        typer.echo(text.rstrip("\n"))
+
+
+def compare(
+    what: Annotated[
+        list[str],
+        typer.Argument(metavar="A [B] [LABEL]...", help="One or two folders or files of results; labels or methods."),
+    ],
+    metric: Annotated[str | None, typer.Option(help="The score. Default: the specification's, else unbiased.")] = None,
+    against: Annotated[str | None, typer.Option(help="Compare everything with this label only.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Which differences are real: paired over seeds and settings, corrected for the number of comparisons."""
+    from spurless.bench import compare
+
+    lines, notes = compare.compare(what, metric, against)
+    if as_json:
+        print_json(compare.as_json(lines, notes))
+        return
+    from rich.console import Console
+
+    Console().print(compare.terminal(lines, notes))

@@ -1,0 +1,138 @@
+"""The commands `sweep` and `suggest-lr`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from spurless.cli.common import Device, Root, Set, mistakes_in_one_line, print_json
+from spurless.core.errors import UserError
+
+Data = Annotated[str, typer.Argument(help="A data set: see `spurless list datasets`; or folder:PATH, csv:FILE.")]
+Net = Annotated[str | None, typer.Option(help="A network: see `spurless list nets`. Default: the data set's own.")]
+MethodName = Annotated[str, typer.Option(help="A method: see `spurless list methods`.")]
+RecipeName = Annotated[str | None, typer.Option(help="A named recipe. Default: the data set's own.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Processes, one run each; 1 on a GPU: lanes. Default: as many as the machine can share.", min=1),
+]
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command()(mistakes_in_one_line(sweep))
+    app.command("suggest-lr")(mistakes_in_one_line(suggest_lr))
+
+
+def sweep(
+    data: Data,
+    over: Annotated[
+        list[str],
+        typer.Option(
+            help="lr, batch_size, momentum, l1, l2, focal.gamma, asam.rho, or any setting such as method.q. After a "
+            "comma, what is fixed for this sweep: l2,lr=0.1. May be repeated, each with its --values."
+        ),
+    ],
+    values: Annotated[list[str], typer.Option(help="0.001,0.01,0.1: the values of the --over at the same place.")],
+    net: Net = None,
+    seeds: Annotated[int, typer.Option(help="Runs at each value.", min=1)] = 3,
+    method: MethodName = "erm",
+    recipe: RecipeName = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/sweep-DATA-NET-...")] = None,
+    device: Device = None,
+    workers: Workers = None,
+    dynamics: Annotated[
+        bool,
+        typer.Option("--dynamics", help="Watch the steps: whose loss it is, and whether accuracy goes with that."),
+    ] = False,
+    data_root: Root = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the points as a JSON list, and nothing else.")] = False,
+) -> None:
+    """Train over a setting and measure accuracy by group, prunability and representation; say which value to choose.
+    The same command again goes on, and more values or seeds are added to what is there."""
+    from spurless.sweep import run_sweep
+    from spurless.sweep.terminal import MEANING, tables
+
+    chosen = settings(data, net, method, recipe, set_)
+    with redirect_stdout(sys.stderr):
+        found = run_sweep(
+            chosen["data"], over, values, chosen["net"] or None, chosen["method"], chosen["recipe"] or None, seeds, out,
+            device, workers, data_root, shlex.join(["spurless", *sys.argv[1:]]), dynamics or None,
+        )  # fmt: skip
+    if as_json:
+        series = found.get("series") or [found]
+        print_json([{"over": part["over"]} | point for part in series for point in part["points"]])
+        return
+    show(found, tables(found), MEANING)
+
+
+def suggest_lr(
+    data: Data,
+    net: Net = None,
+    budget: Annotated[float, typer.Option(help="Seconds after which no further rate is tried.", min=1)] = 600.0,
+    seeds: Annotated[int, typer.Option(help="Runs at each rate; one that fails is enough.", min=1)] = 1,
+    method: MethodName = "erm",
+    recipe: RecipeName = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/suggest-lr-DATA-NET-...")] = None,
+    device: Device = None,
+    workers: Workers = None,
+    data_root: Root = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
+) -> None:
+    """Find the largest stable learning rate, and what it buys over the recipe's own. The same command goes on."""
+    from spurless.sweep import suggest_lr as suggest
+    from spurless.sweep.terminal import MEANING, tables
+
+    chosen = settings(data, net, method, recipe, set_)
+    with redirect_stdout(sys.stderr):
+        found = suggest(
+            chosen["data"], chosen["net"] or None, chosen["method"], chosen["recipe"] or None, seeds, budget, out,
+            device, workers, data_root, shlex.join(["spurless", *sys.argv[1:]]),
+        )  # fmt: skip
+    if as_json:
+        print_json(found)
+        return
+    show(found, tables(found), MEANING)
+
+
+def settings(
+    data: str, net: str | None, method: str, recipe: str | None, pairs: list[str] | None
+) -> dict[str, dict[str, Any]]:
+    """What was given on the command line, by section."""
+    from spurless.cli.common import SECTIONS, gather
+
+    found = gather(pairs or [], SECTIONS)
+    for section, name in (("data", data), ("net", net), ("method", method), ("recipe", recipe)):
+        if name is not None:
+            found[section] = {"name": name} | found[section]
+    if net is None and found["net"]:
+        raise UserError("--set net... needs --net, which says whose setting it is.")
+    return found
+
+
+def show(found: dict[str, Any], tables: list[Any], meaning: str) -> None:
+    """The tables, the words and the files."""
+    from rich.console import Console
+
+    from spurless.sweep.run import FILE, PLOT, REPORT
+
+    console = Console()
+    for table in tables:
+        console.print(table)
+        console.print()
+    runs = len(found["seeds"])
+    console.print(
+        meaning.format(runs=f"Means over {runs} seeds (± standard deviation)" if runs > 1 else "One seed"),
+        highlight=False,
+    )
+    console.print()
+    console.print(found["text"], markup=False, highlight=False)
+    folder = Path(found["folder"])
+    typer.echo(f"\nPlot: {folder / PLOT}    report: {folder / REPORT}    for machines: {folder / FILE}")

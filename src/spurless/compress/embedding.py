@@ -1,0 +1,58 @@
+"""The features of a frozen network in place of its inputs: heads on a pretrained backbone train in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spurless.core.augment import Augment
+from spurless.core.data import Bundle
+from spurless.core.recipe import Recipe
+from spurless.data.tokens import check_reads
+from spurless.registry import load_data
+from spurless.train.feed import Inputs
+from spurless.train.fit import NetSpec, describe_net, example_of, network_maker, pick_device
+from spurless.train.predict import outputs
+
+
+def embed(
+    data: Bundle | str | Mapping[str, Any],
+    net: NetSpec,
+    device: str | torch.device | None = None,
+    root: str | Path | None = None,
+) -> Bundle:
+    """The same rows, labels and attributes, with the network's features (n, d) as inputs, standardised.
+
+    >>> embed({"name": "toy", "n": 100}, "mlp", device="cpu").shape
+    (100,)
+    """
+    data, place = load_data(data, root=root), pick_device(device)
+    check_reads(data, net)
+    backbone = network_maker(net, data.shape, len(data.classes), seed=0, example=example_of(data))(0).to(place)
+    recipe = Recipe(channels_last=False, eval_batch_size=128)
+    inputs = Inputs(data, recipe, place)
+    features = {
+        name: outputs(backbone, split, inputs, recipe, place, features=True).cpu()
+        for name, split in data.splits.items()
+    }
+    x = features["train"]
+    named = describe_net(net)
+    splits: dict[str, Any] = {name: replace(split, x=features[name]) for name, split in data.splits.items()}
+    return replace(
+        data,
+        name=f"{data.name}@{named['name']}",
+        **splits,
+        mean=tuple(x.mean(0).tolist()),
+        std=tuple(x.std(0).clamp_min(1e-6).tolist()),
+        columns=(),
+        tokens=None,
+        augment=Augment(),
+        net="mlp",
+        recipe=Recipe(),
+        settings=data.settings | {"backbone": named["name"]},
+        notes=(*data.notes, f"inputs are features of a frozen {named['name']}, which is not trained further"),
+    )

@@ -1,0 +1,215 @@
+"""What the text data sets share: from texts, labels and attributes to a Bundle of token ids."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spurless.core.data import Bundle, Split
+from spurless.core.errors import UserError, first_line
+from spurless.core.files import data_root
+from spurless.core.recipe import Recipe
+from spurless.core.settings import Range
+from spurless.data import sources
+from spurless.data.ingest import table as tables
+from spurless.data.tokens import tokenise, tokens_of
+
+Tokenizer = Annotated[str, "minilm, a folder or tokenizer.json, or a name on the Hugging Face hub; that of the network"]
+Length = Annotated[int, "most tokens of a row; longer texts are cut", Range(4)]
+
+NET = "embedding_bag"
+RECIPE = Recipe("adam", 2e-3, batch_size=64, epochs=10)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The texts of one split as given: second texts of pairs, attributes and groups where there are any."""
+
+    texts: Sequence[str]
+    y: np.ndarray  # (n,) int
+    a: np.ndarray | None = None  # (n, k) int
+    second: Sequence[str] | None = None
+    names: Sequence[str] | None = None
+    member: np.ndarray | None = None  # (n, m) bool
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def to_bundle(name: str, parts: Mapping[str, Part | None], *, tokenizer: str, length: int, **fields: Any) -> Bundle:
+    """The parts train, val and test as a Bundle; `fields` are those of the Bundle."""
+    given = {key: part for key, part in parts.items() if part is not None and len(part)}
+    if "train" not in given:
+        raise UserError(f"{name} has no training rows.")
+    for part in given.values():
+        for column in (part.texts, part.second or ()):
+            odd = next((i for i, text in enumerate(column) if not isinstance(text, str)), None)
+            if odd is not None:
+                row = part.names[odd] if part.names else f"row {odd}"
+                raise UserError(f"{name}: {row} holds no text but {column[odd]!r}; mend it, or take the row away.")
+    texts = [text for part in given.values() for text in part.texts]
+    second = [text for part in given.values() for text in part.second or ()] or None
+    x = tokenise(texts, tokenizer, length, second, name)  # all at once, so that all have the same length
+    splits = {}
+    for key, rows in zip(given, x.split([len(part) for part in given.values()]), strict=True):
+        part = given[key]
+        a = None if part.a is None else _codes(part.a)
+        member = None if part.member is None else torch.from_numpy(np.asarray(part.member, bool))
+        splits[key] = Split(rows, _codes(part.y), a, part.names, member)
+    usual: dict[str, Any] = {"net": NET, "recipe": RECIPE, "tokens": tokens_of(tokenizer)}
+    return Bundle(name, splits["train"], splits.get("val"), splits.get("test"), **(usual | fields))
+
+
+def from_fields(
+    name: str,
+    columns: Sequence[Sequence[str]],
+    label: tables.Field,
+    attributes: Sequence[tables.Field],
+    split: np.ndarray,  # (n,) of train, val, test
+    *,
+    rows: Sequence[str],
+    **fields: Any,
+) -> Bundle:
+    """A table whose texts, in one column or in the two of a pair, are the inputs."""
+    y, classes = tables.codes(label.values, label.order)
+    coded = [tables.codes(field.values, field.order) for field in attributes]
+    a = np.stack([c for c, _ in coded], axis=1) if coded else None  # (n, k)
+
+    def part(which: str) -> Part:
+        idx = np.flatnonzero(split == which)
+        first, *more = ([column[i] for i in idx.tolist()] for column in columns)
+        names = [rows[i] for i in idx.tolist()]
+        return Part(first, y[idx], None if a is None else a[idx], more[0] if more else None, names)
+
+    return to_bundle(
+        name,
+        {which: part(which) for which in tables.SPLITS},
+        classes=classes,
+        attributes=tuple(field.name for field in attributes),
+        values=tuple(names for _, names in coded),
+        **fields,
+    )
+
+
+def _codes(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.asarray(values, np.int64))
+
+
+def folder_of(name: str, files: Sequence[str], root: Path | None, below: Sequence[str] = ()) -> Path:
+    """The folder that holds these files, plain or gzipped: `text/NAME` or `NAME` under the data root, or one given."""
+    base = data_root(root)
+    for folder in (base / "text" / name, base / name, *(base / place for place in below)):
+        if all((folder / file).is_file() or (folder / f"{file}.gz").is_file() for file in files):
+            return folder
+    raise UserError(
+        f"'{name}' needs {', '.join(files)} in {base / 'text' / name}. {sources.how_to_get(name)} "
+        "--data-root or SPURLESS_DATA name another data root."
+    )
+
+
+def read(folder: Path, file: str, **how: Any) -> Any:
+    """A table of texts as a DataFrame; a file as distributed or gzipped. A text may read "null": only "" is a gap."""
+    import pandas as pd
+
+    with _readable(folder, file) as path:
+        return pd.read_csv(path, **({"keep_default_na": False} | how))
+
+
+def lines(folder: Path, file: str) -> Iterator[str]:
+    """The lines of a file in UTF-8, as distributed or gzipped; they end at line feeds only."""
+    with _readable(folder, file) as path:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8", newline="\n") as given:
+            for line in given:
+                yield line.removesuffix("\n")
+
+
+@contextmanager
+def _readable(folder: Path, file: str) -> Iterator[Path]:
+    """The file, plain or gzipped; a UserError where reading it fails."""
+    path = folder / file if (folder / file).is_file() else folder / f"{file}.gz"
+    try:
+        yield path
+    except (ValueError, OSError, EOFError, zlib.error) as error:  # ParserError and UnicodeDecodeError are ValueErrors
+        raise UserError(f"{path} cannot be read ({first_line(error)}); get it again.") from None
+
+
+def has_columns(frame: Any, columns: Sequence[str], file: str) -> None:
+    """A UserError where a table lacks a column of the layout that is distributed."""
+    lacking = [c for c in columns if c not in frame.columns]
+    if lacking:
+        raise UserError(f"{file} has no column '{lacking[0]}'; it has {', '.join(map(str, frame.columns[:30]))}.")
+
+
+def places(frame: Any, column: str, known: Sequence[str], path: Path) -> np.ndarray:
+    """(n,) The place of each cell of a column among the known ones; a UserError names the first row that has another.
+
+    >>> import pandas as pd
+    >>> places(pd.DataFrame({"label": ["good", "bad"]}), "label", ("bad", "good"), Path("a.csv")).tolist()
+    [1, 0]
+    >>> places(pd.DataFrame({"class": [0, 3]}), "class", ("0", "1"), Path("a.csv"))
+    Traceback (most recent call last):
+    spurless.core.errors.UserError: a.csv, row 2 below the header: class is '3', not one of 0, 1; get it again.
+    """
+    cells = frame[column].astype(str).str.strip().str.removesuffix(".0")  # numbers may have been written as 1.0
+    found = cells.map({name: i for i, name in enumerate(known)}).to_numpy(float)
+    odd = np.flatnonzero(np.isnan(found))
+    if len(odd):
+        cell = f"'{cells.iloc[odd[0]]}'" if cells.iloc[odd[0]] else "empty"
+        raise UserError(
+            f"{path}, row {odd[0] + 1} below the header: {column} is {cell}, not one of {', '.join(known)}; "
+            "get it again."
+        )
+    return found.astype(np.int64)
+
+
+def with_share(rewritten: np.ndarray, rho: float, seed: int) -> np.ndarray:
+    """The rows, in order: all originals, and rewritten ones at random until they are a share rho.
+
+    >>> rewritten = np.array([False, True] * 10)
+    >>> [int(rewritten[with_share(rewritten, rho, seed=0)].sum()) for rho in (0, 0.2, 0.5)]  # beside 10 originals
+    [0, 2, 10]
+    """
+    originals, others = np.flatnonzero(~rewritten), np.flatnonzero(rewritten)
+    wanted = round(len(originals) * rho / (1 - rho))
+    if wanted > len(others):
+        raise UserError(f"data.rho = {rho} needs {wanted:,} rewritten rows, and there are {len(others):,}.")
+    return np.sort(np.concatenate([originals, np.random.default_rng(seed).permutation(others)[:wanted]]))
+
+
+def mentions(texts: Sequence[str], terms: Sequence[str]) -> np.ndarray:
+    """(n, m) bool: which of the terms each text holds, as whole words; of two that overlap, the longer one.
+
+    >>> mentions(["An African American and a white cat.", "whiter"], ["american", "african american", "white"]).tolist()
+    [[False, True, True], [False, False, False]]
+    """
+    place = {term.lower(): i for i, term in enumerate(terms)}
+    # Not \b, which stands only beside letters and digits: a word may begin with # or end with +.
+    either = "|".join(map(re.escape, sorted(place, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<!\w)(?:{either})(?!\w)")
+    found = np.zeros((len(texts), len(terms)), bool)
+    for i, text in enumerate(texts):
+        for term in pattern.findall(text.lower()):
+            found[i, place[term]] = True
+    return found
+
+
+# The words about identity of the set madlibs.
+IDENTITY_TERMS = tuple(
+    term.strip()
+    for term in """african, african american, american, asian, bisexual, black, blind, buddhist, canadian, catholic,
+    chinese, christian, deaf, elderly, european, female, gay, heterosexual, hispanic, homosexual, indian, japanese,
+    jewish, latina, latino, latinx, lesbian, lgbt, lgbtq, male, mexican, middle aged, middle eastern, millenial, muslim,
+    nonbinary, old, older, paralyzed, protestant, queer, sikh, straight, taoist, teenage, trans, transgender, white,
+    young, younger""".split(",")
+)

@@ -1,0 +1,195 @@
+"""Groups from clusters of a plainly trained network's features, within each class."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from spurless.core.method import Run
+from spurless.core.seeds import derive
+from spurless.core.settings import Range
+from spurless.methods.group_inference import Groups, Inference
+from spurless.methods.group_inference.mining import Length
+from spurless.methods.group_inference.predictions import Dims, PlainEpochs, plain_net
+from spurless.methods.parts.clusters import (
+    DENSE,
+    SILHOUETTE_ROWS,
+    Clustering,
+    Clusters,
+    best_clusters,
+    cluster,
+    distances,
+    reducer,
+    row_silhouettes,
+    sample,
+    unit,
+)
+from spurless.methods.parts.losses import ce_rows
+from spurless.nets import Net
+
+LEAST_SHARE, LEAST_ROWS = 0.005, DENSE  # of a class, that a part split off must hold
+
+GeorgeReduction = Annotated[
+    Literal["none", "head", "pca", "umap"],
+    "what is clustered: features, how strongly they speak for the class, or less",
+]
+Normalise = Annotated[bool, "whether features are first divided by their length"]
+GeorgeClustering = Annotated[Clustering, "how rows of a class are put into clusters"]
+Number = Annotated[int, "clusters of each class; 0: 2 to `most`, by the silhouette", Range(0)]
+Most = Annotated[int, "the largest number of clusters of a class that is tried", Range(2)]
+Overcluster = Annotated[int, "how many parts each cluster is then cut into, of which some are kept; 1: none", Range(1)]
+PerClass = Annotated[int, "clusters of each class", Range(1)]
+
+# (class, features of its rows, their losses, features of its validation rows) -> clusters, of features
+Fit = Callable[[int, Tensor, Tensor, Tensor | None], Clusters]
+
+
+def infer_george(
+    run: Run,
+    reduction: GeorgeReduction = "none",
+    dims: Dims = 2,
+    normalise: Normalise = True,
+    clustering: GeorgeClustering = "kmeans",
+    clusters: Number = 0,
+    most: Most = 10,
+    overcluster: Overcluster = 5,
+    identify_epochs: PlainEpochs = 0,
+) -> Inference:
+    """Clusters of features within each class, their number by the silhouette, then cut finer where that pays (GEORGE).
+
+    reduction = head is how strongly features speak for the class: their product with w_c − mean of the other w, which
+    for two classes is the released code's w₁ − w₀ on Waterbirds.
+    """
+    net = yield from plain_net(run, Length(identify_epochs or None))
+    head = net.head.weight.detach().cpu()  # (classes, d)
+
+    def fit(c: int, features: Tensor, losses: Tensor, held_out: Tensor | None) -> Clusters:
+        seed = derive(run.seed, "clusters", c)
+        scaled = unit if normalise else _same
+        if reduction == "head":
+            reduced: Callable[[Tensor], Tensor] = margin_along(head, c)
+        else:
+            reduced = reducer(scaled(features), reduction, dims, seed)
+
+        def seen(rows: Tensor) -> Tensor:
+            return reduced(scaled(rows))
+
+        z = seen(features)
+        found = cluster(z, clusters, clustering, seed) if clusters else best_clusters(z, clustering, seed, 2, most)
+        if overcluster > 1 and clustering != "hdbscan":  # which finds by itself how fine to cut
+            found = overclustered(
+                found, z, losses, None if held_out is None else seen(held_out), overcluster, clustering, seed
+            )
+        return Clusters(found.labels, found.number, lambda rows: found.assign(seen(rows)))
+
+    return _in_each_class(run, net, fit)
+
+
+def infer_bpa(run: Run, clusters: PerClass = 8, identify_epochs: PlainEpochs = 0) -> Inference:
+    """Clusters of the directions of features within each class (BPA)."""
+    net = yield from plain_net(run, Length(identify_epochs or None))
+
+    def fit(c: int, features: Tensor, losses: Tensor, held_out: Tensor | None) -> Clusters:
+        return cluster(features, clusters, "cosine", derive(run.seed, "clusters", c))
+
+    return _in_each_class(run, net, fit)
+
+
+def _in_each_class(run: Run, net: Net, fit: Fit) -> Groups:
+    """Number the clusters of one class after those of another."""
+    train, val = run.data.train, run.data.val
+    features = run.outputs(net, features=True)  # (n, d)
+    losses = ce_rows(net.head(features), train.y.to(features.device)).detach().cpu()  # (n,)
+    features = features.cpu()
+    held_out = None if val is None else run.outputs(net, val, features=True).cpu()  # (m, d)
+    groups, val_groups = torch.zeros_like(train.y), None if val is None else torch.zeros_like(val.y)
+    number = 0
+    for c in range(len(run.data.classes)):
+        own = train.y == c
+        theirs = None if val is None or held_out is None else held_out[val.y == c]
+        found = fit(c, features[own], losses[own], theirs)
+        groups[own] = number + found.labels
+        if val is not None and val_groups is not None and theirs is not None:
+            val_groups[val.y == c] = number + found.assign(theirs)
+        number += found.number
+    return Groups(groups, val_groups, number, net)
+
+
+def margin_along(head: Tensor, c: int) -> Callable[[Tensor], Tensor]:
+    """How strongly features (n, d) speak for a class (n, 1), along its weights (classes, d) less the others' mean.
+
+    >>> margin_along(torch.tensor([[3.0, 0.0], [0.0, -4.0]]), 1)(torch.tensor([[5.0, 10.0]])).round().tolist()
+    [[-11.0]]
+    """
+    direction = head[c] - head[torch.arange(len(head)) != c].mean(0)
+    direction = direction / direction.norm().clamp_min(1e-12)
+    return lambda rows: rows @ direction[:, None]
+
+
+# Cutting clusters finer
+
+
+def overclustered(
+    base: Clusters, rows: Tensor, losses: Tensor, held_out: Tensor | None, factor: int, how: Clustering, seed: int
+) -> Clusters:
+    """Cut each cluster of the rows (n, d) into `factor` parts, and keep those parts that are worth it (GEORGE).
+
+    A part is a cluster of its own if its rows' silhouettes rise on average (and are above 0), its loss is at least the
+    cluster's, and it holds enough rows. The other parts of a cluster stay together.
+    """
+    cuts = [cluster(rows[base.labels == k], factor, how, derive(seed, "cut", k)) for k in range(base.number)]
+
+    def fine(others: Tensor) -> Tensor:
+        coarse = base.assign(others)
+        part = coarse * factor
+        for k, cut in enumerate(cuts):
+            part[coarse == k] += cut.assign(others[coarse == k])
+        return part
+
+    parts = fine(rows)  # (n,)
+    val_parts = None if held_out is None else fine(held_out)
+    place, number = merged(worth_it(rows, losses, base.labels, parts, val_parts, base.number * factor, seed), factor)
+    return Clusters(place[parts], number, lambda others: place[fine(others)])
+
+
+def worth_it(
+    rows: Tensor, losses: Tensor, coarse: Tensor, parts: Tensor, val_parts: Tensor | None, number: int, seed: int
+) -> Tensor:
+    """(number,) Which parts (n,) of the clusters (n,) become clusters of their own."""
+    few = sample(len(rows), SILHOUETTE_ROWS, seed)
+    apart = distances(rows[few])
+    before, after = row_silhouettes(apart, coarse[few]), row_silhouettes(apart, parts[few])  # (few,), (few,)
+    least = max(LEAST_ROWS, LEAST_SHARE * len(rows))
+    kept = torch.zeros(number, dtype=torch.bool)
+    for part in parts.unique().tolist():
+        own, here = parts == part, parts[few] == part
+        parent = coarse == coarse[own][0]
+        kept[part] = (
+            int(own.sum()) >= least
+            and (val_parts is None or int((val_parts == part).sum()) >= LEAST_ROWS)
+            and bool(losses[own].mean() >= losses[parent].mean())
+            and bool(here.any())
+            and bool(after[here].mean() > before[here].mean().clamp_min(0))
+        )
+    return kept
+
+
+def merged(kept: Tensor, factor: int) -> tuple[Tensor, int]:
+    """(parts,) The final cluster of each part, `factor` of them from each cluster; and how many clusters there are.
+
+    >>> merged(torch.tensor([False, True, False, True, True, True]), factor=3)  # of the second cluster nothing is left
+    (tensor([0, 1, 0, 2, 3, 4]), 5)
+    """
+    place, number = [], 0
+    for parts in kept.view(-1, factor).tolist():
+        rest = number
+        number += not all(parts)
+        for keep in parts:
+            place.append(number if keep else rest)
+            number += keep
+    return torch.tensor(place), number
+
+
+def _same(rows: Tensor) -> Tensor:
+    return rows

@@ -1,0 +1,131 @@
+"""Environments in which plain training would be scaled most differently (Creager, Jacobsen and Zemel 2021)."""
+
+from collections.abc import Generator
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from spurless.core.messages import complain
+from spurless.core.method import PLAIN, Run, Stage
+from spurless.core.settings import Range
+from spurless.methods.group_inference import Groups, within_classes
+from spurless.methods.group_inference.mining import early
+from spurless.methods.irm import slopes
+from spurless.methods.parts.losses import Form, ce
+
+ReferenceEpochs = Annotated[float, "epochs of the reference network; 0: a fifth of the recipe's length", Range(0)]
+InferenceForm = Annotated[
+    Form, "paper: the environments of the highest penalty, in closed form; code: gradient ascent, as released"
+]
+Steps = Annotated[int, "steps of the ascent (code)", Range(1)]
+Rate = Annotated[float, "learning rate of the ascent (code)", Range(0)]
+
+
+def infer_eiil(
+    run: Run,
+    identify_epochs: ReferenceEpochs = 0,
+    form: InferenceForm = "paper",
+    steps: Steps = 10_000,
+    lr: Rate = 1e-3,
+) -> Generator[Stage, None, Groups]:
+    """Train a reference network plainly; split the rows into two environments; groups are class × environment.
+
+    Environments maximise the IRM penalty of the reference, ½ (1/n Σ q_i d_i)² + ½ (1/n Σ (1 − q_i) d_i)², where
+    d_i = d/ds CE(s · logits_i, y_i) at s = 1 and q_i in [0, 1] is row i's part in the first one. The second
+    environment is the one whose rows contradict the reference. Validation rows are split in the same way.
+    """
+    net = run.net()
+    epochs, iterations = early(run, identify_epochs)
+    yield Stage(
+        "reference",
+        lambda b: ce(net(b.x), b.y),
+        run.optimizer(net),
+        model=net,
+        epochs=epochs,
+        iterations=iterations,
+        shared=PLAIN,
+    )
+
+    def groups(name: str) -> Tensor | None:
+        split = run.data.splits.get(name)
+        if split is None:
+            return None
+        d = slopes(run.outputs(net, split).double(), split.y.to(run.device))  # (n,)
+        if form == "paper":
+            environment = best_environments(d)
+        else:
+            start = torch.randn(len(d), generator=run.generator(f"environments of {name}"), dtype=torch.float64)
+            environment, undecided = ascend(d, start.to(d.device), steps, lr)
+            if name == "train":
+                _say_if_undecided(undecided)
+        if name == "train":
+            _say_if_one(environment)
+        return within_classes(split.y, environment.long(), 2)
+
+    train = groups("train")
+    assert train is not None
+    return Groups(train, groups("val"), 2 * len(run.data.classes), net)
+
+
+def best_environments(d: Tensor) -> Tensor:
+    """(n,) bool: the environments of the highest penalty, given the rows' slopes (n,).
+
+    The two sums of the penalty add up to a constant, so that it is highest where their difference is, which is
+    Σ (2 q_i − 1) d_i / n: the rows of positive slope are one environment, those of negative slope the other.
+
+    >>> best_environments(torch.tensor([-0.3, 0.7, -0.1])).tolist()
+    [False, True, False]
+    """
+    return d > 0
+
+
+def ascend(d: Tensor, start: Tensor, steps: int, lr: float) -> tuple[Tensor, Tensor]:
+    """(n,), (n,) The environments that Adam finds from these logits of q, and which rows hardly left their start.
+
+    The gradient of a row is its slope divided by n, times small numbers. Where that is below Adam's ε of 1e-8, the row
+    moves by less than the spread of the start: its environment is a random number.
+    """
+    w = start.clone()
+    optimizer = torch.optim.Adam([w], lr, maximize=True, fused=True)
+    for _ in range(steps):
+        w.grad = penalty_gradient(w, d)
+        optimizer.step()
+    environment = w > 0  # q > 1/2
+    contradicting = d[environment].sum() > d[~environment].sum()
+    return environment == contradicting, (w - start).abs() < 1
+
+
+def penalty(w: Tensor, d: Tensor) -> Tensor:
+    """The penalty of the soft environments q = σ(w) and 1 − q, given the rows' slopes d.
+
+    >>> float(penalty(torch.zeros(2), torch.tensor([1.0, 3.0])))  # each environment has half of each row
+    1.0
+    """
+    q = w.sigmoid()
+    return ((q * d).mean().square() + ((1 - q) * d).mean().square()) / 2
+
+
+def penalty_gradient(w: Tensor, d: Tensor) -> Tensor:
+    """(n,) The gradient of the penalty by w:  q_i (1 − q_i) d_i / n · (mean q d − mean (1 − q) d)"""
+    q = w.sigmoid()
+    return q * (1 - q) * d / len(d) * ((2 * q - 1) * d).mean()
+
+
+def _say_if_undecided(undecided: Tensor) -> None:
+    share = float(undecided.float().mean())
+    if share > 0.5:
+        complain(
+            f"The slopes of {share:.0%} of the rows are so small that their environment is a random number: the "
+            "reference fits them too well. Try fewer identify_epochs, or form = paper."
+        )
+
+
+def _say_if_one(environment: Tensor) -> None:
+    """Of a reference that fits every row, all slopes have one sign."""
+    smaller = min(int(environment.sum()), int((~environment).sum()))
+    if smaller < 2:
+        complain(
+            f"The reference network {'fits every row' if not environment.any() else 'contradicts all rows'}, so that "
+            "there is only one environment; try fewer identify_epochs."
+        )

@@ -1,0 +1,51 @@
+"""What may look into the steps of a run without taking part in them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from spurless.train.step import Steps
+
+
+class StepWatch:
+    """Sees the steps of one stage. This one looks at nothing; metrics.dynamics has one that does.
+
+    `begin` and `gradients` are part of the step and so of its CUDA graph: they may only write to tables on the device.
+    The others are called between two steps.
+    """
+
+    def __enter__(self) -> StepWatch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """The stage is over, or was ended."""
+
+    def looks(self, at: int) -> bool:
+        """Whether `gradients` is wanted in this step of an epoch."""
+        return False
+
+    def begin(self, x: Tensor, at: Tensor) -> None:
+        """A step begins: the inputs that its losses will see, and (1,) which step of the epoch it is."""
+
+    def gradients(self, held: Sequence[Tensor]) -> None:
+        """Before an optimiser's update: what it holds has its gradients, which are not clipped yet."""
+
+    def free_steps(self, at: int, step: int) -> int:
+        """How many steps may be made before `after` is called: it is step `at` of an epoch, after `step` of the stage.
+
+        In all of them `looks` must say the same."""
+        return sys.maxsize
+
+    def after(self, steps: Steps, step: int) -> None:
+        """A step or several are done, with the `step`-th of the stage."""
+
+    def resume(self, step: int) -> None:
+        """The stage goes on after this step."""
+
+    def save(self) -> None:
+        """The place is being saved."""

@@ -1,0 +1,325 @@
+"""A run as a folder: settings.toml, history.jsonl, checkpoints, model.safetensors, result.json.
+
+Every file is written beside its name and renamed; a line of the history that a kill tore apart is dropped when the
+run goes on. Nothing here is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import struct
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spurless.core.digests import changed_parts, digest, same_content, tensor_digest
+from spurless.core.errors import UserError
+from spurless.core.files import atomic, lock
+from spurless.core.settings import from_text
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SETTINGS, HISTORY, MODEL, RESULT = "settings.toml", "history.jsonl", "model.safetensors", "result.json"
+TRAINING = ".training"  # locked while a process trains the run
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    def claim(self, settings: Mapping[str, Any]) -> None:
+        """Take the folder for a run with these settings; refuse if it holds something else."""
+        held = self.path / SETTINGS
+        if held.exists():
+            saved = read_toml(held)
+            differences = difference(saved, from_toml(to_toml(settings)))
+            if differences:
+                shown = "; ".join(differences[:4]) + ("; ..." if len(differences) > 4 else "")
+                raise UserError(
+                    f"{self.path} holds a run with other settings ({shown}). "
+                    "Name another --out folder, or remove this one."
+                )
+            if not (self.path / RESULT).exists():
+                self._drop_behind_gap()
+            return
+        # A name with a dot is what a kill left of a file that was being written.
+        if self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
+            raise UserError(f"{self.path} is not empty and holds no run. Name another --out folder.")
+        with atomic(held) as part:
+            part.write_text(to_toml(settings), encoding="utf-8")
+
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the data that the folder's run was begun on."""
+        data = read_toml(self.path / SETTINGS).get("data", {})
+        return data.get("fingerprint")
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While the run is trained: refuse a second process, whose epochs and checkpoints would lie among these."""
+        try:
+            held = lock(self.path / TRAINING)
+        except OSError:  # a file system without locks
+            yield
+            return
+        if held is None:
+            raise UserError(
+                f"{self.path} is being trained by another process. Wait for it, or name another --out folder."
+            )
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # it is no part of a run; a kill leaves it, and nobody minds
+                (self.path / TRAINING).unlink()
+            held.close()
+
+    def release(self) -> None:
+        """Give the folder back when a mistake showed before anything was trained."""
+        if not any(self.path.glob("*.safetensors")) and not self.history():
+            for name in (SETTINGS, HISTORY, TRAINING):
+                (self.path / name).unlink(missing_ok=True)
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
+
+    def result(self) -> dict[str, Any] | None:
+        """What a finished run says, or None."""
+        path = self.path / RESULT
+        if not path.exists():
+            return None
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or "status" not in found:
+            raise UserError(f"{path} is damaged: remove it, and the same train command makes it again.")
+        return found
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        with atomic(self.path / RESULT) as part:
+            text = json.dumps(finite(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+            part.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+    # History
+
+    def history(self) -> list[dict[str, Any]]:
+        """The epochs recorded so far; a torn last line is left out."""
+        path = self.path / HISTORY
+        rows = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return rows
+
+    def rewrite_history(self, rows: list[dict[str, Any]]) -> None:
+        with atomic(self.path / HISTORY) as part:
+            part.write_text("".join(_line(row) for row in rows), encoding="utf-8")
+
+    def append_history(self, row: dict[str, Any]) -> None:
+        with open(self.path / HISTORY, "a", encoding="utf-8") as file:
+            file.write(_line(row))
+
+    # Checkpoints: a finished stage, or the place reached inside one.
+
+    def stage_file(self, index: int, done: bool) -> Path:
+        return self.path / f"stage-{index:03d}{'' if done else '-part'}.safetensors"
+
+    def save(self, index: int, done: bool, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        save_tensors(self.stage_file(index, done), tensors, facts)
+        if done:
+            self.stage_file(index, done=False).unlink(missing_ok=True)
+
+    def load(self, index: int) -> tuple[dict[str, Tensor], dict[str, Any], bool] | None:
+        """The checkpoint of a stage: its tensors, its facts, and whether the stage was finished."""
+        for done in (True, False):
+            path = self.stage_file(index, done)
+            if path.exists():
+                tensors, facts = load_tensors(path)
+                return tensors, facts, done
+        return None
+
+    def checkpoint(self) -> tuple[int, dict[str, Any], bool] | None:
+        """From where the run goes on: the number of the last stage that was saved, the facts of its checkpoint, and
+        whether it was finished. None: from the start."""
+        index = self._stages_done()
+        if (part := self.stage_file(index, done=False)).exists():
+            return index, header(part), False
+        return (index - 1, header(self.stage_file(index - 1, done=True)), True) if index else None
+
+    def _stages_done(self) -> int:
+        """How many stages are finished, from the first one on."""
+        index = 0
+        while self.stage_file(index, done=True).exists():
+            index += 1
+        return index
+
+    def _drop_behind_gap(self) -> None:
+        """Where the result was removed after `drop_parts`: the run trains the stages that are missing again, and would
+        load those behind them, whose epochs are gone from the history by then."""
+        reached = self._stages_done()
+        for file in self.path.glob("stage-*.safetensors"):
+            if (number := re.match(r"stage-(\d+)", file.name)) and int(number[1]) > reached:
+                file.unlink()
+
+    def drop_parts(self, history: list[dict[str, Any]]) -> None:
+        """Once the result is written: of a stage that a method cut into many (one an epoch), keep the last one only."""
+        last = {row["stage"]: row["stage_index"] for row in history}
+        for index in {row["stage_index"] for row in history} - set(last.values()):
+            self.stage_file(index, done=True).unlink(missing_ok=True)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write tensors and JSON-able facts as one safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with atomic(path) as part:
+        # Its own memory for each: safetensors refuses shared, strided and channels_last tensors.
+        whole = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+        try:
+            text = json.dumps(facts)
+            save_file(whole, part, metadata={"spurless": text, "checksum": _checksum(whole, text)})
+        except SafetensorError as error:
+            if not (number := re.search(r"os error (\d+)", str(error))):
+                raise
+            # A full disk, as every other file would tell it.
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
+
+
+def of_bytes(facts: Mapping[str, Any]) -> bool:
+    """Whether a model's inputs are pictures whose bytes are divided by 255. Older files do not say: most are."""
+    return len(facts.get("shape") or ()) == 3 and bool(facts.get("bytes", True))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote, or any safetensors file (then without facts). What does not match the checksum
+    that was saved with it is refused."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            saved = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} cannot be read as safetensors ({error}).") from None
+    text = saved.get("spurless", "{}")
+    if saved.get("checksum", sound := _checksum(tensors, text)) != sound:
+        raise UserError(f"{path} is damaged: its weights do not match the checksum in it. Copy or train it again.")
+    return tensors, json.loads(text)
+
+
+def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+    """A hash of all tensors, their names and what is said of them."""
+    parts = [name.encode() + b"\0" + tensor_digest(tensors[name]) for name in sorted(tensors)]
+    return digest(b"".join([text.encode(), *parts])).hex()
+
+
+def header(file: Path) -> dict[str, Any]:
+    """The facts in a safetensors file, without loading it; none where it has none or cannot be read."""
+    try:
+        with open(file, "rb") as opened:
+            (size,) = struct.unpack("<Q", opened.read(8))
+            found = json.loads(opened.read(min(size, 100_000_000)))
+        facts = json.loads(found["__metadata__"]["spurless"])
+    except (OSError, struct.error, ValueError, KeyError, TypeError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+# TOML: Python reads it but does not write it; what settings hold is simple enough for a few lines.
+
+
+def to_toml(settings: Mapping[str, Any]) -> str:
+    """Nested settings as TOML; None is left out, which is how TOML says it.
+
+    >>> print(to_toml({"seed": 1, "recipe": {"lr": 0.1, "note": None, "betas": (0.9, 0.99)}}), end="")
+    seed = 1
+    <BLANKLINE>
+    [recipe]
+    lr = 0.1
+    betas = [0.9, 0.99]
+    """
+    plain = [f"{_key(k)} = {_value(v)}" for k, v in settings.items() if v is not None and not isinstance(v, Mapping)]
+    lines = plain
+    for name, table in settings.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{_key(name)}]"]
+            lines += [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None]
+    return "\n".join(lines) + "\n"
+
+
+def from_toml(text: str) -> dict[str, Any]:
+    return tomllib.loads(text)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A TOML file, or a UserError that says where it is wrong."""
+    try:
+        return from_toml(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}.") from None
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """What differs between two settings, as 'name: old, now new'.
+
+    >>> difference({"recipe": {"lr": 0.1}}, {"recipe": {"lr": 0.2}})
+    ['recipe.lr: 0.1 there, 0.2 now']
+    """
+    found = []
+    for key in dict.fromkeys([*old, *new]):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) or isinstance(b, Mapping):
+            there, now = (x if isinstance(x, Mapping) else {} for x in (a, b))  # another program's file holds anything
+            found += difference(there, now, f"{prefix}{key}.")
+        elif key == "fingerprint" and (same_content(a, b) or (a and b)):
+            found += [] if same_content(a, b) else [f"{prefix}{key}: {changed_parts(a, b)}"]
+        elif a != b and not (isinstance(a, str) and from_text(a) == b):  # older folders hold the text of a shell
+            found.append(f"{prefix}{key}: {a!r} there, {b!r} now")
+    return found
+
+
+def finite(value: Any) -> Any:
+    """The same structure with numbers that are not finite as None, because JSON has none, and single numbers of numpy
+    and torch as Python's."""
+    if isinstance(value, Mapping):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return os.fspath(value) if isinstance(value, Path) else value
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(finite(row), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _key(key: str) -> str:
+    return (
+        key
+        if key.replace("_", "").replace("-", "").isalnum() and key.isascii()
+        else json.dumps(key, ensure_ascii=False)
+    )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_value(v) for v in value) + "]"
+    return json.dumps(value, ensure_ascii=False)

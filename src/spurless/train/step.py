@@ -1,0 +1,396 @@
+"""One training step, and how it is replayed.
+
+At the start of an epoch its tables are laid out on the device: which rows each step takes, its learning rate, its
+progress, the random numbers of its augmentation, and room for its loss. A step reads them by a counter that lies there
+too. So the host only has to say "again", and on a GPU the whole step is captured once as a CUDA graph and replayed; in
+long stages also a graph of many steps. The steps before a capture are real training steps: nothing has to be undone.
+
+Small images are augmented many batches at a time on a GPU: a hundred small kernels for 128 images take as long as for
+thousands.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from spurless.core.data import Batch, Bundle
+from spurless.core.errors import UserError, first_line
+from spurless.core.method import Loss, Stage
+from spurless.core.recipe import Recipe
+from spurless.data.tokens import bucket, row_lengths
+from spurless.methods.parts.losses import focused
+from spurless.train.distributed import average_gradients, dividing, world
+from spurless.train.feed import Inputs, Resident, Streamed
+from spurless.train.observe import StepWatch
+from spurless.train.optim import layer_weights, why_eager
+from spurless.train.sharpness import Sharpness
+
+AHEAD_BYTES = 2**27  # of prepared inputs on a GPU, at most AHEAD batches of them
+AHEAD = 64
+WARMUP = 3  # eager steps of a batch size before it is captured, so that libraries have chosen their kernels
+CHUNK = 4  # steps of a graph that does several; one of thousands of kernels would make the host wait for the device
+WORTH = 500  # steps that must lie ahead before such a graph is captured
+
+
+def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float, float] = (0, 1)) -> np.ndarray:
+    """The factor on the learning rate at each step of a stage.
+
+    >>> schedule(Recipe(schedule="step", step_every=1, gamma=0.1), 2, 4).round(3).tolist()
+    [1.0, 1.0, 0.1, 0.1]
+    >>> schedule(Recipe(schedule="step", step_from=1, step_every=1, gamma=0.1), 2, 6).round(3).tolist()
+    [1.0, 1.0, 1.0, 1.0, 0.1, 0.1]
+    >>> schedule(Recipe(schedule="step", fall_after=3, gamma=0.1), 1, 5).tolist()  # Barsbey et al. 2025: after 1000
+    [1.0, 1.0, 1.0, 0.1, 0.1]
+    >>> schedule(Recipe(schedule="linear", warmup=1), 2, 6).tolist()
+    [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    >>> schedule(Recipe(schedule="wsd", decay_share=0.4, warmup=1), 2, 10).tolist()
+    [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]
+    """
+    whole = max(1, round(total / (span[1] - span[0])))  # steps of the schedule that this stage is a part of
+    step = np.arange(total) + round(span[0] * whole)
+    warm = round(recipe.warmup * steps_per_epoch)
+    t = np.clip((step - warm) / max(1, whole - warm), 0, 1)
+    if recipe.schedule == "wsd":
+        factor = np.clip((whole - step) / max(1, recipe.decay_share * whole), 0, 1)
+    elif recipe.schedule == "step" and recipe.fall_after:
+        factor = np.where(step < recipe.fall_after, 1.0, recipe.gamma)
+    elif recipe.schedule == "step":
+        counted = np.clip(step / steps_per_epoch - recipe.step_from, 0, None)
+        factor = recipe.gamma ** np.floor(counted / max(recipe.step_every, 1e-9))
+    else:
+        factor = {"constant": np.ones_like(t), "linear": 1 - t, "cosine": (1 + np.cos(np.pi * t)) / 2}[recipe.schedule]
+    return np.where(step < warm, (step + 1) / max(1, warm), factor)
+
+
+# Of a step: its batch size, the length that a batch of text is cut to, and whether someone looks at the gradients.
+Shape = tuple[int, int, bool]
+
+
+class Steps:
+    """The steps of a stage: `start_epoch` lays out its tables, `run` does the next step or steps."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        data: Bundle,
+        rows: Resident | Streamed,
+        inputs: Inputs,
+        recipe: Recipe,
+        device: torch.device,
+        show_attributes: bool,
+        say: Callable[[str], None],
+        modules: Sequence[nn.Module] = (),  # of the run: whose layers have weights, and whose state a loss may change
+        watch: StepWatch | None = None,
+    ):
+        self.watch = watch or StepWatch()
+        self.stage, self.rows, self.inputs, self.recipe = stage, rows, inputs, recipe
+        self.device, self.say, self.shape = device, say, data.shape
+        self.y = data.train.y.to(device)
+        self.a = data.train.a.to(device) if show_attributes and data.train.a is not None else None
+        self.updates = [(loss, opt, _held(opt)) for loss, opt in stage.updates]
+        # Compiled for full batches only: the smaller last batch of an epoch would have everything compiled again.
+        compiles = recipe.compile and world() == 1
+        if compiles:  # each loss for every kind of network: torch would leave it at 8, and go on eagerly
+            torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
+            _compile_backward_as_it_is_run()
+        compiled = torch.compile if compiles else lambda function, dynamic: function
+        self.quick = {id(loss): compiled(loss, dynamic=False) for loss, _, _ in self.updates}
+        self.quick_inputs = compiled(inputs.training, dynamic=False)
+        self.graphs: dict[tuple[Shape, int], torch.cuda.CUDAGraph] = {}  # by shape, and by how many steps it does
+        self.seen: dict[Shape, int] = {}
+        self.lengths = row_lengths(data.train.x) if isinstance(data.train.x, Tensor) and inputs.is_text else None
+        # Not over several processes: whether a captured exchange between GPUs is right was not tested.
+        self.may_capture = recipe.cuda_graph and device.type == "cuda" and world() == 1
+        why = why_eager(opt for _, opt, _ in self.updates)
+        if self.may_capture and why:
+            _say_once(say, why)
+            self.may_capture = False
+        self.focal_gamma = recipe.focal_gamma if recipe.loss == "focal" else 0.0
+        self.weights = layer_weights(modules) if recipe.l1 else {}
+        self.sharpness = Sharpness(recipe, modules) if recipe.sharpness != "none" else None
+        self.slow = False  # whether the last step took the host long: done eagerly, or captured, as first ones are
+        self.looked: torch.cuda.Event | None = None
+        self.bad = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
+
+    def plan(self, factor: np.ndarray, progress: np.ndarray, sizes: list[int]) -> None:
+        """Make room for the tables of an epoch. `factor` and `progress` are those of every step of the stage."""
+        self.all_factors, self.all_progress, self.sizes = factor, progress, sizes
+        steps, size = len(sizes), sizes[0]
+
+        def room(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=self.device)
+
+        self.ahead, self.prepared = self._ahead(size), -1
+        self.preparing: torch.cuda.CUDAGraph | None = None
+        self.stretches = 0  # prepared so far
+        whole = -(-steps // self.ahead) * self.ahead  # rounded up, so that every stretch prepared ahead is full
+        self.order = room(whole, size, dtype=torch.long)
+        self.progress, self.losses = room(steps), room(steps)
+        self.draws = room(whole, self.inputs.draw(2, self.shape).shape[0], size) if self.inputs.augments else None
+        self.x = room(self.ahead, size, *self.inputs.stored(self.shape)) if self.ahead > 1 else None
+        # Of shape (1,), not (): indexing by a tensor without dimensions would fetch its value from the device.
+        self.at, self.stretch = room(1, dtype=torch.long), room(1, dtype=torch.long)
+        self.groups: list[tuple[dict, float, Tensor]] = []  # each with its start value and its table on the device
+        for _, opt, _ in self.updates:
+            for group in opt.param_groups:
+                start = group.setdefault("initial_lr", float(group["lr"]))
+                if self.may_capture and not isinstance(group["lr"], Tensor):
+                    group["lr"] = torch.tensor(start, device=self.device)
+                self.groups.append((group, start, room(steps)))
+
+    def _ahead(self, size: int) -> int:
+        """How many batches are prepared at a time."""
+        if self.device.type != "cuda" or not self.inputs.augments or not isinstance(self.rows, Resident):
+            return 1
+        return max(1, min(AHEAD, AHEAD_BYTES // (4 * size * math.prod(self.shape))))
+
+    def start_epoch(self, order: Tensor, first_step: int, at: int, seed: int) -> None:
+        """Lay out the epoch that begins at `first_step` of the stage, `at` of whose steps are done already."""
+        torch.manual_seed(seed)
+        steps, size = self.order.shape
+        padded = nn.functional.pad(order, (0, steps * size - len(order))).view(steps, size)
+        self.order.copy_(padded)
+        here = slice(first_step, first_step + len(self.sizes))
+        _fill(self.progress, self.all_progress[here])
+        for _, start, table in self.groups:
+            _fill(table, start * self.all_factors[here])
+        self.factors = self.all_factors[here].tolist()
+        if self.draws is not None:
+            n = len(self.sizes)
+            self.draws[:n] = self.inputs.draw(n * size, self.shape).view(-1, n, size).transpose(0, 1)  # (n, k, size)
+        self.at.fill_(at)
+        self.cuts = [0] * len(self.sizes)
+        if self.lengths is not None:
+            longest = (int(rows.max()) for rows in self.lengths[order].split(size))
+            self.cuts = [bucket(n, self.shape[-1]) for n in longest]
+        self.first, self.next, self.prepared = first_step, at, -1
+        self.rows.start(order[sum(self.sizes[:at]) :], size)
+
+    def run(self, most: int = 1) -> int:
+        """The next step, or several where a graph of several fits into `most` of them; says how many.
+
+        Replayed if one of its shape was captured, eager otherwise.
+        """
+        shape = (self.sizes[self.next], self.cuts[self.next], self.watch.looks(self.next))
+        self.rows.advance(shape[0])
+        if self.x is not None and self.prepared != self.next // self.ahead:
+            self._prepare(self.next // self.ahead)
+        graphs = len(self.graphs)
+        count = CHUNK if self._may_chunk(shape, most) and self._captured(shape, CHUNK) else 1
+        replays = count > 1 or (self.may_capture and self.seen.get(shape, 0) >= WARMUP and self._captured(shape, 1))
+        if replays:
+            self.graphs[shape, count].replay()
+        else:
+            self._step(*shape)
+            self.seen[shape] = self.seen.get(shape, 0) + 1
+        self.slow = self.may_capture and (not replays or len(self.graphs) > graphs)
+        self.next += count
+        return count
+
+    def _may_chunk(self, shape: Shape, most: int) -> bool:
+        """Whether the next CHUNK steps are alike, and nothing has to be done between them."""
+        here = slice(self.next, self.next + CHUNK)
+        return (
+            most >= CHUNK
+            and (shape, 1) in self.graphs
+            and ((shape, CHUNK) in self.graphs or len(self.all_factors) - self.first - self.next >= WORTH)
+            and isinstance(self.rows, Resident)
+            and (self.x is None or self.next % self.ahead + CHUNK <= self.ahead)
+            and self.sizes[here] == [shape[0]] * CHUNK
+            and self.cuts[here] == [shape[1]] * CHUNK
+        )
+
+    def _captured(self, shape: Shape, count: int) -> bool:
+        return (shape, count) in self.graphs or self._capture(shape, count)
+
+    def _prepare(self, stretch: int) -> None:
+        """The inputs of the next `ahead` steps, all at once."""
+        self.stretch.fill_(stretch)
+        self.prepared, self.stretches = stretch, self.stretches + 1
+        if self.preparing is None and self.may_capture and self.stretches > WARMUP:
+            self.preparing = self._record(self._make_ahead)
+        if self.preparing is None:
+            self._make_ahead()
+        else:
+            self.preparing.replay()
+
+    def _make_ahead(self) -> None:
+        assert self.x is not None and self.draws is not None
+        order = self.order.view(-1, self.ahead * self.order.shape[1])[self.stretch][0]
+        draws = self.draws.view(-1, self.ahead, *self.draws.shape[1:])[self.stretch][0]
+        x = self.quick_inputs(self.rows.rows(order), draws.transpose(0, 1).flatten(1))  # (k, ahead * size)
+        self.x.copy_(self.inputs.as_stored(x).view(self.x.shape))
+
+    def _inputs(self, idx: Tensor) -> Tensor:
+        """The inputs of this step: taken from what was prepared, or made now."""
+        if self.x is not None:
+            return self.inputs.from_stored(self.x[self.at % self.ahead][0, : len(idx)])
+        draws = None if self.draws is None else self.draws[self.at][0, :, : len(idx)]
+        make = self.quick_inputs if len(idx) == self.sizes[0] else self.inputs.training
+        return make(self.rows.rows(idx), draws)
+
+    def _capture(self, shape: Shape, count: int) -> bool:
+        def steps() -> None:
+            for _ in range(count):
+                self._step(*shape)
+
+        for _, opt, _ in self.updates:
+            opt.zero_grad(set_to_none=True)
+        graph = self._record(steps)
+        if graph is not None:
+            self.graphs[shape, count] = graph
+        return graph is not None
+
+    def _record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+        """The work as a graph, or None where it cannot be one; then nothing of this stage is."""
+        graph, random = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state(self.device)
+        pool = next(iter(self.graphs.values())).pool() if self.graphs else None
+        try:
+            with recording(graph, pool):
+                work()
+        except Exception as error:
+            torch.cuda.synchronize()
+            self.may_capture, self.preparing = False, None
+            self.graphs.clear()
+            # The failed capture left the device's generator believing that it is being captured: give it a new state.
+            fresh = torch.Generator(self.device)
+            fresh.set_state(random)
+            torch.cuda.default_generators[self.device.index].graphsafe_set_state(fresh)
+            cause = error.__context__ or error  # what ended the capture, not what its end then said
+            reason = first_line(cause)
+            self.say(f"Stage '{self.stage.name}' runs without a CUDA graph, which is slower: {reason}")
+            return None
+        return graph
+
+    def _step(self, size: int, cut: int, look: bool) -> None:
+        idx = self.order[self.at][0, :size]
+        full = size == self.sizes[0]
+        a = None if self.a is None else self.a[idx]
+        x = self._inputs(idx)
+        if cut:
+            x = x[..., :cut]  # the rest is padding in all of its rows
+        batch = Batch(x, self.y[idx], a, idx, self.progress[self.at][0])
+        self.watch.begin(batch.x, self.at)
+        self._set_lr()
+        losses = []
+        for loss_of, opt, held in self.updates:
+            ask = self.quick[id(loss_of)] if full else loss_of
+            backward = functools.partial(self._backward, ask, batch, opt, held)
+            loss = self.sharpness.gradients(backward, held) if self.sharpness else backward()
+            if look:
+                self.watch.gradients(held)
+            if self.recipe.clip_norm:
+                nn.utils.clip_grad_norm_(held, self.recipe.clip_norm)
+            opt.step()
+            losses.append(loss)
+        total = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        self.losses.index_copy_(0, self.at, total.reshape(1))
+        self.at += 1
+
+    def _backward(self, ask: Loss, batch: Batch, opt: Optimizer, held: list[Tensor]) -> Tensor:
+        """Leave the gradient of a loss in the parameters that are held, and return the loss, without its penalty."""
+        mixed = self.recipe.precision == "bf16"
+        with (
+            focused(self.focal_gamma),
+            torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False),
+            dividing(),
+        ):
+            loss = ask(batch)
+        if loss.dim() != 0:
+            raise UserError(
+                f"The loss of stage '{self.stage.name}' has shape {tuple(loss.shape)}; it must be one number: "
+                "take the mean over the batch."
+            )
+        sizes = [p.abs().sum() for p in held if id(p) in self.weights]
+        opt.zero_grad(set_to_none=True)
+        (loss + self.recipe.l1 * torch.stack(sizes).sum() if sizes else loss).backward(inputs=held)
+        average_gradients(held)
+        return loss.detach().float()
+
+    def _set_lr(self) -> None:
+        for group, start, table in self.groups:
+            if isinstance(group["lr"], Tensor):
+                torch.index_select(table, 0, self.at, out=group["lr"].view(1))
+            else:
+                group["lr"] = start * self.factors[self.next]
+
+    def close(self) -> None:
+        """Give back what the graphs hold: memory that no later stage could have, and there may be thirty stages."""
+        if self.graphs or self.preparing:
+            self.graphs.clear()
+            self.preparing = None
+            for _, opt, _ in self.updates:
+                opt.zero_grad(set_to_none=True)  # gradients lie in that memory, and would keep it
+            torch.cuda.empty_cache()
+
+    def first_bad(self) -> int | None:
+        """The step of this epoch where the loss was first not finite, or None. Waits for the device."""
+        bad = torch.nonzero(~torch.isfinite(self.losses[: self.next]))
+        return int(bad[0]) if len(bad) else None
+
+    def weights_finite(self) -> Tensor:
+        return torch.stack([torch.isfinite(p).all() for _, _, held in self.updates for p in held]).all()
+
+    def looks_bad(self) -> bool:
+        """Whether a loss was not finite, as seen at the last look; so that a GPU is not waited for."""
+        if self.device.type != "cuda":
+            return self.first_bad() is not None
+        was_bad = self.looked is not None and self.looked.query() and bool(self.bad)
+        self.bad.copy_(~torch.isfinite(self.losses[: self.next]).all(), non_blocking=True)
+        self.looked = self.mark()
+        return was_bad
+
+    def mark(self) -> torch.cuda.Event:
+        """What will have happened when the GPU has done all that it was told so far."""
+        event = torch.cuda.Event()
+        event.record()
+        return event
+
+
+@contextmanager
+def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """Capture what is done on this stream. Unlike torch.cuda.graph, without a garbage collection before it, which
+    takes longer than the capture; none may happen during it either, because what it frees may belong to the device."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        # The thread's own mode: another thread may be decoding rows meanwhile.
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            yield
+        finally:
+            graph.capture_end()
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _compile_backward_as_it_is_run() -> None:
+    """Outside of autocast. Else torch compiles it for bf16 altogether, also where a loss had switched that off."""
+    from torch._functorch import config
+
+    if hasattr(config, "backward_pass_autocast"):
+        config.backward_pass_autocast = "off"
+
+
+@functools.cache
+def _say_once(say: Callable[[str], None], text: str) -> None:
+    say(text)
+
+
+def _fill(table: Tensor, values: np.ndarray) -> None:
+    table[: len(values)] = torch.from_numpy(values.astype(np.float32)).to(table.device)
+
+
+def _held(opt: Optimizer) -> list[Tensor]:
+    return [p for group in opt.param_groups for p in group["params"]]

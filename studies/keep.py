@@ -1,0 +1,70 @@
+"""Keep the rows of a benchmark's folder as small files that are committed: what the documentation claims.
+
+python -m studies.keep runs/reproduce/pgd-table1 results/pgd-table1
+
+Where several published tables were run in one folder, each keeps the rows of its own cells; a cell that is in two of
+them is kept once, where it was first, and there it is renewed.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+SEEDS = 20  # of a cell that may be kept, where more were run than the table's file names (--seeds)
+KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted", "intervals", "n")
+SIZES = ("min_size", "small_groups", "groups_total", "missing_classes")  # of rows that have them
+
+
+def name_of(row):
+    """A file name that says what the row is.
+
+    >>> name_of({"labels": {"block": "CMNIST", "row": "DCWP, as released", "grid": "0.005"}, "seed": 1})
+    'cmnist-dcwp-as-released-0.005-seed1.json'
+    """
+    words = [row["labels"].get(k, "") for k in ("block", "row", "grid")]
+    slug = re.sub(r"[^a-z0-9.]+", "-", " ".join(words).lower()).strip("-")
+    return f"{slug}-seed{row['seed']}.json"
+
+
+def small(row):
+    """Without what can be computed from the rest, and without where it lay."""
+    kept = {k: v for k, v in row.items() if k not in ("folder", "history", "error", "notes") or v}
+    kept.pop("folder", None)
+    kept.pop("history", None)
+    if kept.get("scores"):
+        sizes = {k: kept["scores"][k] for k in SIZES if k in kept["scores"]}
+        kept["scores"] = {k: kept["scores"].get(k) for k in KEPT} | sizes
+    return kept
+
+
+def keys_of(table):
+    """The keys of a published table's cells, for any seed; None if there is no such table."""
+    from spurless.bench.reproduce import papers
+    from spurless.bench.spec import read_spec
+
+    path = papers().get(table)
+    return path and {cell.key for cell in read_spec(path, SEEDS).cells()}
+
+
+def keep(folder, out):
+    """The rows of `folder` that belong to `out`, or to a table that has them already."""
+    out.mkdir(parents=True, exist_ok=True)
+    own = keys_of(out.name)
+    places = [*out.parent.glob("*-table*/*.json"), *out.glob("*.json")] if own is not None else []
+    kept = {(old := json.loads(path.read_text()))["key"]: (path, old["labels"]) for path in places}
+    for path in sorted(folder.glob("cells/*/row.json")):
+        row = json.loads(path.read_text())
+        if row["status"] != "failed" and (own is None or row["key"] in own):
+            place, labels = kept.get(row["key"], (out / name_of(row), row["labels"]))
+            text = json.dumps(small(row | {"labels": labels}), indent=1, ensure_ascii=False)
+            place.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("out", type=Path)
+    given = parser.parse_args()
+    keep(given.folder, given.out)
+    print(f"{len(list(given.out.glob('*.json')))} rows in {given.out}")

@@ -1,0 +1,51 @@
+"""What it is worth to take BatchNorm's statistics anew after pruning, without training.
+
+    python -m studies.prune_batchnorm [--out results/prune_batchnorm]
+
+A `conv3`, trained by PGD on colored_digits with all defaults, one thread; pruned to several sizes both ways.
+"""
+
+import spurless  # noqa: F401  # isort: skip
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+
+from spurless.bench.one import stamp
+from spurless.compress.prune import prune
+from spurless.train.fit import fit
+
+KEEP = (0.7, 0.5, 0.3, 0.1)
+
+
+def measured(seed):
+    """A row for each size: the unbiased accuracy with the statistics of the whole network, and with new ones."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        fit("pgd", "colored_digits", "conv3", seed=seed, out=run, device="cpu", progress=False)
+        for structured in (False, True):
+            for how in ("kept", "recomputed"):
+                out = Path(folder) / f"{structured}-{how}"
+                curve = prune(run, KEEP, structured=structured, out=out, seed=0, device="cpu", batchnorm=how)
+                for row in curve["rows"]:
+                    cell = found.setdefault((structured, row["keep"]), {"weights_percent": row["weights_percent"]})
+                    cell[how] = row["scores"]["unbiased"]
+    return [{"seed": seed, "structured": s, "keep": keep, **cell} for (s, keep), cell in found.items()]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=Path("results/prune_batchnorm"))
+    parser.add_argument("--seeds", type=int, default=3)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = [row for seed in range(given.seeds) for row in measured(seed)]
+    given.out.mkdir(parents=True, exist_ok=True)
+    whole = stamp() | {"data": "colored_digits", "method": "pgd", "net": "conv3", "n": 1000, "threads": 1, "rows": rows}
+    (given.out / "rows.json").write_text(json.dumps(whole, indent=1) + "\n")
+    for row in rows:
+        print(row)

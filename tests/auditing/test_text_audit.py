@@ -1,0 +1,312 @@
+"""The audit on texts: cues and their exchange, words of slices and errors, galleries, the page, and whole audits."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from spurless.auditing import audit
+from spurless.auditing.case import Case, make_case
+from spurless.auditing.gallery import galleries, highlight
+from spurless.auditing.model import suited, suited_recipe, with_held_out
+from spurless.auditing.slices import in_words
+from spurless.auditing.text_cues import (
+    body,
+    marker_ids,
+    swap_ending,
+    swap_form,
+    swap_kind,
+    swap_length,
+    swap_marked,
+    swap_opening,
+    text_cues,
+)
+from spurless.auditing.text_words import odds_ratios, of_errors
+from spurless.core.errors import UserError
+from spurless.core.recipe import Recipe
+from spurless.data.tokens import Tokens
+from spurless.data.words import words_of
+from spurless.nets import build
+from spurless.report.texts import spans
+from tests.support.text_worlds import sentences, word_tokenizer
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return word_tokenizer(tmp_path_factory.mktemp("tokens") / "words")
+
+
+def review_bundle(tokenizer, n=600, rho=0.05, seed=0, attributes=True, spread=False):
+    """Short reviews: 'good' or 'bad' says the class, unreliably; 'imdb' or 'rotten' goes with it, but for a share.
+
+    With `spread` no single word says the class: each of many is a little commoner in one of them.
+    """
+    from spurless.data.arrays import from_texts
+
+    g = np.random.default_rng(seed)
+    # Where words say the class, they are none of the small ones: those are what makes a style.
+    filler = ("b c e f film really fine dull review" if spread else "a b c d e f film was the it really").split()
+    texts, y, a = [], [], []
+    for i in range(n):
+        label = i % 2
+        source = label if g.random() > rho else 1 - label
+        own = label if g.random() < 0.8 else 1 - label
+        odds = np.exp(0.9 * (2 * label - 1) * np.cos(2.0 * np.arange(len(filler)))) if spread else np.ones(len(filler))
+        judged = [] if spread else [("bad", "good")[own]]
+        words = [*g.choice(filler, 6, p=odds / odds.sum()), *judged, *[("rotten", "imdb")[source]] * 2]
+        texts.append(" ".join(g.permutation(words)))
+        y.append(("negative", "positive")[label])
+        a.append(("rotten", "imdb")[source])
+    return from_texts(texts, y, {"source": a} if attributes else None, tokenizer=tokenizer, length=16, name="reviews")
+
+
+# Rows in pieces, and exchanges
+
+
+def test_a_row_is_taken_apart_and_put_together():
+    special = np.array([True, True, True] + [False] * 10)
+    rows = np.array([[[1, 5, 6, 2, 7, 8, 9, 2, 0, 0], [1, 1, 1, 1, 2, 2, 2, 2, 0, 0]]], np.int32)
+    found = body(rows[0], special)
+    assert found.ids == [7, 8, 9] and found.before.tolist() == [[1, 5, 6, 2], [1, 1, 1, 1]]
+    assert np.array_equal(found.row(found.ids, 10), rows[0])
+    assert found.row([3, 4] * 9, 10).tolist() == [[1, 5, 6, 2, 3, 4, 3, 4, 3, 2], [1, 1, 1, 1, 2, 2, 2, 2, 2, 2]]
+    empty = body(np.zeros((2, 4), np.int32), special)
+    assert empty.ids == [] and empty.row([3], 4).tolist() == [[3, 0, 0, 0], [1, 0, 0, 0]]
+
+
+def test_exchanges_keep_what_they_do_not_exchange():
+    kind = np.arange(20) < 10  # ids below 10 are of the kind
+    mine, theirs = [11, 1, 12, 2, 13], [14, 3, 15, 3, 16, 4, 17, 5]
+    styled = swap_kind(mine, theirs, kind)
+    assert [i for i in styled if i >= 10] == [11, 12, 13] and {i for i in styled if i < 10} <= {3, 4, 5}
+    assert len([i for i in styled if i < 10]) == 3  # theirs has one for each other token
+    formed = swap_form(mine, theirs, kind)
+    assert formed == [11, 3, 12, 3, 13, 4, 11, 5] and len(formed) == len(theirs)
+    assert swap_length(mine, theirs) == [*mine, 11, 1, 12] and swap_length([], theirs) == []
+    assert sorted(swap_marked(mine, theirs, frozenset({12, 15, 16}))) == [1, 2, 11, 13, 15, 16]
+    assert swap_opening([1, 2, 3, 4, 5], [6, 7, 8, 9]) == [6, 7, 8, 4, 5]
+    assert swap_ending([1, 2, 3, 4, 5], [6, 7, 8, 9]) == [1, 2, 7, 8, 9]
+    for change in (swap_kind, swap_form):
+        assert change([1, 2], theirs, kind) == [1, 2]  # a text of nothing else stays
+
+
+def test_markers_are_the_tokens_by_which_guessing_gains_most():
+    texts = [[5, 6], [5, 7], [5, 6], [6, 7], [7, 8], [6, 8], [7, 8], [8, 9]]
+    bodies = [body(np.array([t, [1] * len(t)]), np.zeros(10, bool)) for t in texts]
+    y = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    # 8 is in all four rows of class 1 and in none of the other; 5 in three of class 0: 8 and 7 of 8 rows are right.
+    assert marker_ids(bodies, y, 2, 10, 2) == [8, 5]
+    rare = [bodies[0], *[bodies[0]._replace(ids=[])] * 99]  # the first text's words are in 1 % of the rows
+    assert marker_ids(rare, torch.tensor([1] + [0] * 99), 2, 10, 2) == []
+
+
+def test_every_cue_reads_and_swaps_rows_of_the_same_kind(tokenizer):
+    data = review_bundle(tokenizer, n=80)
+    x, words = data.train.x, words_of(data.tokens)
+    cues = text_cues(words, x, data.train.y, 2)
+    assert [c.name for c in cues] == ["form", "length", "style", "single words", "opening", "ending"]
+    for cue in cues:
+        numbers = cue.read(x)
+        assert len(numbers) == len(x) and bool(numbers.isfinite().all())
+        swapped = cue.swap(x[:20], x[20:40])
+        assert swapped.shape == x[:20].shape and swapped.dtype == x.dtype
+        assert torch.equal(cue.swap(x[:20], x[:20])[:, 1] > 0, swapped[:, 1] > 0) or cue.name != "ending"
+        first = swapped[:, 0, 0]
+        assert bool((first == x[:20, 0, 0]).all())  # [CLS] stays where it is
+    marked = next(c for c in cues if c.name == "single words")
+    assert "'imdb'" in marked.words and "'rotten'" in marked.words
+    own, other = (data.train.y == 0).nonzero()[:9, 0], (data.train.y == 1).nonzero()[:9, 0]
+    torch.testing.assert_close(marked.read(marked.swap(x[own], x[other])), marked.read(x[other]))
+
+
+# Words
+
+
+def test_odds_ratios_by_hand():
+    here = torch.tensor([[True, True]] * 30 + [[False, True]] * 10)
+    elsewhere = torch.tensor([[True, True]] * 10 + [[False, True]] * 90)
+    dull, all_ = sorted(odds_ratios(here, elsewhere, ["dull", "the"]), key=lambda o: o.word)
+    ratio = (30.5 / 10.5) / (10.5 / 90.5)
+    error = (1 / 30.5 + 1 / 10.5 + 1 / 10.5 + 1 / 90.5) ** 0.5
+    assert dull.ratio == pytest.approx(ratio) and dull.low == pytest.approx(ratio * np.exp(-1.96 * error))
+    assert (dull.here, dull.elsewhere) == (0.75, 0.1) and dull.p < 1e-6 and all_.p > 0.5
+    assert str(dull).startswith("'dull': 75 % here, 10 % elsewhere in the class (odds × 25")
+
+
+def test_words_that_say_nothing_are_seldom_told():
+    alarms = 0
+    for seed in range(60):
+        g = torch.Generator().manual_seed(seed)
+        held = torch.rand(300, 80, generator=g) < 0.15
+        alarms += odds_ratios(held[:60], held[60:], [str(k) for k in range(80)])[0].p < 0.05
+    assert alarms <= 8  # of 60 at 5 %; 9 or more would be one in 300
+
+
+def test_the_words_of_errors_and_of_a_slice(tokenizer):
+    data = review_bundle(tokenizer, n=400, rho=0.5)
+    held = data.test
+    imdb = held.a[:, 0] == data.values[0].index("imdb")
+    predicted = torch.where(imdb, 1, 0)  # a model that reads the source
+    logits = nn.functional.one_hot(predicted, 2).float()
+    net = build({"name": "embedding_bag", "dim": 4, "vocab": data.tokens.size}, data.shape, 2).eval()
+    case = Case(data, net, "given", held, "test", CPU, logits, torch.zeros(len(held), 2))
+    found = {entry["class"]: entry for entry in of_errors(case)}
+    assert set(found) == {"negative", "positive"}
+    best = {name: entry["words"][0] for name, entry in found.items()}
+    assert {best["negative"]["word"], best["positive"]["word"]} <= {"imdb", "rotten"}
+    of_negative = {w["word"]: w["ratio"] for w in found["negative"]["words"]}
+    assert of_negative["imdb"] > 10 and of_negative["rotten"] < 0.1
+    own = held.y == 0
+    said = in_words(case, (own & imdb).nonzero()[:, 0], (own & ~imdb).nonzero()[:, 0])
+    assert any(text.startswith("'imdb': 100 % here, 0 %") for text in said)
+
+
+# Galleries and the page
+
+
+def test_galleries_show_texts_with_weights(tokenizer):
+    pytest.importorskip("captum")
+    data = review_bundle(tokenizer, n=200)
+    net = build({"name": "embedding_bag", "dim": 8, "vocab": data.tokens.size}, data.shape, 2).eval()
+    case = make_case(data, net, "given", "test", CPU)
+    shown = galleries(case, ~case.right, torch.rand(len(case.held)))
+    rows = [i["row"] for g in shown for k in ("usual", "contradicting") for i in g[k]]
+    texts = highlight(case, rows)
+    assert set(texts) == set(rows)
+    for row, words in texts.items():
+        whole = "".join(word for word, _ in words)
+        assert whole == data.tokens.text(case.held.x[row])
+        assert max(abs(w) for _, w in words) == pytest.approx(1.0)
+
+
+def test_weights_are_for_what_the_model_answers_not_for_the_label(tokenizer):
+    pytest.importorskip("captum")
+    data = review_bundle(tokenizer, n=200)
+    net = build({"name": "embedding_bag", "dim": 1, "vocab": data.tokens.size}, data.shape, 2).eval()
+    ids = {word: i for row in data.test.x for word, i in zip(data.tokens.pieces(row), row[0].tolist(), strict=False)}
+    with torch.no_grad():  # a model that knows two words, and takes one for each class
+        net.encoder.embedding.weight.zero_()
+        net.encoder.embedding.weight[[ids["imdb"], ids["rotten"]]] = torch.tensor([[1.0], [-1.0]])
+        net.head.weight.copy_(torch.tensor([[-1.0], [1.0]]))
+        net.head.bias.zero_()
+    case = make_case(data, net, "given", "test", CPU)
+    rows = torch.cat([mask.nonzero()[:5, 0] for mask in (case.right, ~case.right)]).tolist()
+    assert len(rows) > 5 and {int(case.predicted[row]) for row in rows} == {0, 1}
+    for row, words in highlight(case, rows).items():
+        weight = {word.strip(): w for word, w in words}
+        told = ("rotten", "imdb")[case.predicted[row]]
+        assert weight[told] == 1.0 and all(w == 0 for word, w in weight.items() if word != told)
+
+
+def test_the_two_texts_of_a_pair_are_shown_apart(tokenizer):
+    pytest.importorskip("captum")
+    from spurless.data.arrays import from_texts
+
+    pairs = [("a good film", ". it was bad"), ("the film", "really fine")] * 10
+    data = from_texts(pairs, ["no", "yes"] * 10, tokenizer=tokenizer, length=16, val=0, test=0.2)
+    net = build({"name": "embedding_bag", "dim": 8, "vocab": data.tokens.size}, data.shape, 2).eval()
+    case = make_case(data, net, "given", "test", CPU)
+    shown = {"".join(word for word, _ in words) for words in highlight(case, range(len(case.held))).values()}
+    assert shown == {"a good film | . it was bad", "the film | really fine"}
+
+
+def test_rows_that_are_held_out_keep_their_overlapping_groups():
+    data = sentences(n=40, overlap=True)
+    found, split = with_held_out(replace(data, val=None, test=None), seed=0)
+    assert split == "val" and len(found.train) + len(found.val) == 40
+    for part in (found.train, found.val):
+        at = [int((data.train.x == row).flatten(1).all(1).nonzero()[0, 0]) for row in part.x]
+        assert torch.equal(part.member, data.train.member[at]) and torch.equal(part.a, data.train.a[at])
+
+
+def test_weights_become_spans_and_markup_stays_text(tmp_path):
+    weird = "<script>alert(1)</script>"
+    found = spans([[weird, 1.0], [" <b>", -0.3], [' "quoted" & more', None]])
+    assert [s["side"] for s in found if s["text"].strip()] == ["for", "against", ""]
+    item = {"row": 3, "name": weird, "picture": None, "map": None, "text": [[weird, 1.0], [" x", None]]}
+    saved = {
+        "verdict": "shortcut found",
+        "schema": 1,
+        "headline": weird,
+        "data": {"name": "made"},
+        "kinds": ["usual", "contradicting"],
+        "gallery": [{"class": weird, "usual": [item], "contradicting": [item]}],
+        "rows": [item | {"rank": 1, "label": "a", "prediction": "b", "says": None, "score": 0.5}],
+        "slices": [{"class": "a", "size": 4, "words": [weird], "texts": [[[weird, -1.0]]]}],
+        "words": [
+            {"class": weird, "wrong": 9, "right": 9}
+            | {"words": [{"word": weird, "here": 1.0, "elsewhere": 0, "ratio": 9.0, "low": 2.0, "high": 30, "p": 0.01}]}
+        ],
+    }  # fmt: skip
+    (tmp_path / "audit.json").write_text(json.dumps(saved))
+    from spurless.report import write_audit
+
+    write_audit(tmp_path, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text()
+    assert "alert(1)" in html and "<script>alert" not in html and "<b>" not in html
+    assert html.count('<mark class="for"') >= 2 and '<mark class="against"' in html
+    assert 'id="texts"' in html and 'id="words"' in html
+
+
+# Whole audits
+
+
+def nobody(name):
+    raise UserError(f"There is no tokenizer '{name}'.")
+
+
+def test_an_audit_of_texts_with_attributes(tokenizer, tmp_path):
+    data = review_bundle(tokenizer)
+    found = audit(replace(data, val=None), out=tmp_path, device="cpu", progress=False)
+    assert found["verdict"] == "shortcut found" and "'source'" in found["headline"]
+    assert json.loads((tmp_path / "audit.json").read_text())["words"] == found["words"]
+    shown = [i for g in found["gallery"] for i in g["usual"]]
+    assert shown and all(i["text"] and i["picture"] is None for i in shown)
+    assert "texts" in found["reliability"]["text"]
+    assert "between texts" in " ".join(e["test"] for e in found["evidence"])
+    assert not any(c["name"] in ("colour", "margin") for c in found["cues"])
+    html = (tmp_path / "report.html").read_text()
+    assert "Where: texts to look at" in html and "imdb" in html
+
+
+def test_a_planted_word_is_found_without_attributes(tokenizer):
+    data = review_bundle(tokenizer, n=1200, attributes=False)
+    found = audit(replace(data, val=None), device="cpu", progress=False, recipe={"epochs": 10, "iterations": 0})
+    assert found["attributes"] == []
+    entry = next(c for c in found["cues"] if c["name"] == "single words")
+    assert entry["finding"] == "found" and "'imdb'" in entry["words"]
+    assert found["verdict"] == "shortcut found" and found["headline"].startswith(
+        "The model goes by the single words of"
+    )
+
+
+def test_texts_without_a_shortcut_raise_no_alarm(tokenizer):
+    for seed in range(4):
+        data = review_bundle(tokenizer, n=900, rho=0.5, seed=seed, spread=True)
+        found = audit(replace(data, val=None), device="cpu", progress=False, seed=seed)
+        assert found["verdict"] in ("no evidence", "cannot tell"), found["headline"]
+
+
+def test_rows_without_a_tokenizer_are_audited_too(monkeypatch):
+    monkeypatch.setattr("spurless.data.tokens._tokenizer", nobody)  # which would ask the hub
+    found = audit(sentences(n=300), device="cpu", progress=False)
+    assert found["verdict"] == "shortcut found" and len(found["cues"]) == 6
+
+
+def test_other_data_gets_no_words():
+    found = audit({"name": "toy", "n": 300}, device="cpu", progress=False)
+    assert "words" not in found and "data without" in found["reliability"]["text"]
+
+
+def test_the_network_and_its_recipe_suit_texts():
+    data = sentences(n=200)
+    assert suited(data) == {"name": "embedding_bag", "vocab": data.tokens.size}
+    assert suited(replace(data, tokens=Tokens("minilm", 30522, ""), net="minilm")) == "embedding_bag"
+    assert suited_recipe(data, suited(data)).iterations == -(-10 * 200 // 64)
+    slow = Recipe("adamw", 1e-5, epochs=2)
+    assert suited_recipe(replace(data, recipe=slow), "bert").lr == 1e-5  # another network keeps the data's recipe

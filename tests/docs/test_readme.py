@@ -1,0 +1,117 @@
+"""What the README claims is what was measured."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from spurless.cli.main import main as cli
+from spurless.data.sets import DATASETS
+from spurless.methods import METHODS
+from spurless.nets import NETS
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_are_those_of_the_measured_rows():
+    maker = load(ROOT / "studies" / "readme.py")
+    assert maker.rows("demo"), "no measured rows: the comparison would show nothing"
+    assert maker.rows("cmnist")
+    assert maker.filled(README) == README, "run make results"
+
+
+def test_the_tables_of_the_pages_are_those_of_the_measured_rows():
+    from studies import pages
+
+    assert pages.rows("waterbirds") and pages.rows("audit"), "no measured rows: the comparison would show nothing"
+    for page in pages.PAGES:
+        text = (ROOT / "docs" / f"{page}.md").read_text()
+        assert pages.fill(text, pages.tables()) == text, "run make results"
+
+
+def test_what_every_report_says_of_the_audits_errors_is_what_was_measured():
+    from studies import calibration as audit
+    from studies import pages
+
+    assert json.loads(audit.QUOTED.read_text()) == audit.quoted(pages.rows("audit"))
+    assert json.loads(audit.QUOTED_TEXT.read_text()) == audit.quoted(pages.rows("audit_text"), "texts")
+
+
+def test_every_method_and_data_set_is_named():
+    named = set(re.findall(r"`([a-z_0-9]+)`", README))
+    assert set(METHODS) <= named
+    assert set(DATASETS) <= named
+
+
+def test_every_network_is_named():
+    page = "".join((ROOT / "docs" / name).read_text() for name in ("training.md", "text.md"))
+    assert set(NETS) <= set(re.findall(r"`([a-zA-Z_0-9:]+)`", page))
+    assert all(f"| `{name}` | {what} |" in page for name, what in NETS.items() if not what.startswith("text:"))
+
+
+def test_every_method_has_a_page():
+    pages = {path.stem for path in (ROOT / "docs" / "methods").glob("*.md")}
+    assert set(METHODS) <= pages
+
+
+def test_links_and_pictures_of_the_documentation_exist():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)  # code may look like a link
+        for target in re.findall(r"\]\(([^)#]+)\)", prose):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} points to {target}"
+
+
+def commands(text):
+    """The command lines of a page, each whole: `spurless train pgd ... --set a=b`."""
+    for line in text.replace("\\\n", " ").splitlines():
+        found = re.match(r"^ {4}(?:\S+=\S+ )*(spurless [a-z-]+.*)$", line)
+        if found:
+            yield re.sub(r"\s#.*$| [|>].*$", "", found[1]).replace("[", " ").replace("]", " ")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_every_command_on_a_page_has_these_flags(page):
+    known = typer.main.get_command(cli.app).commands
+    for line in commands(page.read_text(encoding="utf-8")):
+        words = line.split()[1:]
+        command = known.get(words[0])
+        assert command is not None, line
+        if words[0] == "data":
+            command = command.commands[words[1]]
+        flags = {*flags_of(command), "--help"}
+        for word in (w.partition("=")[0].partition("|")[0] for w in words if w.startswith("--")):
+            assert word in flags, f"{line}: there is no {word}"
+
+
+def flags_of(command):
+    yield from (flag for option in command.params for flag in (*option.opts, *option.secondary_opts))
+    for part in getattr(command, "commands", {}).values():
+        yield from flags_of(part)
+
+
+def test_every_flag_that_a_page_names_exists():
+    others = {"--text", "--nnodes", "--rdzv-endpoint"}  # of studies/calibration.py, and of torchrun
+    known = set(flags_of(typer.main.get_command(cli.app))) | others
+    named = {(p.name, flag) for p in PAGES for flag in re.findall(r"`(--[a-z][a-z-]*)", p.read_text(encoding="utf-8"))}
+    assert len(named) > 40
+    assert [place for place in sorted(named) if place[1] not in known] == []
+
+
+def test_kept_results_and_pages_name_no_folder_of_a_machine():
+    places = re.compile(r"(?<![\w.~])/(tmp|root|home|work|mnt|Users)/")
+    kept = [p for p in (ROOT / "results").rglob("*") if p.suffix in (".json", ".jsonl", ".csv")]
+    assert len(kept) > 500
+    assert [str(p) for p in (*kept, *PAGES) if places.search(p.read_text(encoding="utf-8"))] == []

@@ -1,0 +1,66 @@
+"""GEORGE: clusters within classes become the groups of GroupDRO."""
+
+import pytest
+import torch
+
+from spurless.core.settings import settings_of
+from spurless.methods.george import GEORGE
+from spurless.methods.group_dro import WorstGroup
+from spurless.methods.group_inference.clusters import infer_george
+from spurless.train.fit import fit
+from tests.methods.test_mining import finish, open_run
+from tests.support.worlds import tiny
+from tests.train.test_engine import CPU
+
+
+def drive(method, data):
+    run, stages = open_run(data), []
+    finish(method.stages(run), stages.append)
+    return run, stages
+
+
+def test_the_second_stage_is_group_dro_over_the_clusters():
+    data = tiny(n=400, rho=0.1)
+    run, (plain, dro) = drive(GEORGE(eta=0.3, adjustment=2.0, identify_epochs=4), data)
+    assert (plain.epochs, dro.epochs, plain.select, dro.select) == (4, None, False, True)
+    assert dro.model is not plain.model
+    groups = run.guesses["groups"]
+    shares = torch.stack([dro.weights[groups == g].sum() for g in groups.unique()]) / dro.weights.sum()
+    assert shares.tolist() == pytest.approx([1 / len(shares)] * len(shares))  # every cluster equally often
+    (worst,) = (m for m in run.modules if isinstance(m, WorstGroup))
+    assert len(worst.share) >= len(shares) == 4
+    assert (worst.dro.eta, worst.dro.adjustment) == (0.3, 2.0)
+
+
+def test_every_setting_of_the_inference_is_the_methods_own(monkeypatch):
+    """Each is passed on: what the inference is asked for is what was set."""
+    asked = {}
+
+    def spy(run, how, **settings):
+        asked.update(settings)
+        raise KeyError(how)
+        yield
+
+    monkeypatch.setattr("spurless.methods.george.infer", spy)
+    chosen = {
+        "reduction": "pca",
+        "dims": 3,
+        "normalise": False,
+        "clustering": "gmm",
+        "clusters": 4,
+        "most": 6,
+        "overcluster": 2,
+        "identify_epochs": 1.5,
+    }
+    assert set(chosen) == set(settings_of(infer_george))
+    assert all(settings_of(GEORGE)[name].default == s.default for name, s in settings_of(infer_george).items())
+    with pytest.raises(KeyError, match="george"):
+        drive(GEORGE(**chosen), tiny(n=40))
+    assert asked == chosen
+
+
+def test_it_finds_the_toys_groups_and_trains_for_the_worst():
+    data = tiny(n=1000)
+    george, erm = (fit(m, data, "linear", {"epochs": 10}, **CPU) for m in (GEORGE(), "erm"))
+    assert george.scores["worst_group"] > erm.scores["worst_group"] + 30
+    assert george.labels_used == "none"

@@ -1,0 +1,285 @@
+"""The pages in a real browser: no error, no request, and they do what a person expects of them."""
+
+import json
+import shutil
+import threading
+
+import pytest
+
+from spurless import report
+from spurless.report.serve import serve
+from tests.report.test_report import EVIL, make
+from tests.support.audits import make_audit, make_reproduction, make_sweep
+
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (the dev extra)")
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip("needs a Chromium: install Debian's package chromium, or Chrome")
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=found, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """An audit, a comparison with a sweep and a reproduction, and a page of nothing but evil names."""
+    folder = tmp_path_factory.mktemp("pages")
+    make_audit(folder / "audit", pictures=3, points=60, number_of_rows=12)
+    report.write_audit(folder / "audit", folder / "audit.html")
+    rows = [make("erm", 0.2), make("lff", 0.6, 1), make("pgd", 0.7, 2, stages=("biased", "debiased"))]
+    rows.append(make("jtt", 0.1) | {"status": "diverged", "error": "The loss is not finite."})
+    (folder / "rows.json").write_text(json.dumps(rows))
+    (folder / "sweep.json").write_text(json.dumps(make_sweep()))
+    (folder / "repro.json").write_text(json.dumps(make_reproduction()))
+    report.write_any([folder / f"{n}.json" for n in ("rows", "sweep", "repro")], folder / "runs.html")
+    make_audit(folder / "evil", classes=(EVIL, "dog"), grounds=(EVIL, "sea"), name="x", pictures=1, number_of_rows=2)
+    evil = make(EVIL, 0.5, classes=(EVIL, "W" * 200), stages=(EVIL, "next")) | {"data": EVIL, "notes": [EVIL]}
+    (folder / "evil" / "run.json").write_text(json.dumps(evil))
+    report.write_any([folder / "evil" / "audit.json", folder / "evil" / "run.json"], folder / "evil.html", EVIL)
+    return folder
+
+
+class Watched:
+    """An open page, with all that went wrong on it and all that it asked for."""
+
+    def __init__(self, browser, address, **options):
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.wrong, self.asked = [], []
+        self.page.on("console", lambda m: self.wrong.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda e: self.wrong.append(str(e)))
+        self.page.on("dialog", lambda d: (self.wrong.append(f"alert {d.message}"), d.dismiss()))
+        self.page.on("request", lambda r: self.asked.append(r.url))
+        self.page.goto(str(address))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+
+def look_at(browser, file, width=1200, scheme="light"):
+    return Watched(browser, file.as_uri(), viewport={"width": width, "height": 900}, color_scheme=scheme)
+
+
+@pytest.mark.parametrize("name", ["audit", "runs", "evil"])
+def test_it_opens_without_an_error_or_a_request_at_any_width(browser, pages, name):
+    with look_at(browser, pages / f"{name}.html") as seen:
+        page = seen.page
+        for width in (1200, 700, 390, 320):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+        assert seen.wrong == []
+        assert [url for url in seen.asked if not url.startswith("data:")] == [(pages / f"{name}.html").as_uri()]
+
+
+def test_the_charts_have_marks_that_can_be_seen(browser, pages):
+    marks = """name => [...document.querySelectorAll(name)].filter(e => {
+        const box = e.getBoundingClientRect(), style = getComputedStyle(e);
+        const paint = style.fill !== 'none' ? style.fill : style.stroke;
+        return box.width + box.height > 0.5 && paint !== 'none' && style.visibility === 'visible';
+    }).length"""
+    with look_at(browser, pages / "audit.html") as seen:
+        assert seen.page.evaluate(marks, ".section-attributes rect.fill-conflicting") == 2
+        assert seen.page.evaluate(marks, ".section-mined rect.fill-conflicting") == 20
+        assert seen.page.evaluate(marks, ".section-points figure > svg > path") == 4
+        assert seen.page.evaluate(marks, ".section-cost rect[class^=fill]") == 3
+        assert seen.page.evaluate(marks, ".section-fix rect[class^=fill]") == 6
+    with look_at(browser, pages / "runs.html") as seen:
+        assert seen.page.evaluate(marks, ".section-accuracy rect.fill-conflicting") == 3  # one run diverged
+        assert seen.page.evaluate(marks, ".section-change rect.fill-before") == 4
+        assert seen.page.evaluate(marks, ".section-change rect.now-conflicting") == 2
+        assert seen.page.evaluate(marks, ".section-training path.line") >= 6
+        assert seen.page.evaluate(marks, ".section-sweep path.line") >= 3
+        assert seen.page.evaluate(marks, ".section-sweep path.band") == 3
+        assert seen.page.evaluate(marks, ".section-reproduction figure circle") == 3
+        bar = "document.querySelector('.section-accuracy rect.fill-conflicting').getBoundingClientRect().width"
+        track = "document.querySelector('.section-accuracy rect.track').getBoundingClientRect().width"
+        share = seen.page.evaluate(f"{bar} / {track}")
+        assert share == pytest.approx(make("erm", 0.2)["scores"]["conflicting"] / 100, abs=0.01)
+
+
+def test_pictures_enlarge_by_mouse_and_by_keyboard(browser, pages):
+    with look_at(browser, pages / "audit.html") as seen:
+        page = seen.page
+        small = page.locator(".section-gallery .thumb").first
+        before = small.bounding_box()["width"]
+        small.click()
+        dialog = page.locator("dialog")
+        assert dialog.evaluate("d => d.open")
+        assert dialog.locator("img").count() == 2  # the picture, and where the model looks
+        assert dialog.locator("img").first.bounding_box()["width"] > 1.5 * before
+        assert dialog.locator("p").inner_text() == small.get_attribute("data-caption")
+        page.keyboard.press("ArrowRight")
+        second = page.locator(".section-gallery .thumb").nth(1).get_attribute("data-caption")
+        assert dialog.locator("p").inner_text() == second
+        page.keyboard.press("Escape")
+        assert not dialog.evaluate("d => d.open")
+        assert page.evaluate("document.activeElement.dataset.caption") == second
+        page.keyboard.press("Enter")
+        assert dialog.evaluate("d => d.open")
+        dialog.get_by_role("button", name="Close").click()
+        assert not dialog.evaluate("d => d.open")
+        page.get_by_label("Show where the model looks").check()
+        assert small.locator("img.map-of").is_visible()
+        assert not small.locator("img").first.is_visible()
+        assert seen.wrong == []
+
+
+def test_a_run_that_diverged_stays_last_whatever_is_sorted_by(browser, tmp_path):
+    rows = [make("jtt", 0.1) | {"status": "diverged"}, make("erm", 0.2), make("pgd", 0.7)]
+    with look_at(browser, report.write(rows, tmp_path / "r.html")) as seen:
+        table = seen.page.locator(".section-results table")
+        heading = table.get_by_role("columnheader", name="unbiased")  # where its status stands
+        for order, names in (("descending", ["pgd", "erm", "jtt"]), ("ascending", ["erm", "pgd", "jtt"])):
+            heading.get_by_role("button").click()
+            assert heading.get_attribute("aria-sort") == order
+            assert table.locator("tbody th").all_inner_texts() == names
+
+
+def test_long_names_of_a_sweep_fit_a_phone(browser, tmp_path):
+    series = [{"name": "groups that were guessed by EIIL, weight decay 0.1", "points": make_sweep()["points"]}] * 2
+    (tmp_path / "s.json").write_text(json.dumps({"over": "size", "series": series}))
+    with look_at(browser, report.write_any([tmp_path / "s.json"], tmp_path / "r.html"), width=320) as seen:
+        widths = "e => [e.scrollWidth, e.clientWidth]"
+        wide, there = seen.page.locator(".section-sweep .scroll").evaluate(widths)
+        assert wide <= there
+
+
+def test_sorting_sorts(browser, pages):
+    with look_at(browser, pages / "runs.html") as seen:
+        page = seen.page
+        table = page.locator(".section-results table")
+        names = lambda: [n.split(",")[0] for n in table.locator("tbody th").all_inner_texts()]  # noqa: E731
+        assert names() == ["erm", "lff", "pgd", "jtt"]
+        heading = table.get_by_role("columnheader", name="conflicting")
+        heading.get_by_role("button").click()
+        assert heading.get_attribute("aria-sort") == "descending"
+        assert names() == ["pgd", "lff", "erm", "jtt"]  # what has no score stays last
+        heading.get_by_role("button").press("Enter")
+        assert heading.get_attribute("aria-sort") == "ascending"
+        assert names() == ["erm", "lff", "pgd", "jtt"]
+        method = table.get_by_role("columnheader", name="method")
+        method.get_by_role("button").press(" ")
+        assert names() == ["erm", "jtt", "lff", "pgd"]
+        assert heading.get_attribute("aria-sort") == "none"
+    with look_at(browser, pages / "audit.html", width=390) as seen:
+        table = seen.page.locator(".section-suspects table")
+        table.get_by_role("button", name="rank").click()
+        table.get_by_role("button", name="rank").click()
+        ranks = [int(t) for t in table.locator("td[data-name=rank]").all_inner_texts()]
+        assert ranks == list(range(12, 0, -1))  # as numbers: 10 is after 9
+
+
+def test_a_name_is_never_run(browser, pages):
+    with look_at(browser, pages / "evil.html") as seen:
+        page = seen.page
+        assert page.locator("h1").inner_text() == EVIL
+        assert page.locator("script").count() == 1
+        assert page.locator("img[src=x]").count() == 0
+        page.locator(".section-gallery .thumb").first.click()
+        assert EVIL in page.locator("dialog p").inner_text()
+        page.keyboard.press("Escape")
+        for button in page.locator("button.sort:visible").all():
+            button.click()
+        for button in page.locator(".clouds button").all():
+            button.click()
+        # Even a script that got in would not run: the page allows one, by its hash.
+        page.evaluate(
+            "document.body.append(Object.assign(document.createElement('script'), {textContent: 'alert(3)'}))"
+        )
+        assert [w for w in seen.wrong if "alert" in w and "alert " in w[:6]] == []
+        assert any("Content Security Policy" in w for w in seen.wrong)
+
+
+def test_dark_mode_is_dark_and_text_can_be_read(browser, pages):
+    def shades(page, name):
+        probe = """name => { const e = document.querySelector(name), canvas = document.createElement('canvas');
+            const pen = canvas.getContext('2d'); const read = c => { pen.fillStyle = c; pen.fillRect(0, 0, 1, 1);
+            return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3); };
+            return [read(getComputedStyle(e).color), read(getComputedStyle(document.body).backgroundColor)]; }"""
+        return [luminance(c) for c in page.evaluate(probe, name)]
+
+    for scheme in ("light", "dark"):
+        with look_at(browser, pages / "audit.html", scheme=scheme) as seen:
+            for name in ("main", ".quiet", "nav a", ".badge", ".finding.suspected", ".finding.none"):
+                text, ground = shades(seen.page, name)
+                assert (ground < 0.05) == (scheme == "dark")
+                contrast = (max(text, ground) + 0.05) / (min(text, ground) + 0.05)
+                assert contrast >= 4.5, (scheme, name)
+
+
+def luminance(colour):
+    """Relative luminance as the accessibility guidelines define it."""
+    parts = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def test_everything_can_be_reached_by_keyboard_and_has_a_name(browser, pages):
+    with look_at(browser, pages / "audit.html") as seen:
+        page = seen.page
+        nameless = """[...document.querySelectorAll('button, a, input, svg[role=img], img, [role=region]')].filter(e =>
+            !(e.textContent.trim() || e.getAttribute('aria-label') || e.alt || e.title || e.labels?.length
+              || e.querySelector('img[alt]:not([alt=""]), title'))).map(e => e.outerHTML.slice(0, 80))"""
+        assert page.evaluate(nameless) == []
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.tagName") == "A"
+        page.keyboard.press("Enter")
+        assert page.evaluate("location.hash") == "#evidence"
+        legend = page.locator(".clouds button").first
+        legend.press("Enter")
+        assert legend.get_attribute("aria-pressed") == "true"
+        assert page.locator("path.faint").count() == 1
+
+
+def test_it_is_whole_without_its_script_and_on_paper(browser, pages):
+    options = {"java_script_enabled": False, "color_scheme": "dark", "viewport": {"width": 390, "height": 800}}
+    with Watched(browser, (pages / "audit.html").as_uri(), **options) as seen:
+        assert seen.page.locator(".section-suspects tbody tr").count() == 12
+        assert seen.page.locator(".section-gallery img:visible").count() == 12
+        seen.page.get_by_label("Show where the model looks").check()
+        assert seen.page.locator(".section-gallery img.map-of:visible").count() == 12
+        seen.page.emulate_media(media="print")
+        assert not seen.page.locator("nav").is_visible()
+        colour = "getComputedStyle(document.body).backgroundColor"
+        assert seen.page.evaluate(colour) == "rgb(255, 255, 255)"  # paper stays white
+        seen.page.emulate_media(media="screen")
+        assert seen.page.evaluate(colour) == "rgb(20, 23, 27)"
+
+
+def test_the_served_list_refreshes_by_itself(browser, tmp_path):
+    run = tmp_path / "runs" / "going"
+    run.mkdir(parents=True)
+    (run / "settings.toml").write_text('seed = 0\n[method]\nname = "jtt"\n[data]\nname = "toy"\n')
+    (run / "history.jsonl").write_text('{"stage": "biased", "epoch": 7, "loss": 0.25}\n')
+    server = serve(tmp_path / "runs", port=0)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{server.server_address[1]}/"
+        with Watched(browser, address, viewport={"width": 390, "height": 800}) as seen:
+            assert "epoch 7" in seen.page.locator("#rows").inner_text()
+            (run / "result.json").write_text(json.dumps(make(EVIL, 0.5)))
+            seen.page.wait_for_selector("#rows .none", timeout=8000)
+            assert EVIL in seen.page.locator("#rows").inner_text()
+            assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
+            seen.page.locator("#rows a").click()
+            assert seen.page.locator("h1").inner_text() == f"{EVIL} on toy"
+            assert seen.wrong == []
+            assert all(url.startswith(address) for url in seen.asked if not url.startswith("data:"))
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

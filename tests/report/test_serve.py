@@ -1,0 +1,224 @@
+"""The local page: it lists, it reads, it gives nothing else away and changes nothing."""
+
+import http.client
+import json
+import os
+import socket
+import struct
+import threading
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from spurless.cli.main import app
+from spurless.core.errors import UserError
+from spurless.report.serve import serve
+from tests.report.test_report import EVIL, Page, make, only_our_script
+from tests.support.audits import make_audit
+
+SETTINGS = 'seed = 0\n[method]\nname = "jtt"\n[data]\nname = "toy"\n'
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    """A folder with a finished run, one in training, one that stopped long ago, a damaged one and an audit."""
+    root = tmp_path / "runs"
+    for name, row in (("done/erm", make("erm", 0.2)), ("done/" + "lff", make("lff", 0.6))):
+        (root / name).mkdir(parents=True)
+        (root / name / "result.json").write_text(json.dumps(row))
+    for name in ("going", "stopped"):
+        (root / name).mkdir()
+        (root / name / "settings.toml").write_text(SETTINGS)
+        (root / name / "history.jsonl").write_text('{"stage": "biased", "epoch": 7, "loss": 0.25}\n')
+    for file in (root / "stopped").iterdir():
+        os.utime(file, (time.time() - 9999,) * 2)
+    (root / "damaged").mkdir()
+    (root / "damaged" / "result.json").write_text("{")
+    make_audit(root / "audit", points=5, number_of_rows=1)
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "result.json").write_text(json.dumps(make("secret", 0.5)))
+    (root / "linked").symlink_to(tmp_path / "outside")
+    return root
+
+
+@pytest.fixture
+def get(shelf):
+    server = serve(shelf, port=0)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+
+    def get(path, host=None, method="GET"):
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
+        connection.putrequest(method, path, skip_host=host is not None)
+        if host is not None:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        answer = connection.getresponse()
+        body = answer.read().decode()
+        connection.close()
+        return answer, body
+
+    yield get
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_it_listens_on_this_machine_only(shelf):
+    with serve(shelf, port=0) as server:
+        assert server.socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_the_list_says_what_each_run_is_doing(get):
+    answer, body = get("/")
+    assert answer.status == 200
+    only_our_script(body)
+    page = Page(body)
+    names = [t for _, t in page.find("th", scope="row")]
+    assert set(names) == {"done/erm", "done/lff", "going", "stopped", "damaged", "audit"}
+    assert names[0] == "going"  # what trains comes first
+    said = {
+        a["data-name"]: [t for b, t in page.find("td") if b.get("data-name") == a["data-name"]]
+        for a, _ in page.find("td")
+    }
+    status = dict(zip(names, said["status"], strict=True))
+    assert status["going"] == "training" and status["stopped"] == "stopped" and status["done/erm"] == "done"
+    assert status["damaged"] == "damaged" and status["audit"] == "shortcut found"
+    assert said["last epoch"][0] == "biased, epoch 7, loss 0.25"
+    score = dict(zip(names, said["accuracy, %"], strict=True))
+    assert f"conflicting {make('erm', 0.2)['scores']['conflicting']:.1f}" in score["done/erm"]
+
+
+def test_the_rows_follow_the_files(get, shelf):
+    assert "epoch 8" not in get("/rows")[1]
+    with open(shelf / "going" / "history.jsonl", "a") as file:
+        file.write('{"stage": "biased", "epoch": 8, "loss": 0.2}\n')
+    assert "biased, epoch 8" in get("/rows")[1]
+    (shelf / "going" / "result.json").write_text(json.dumps(make("jtt", 0.5)))
+    rows = {r["name"]: r for r in json.loads(get("/runs.json")[1])["runs"]}
+    assert rows["going"]["status"] == "done"
+
+
+def test_files_of_another_program_cost_one_row_only(get, shelf):
+    for name, file, found in (
+        ("packages", "audit.json", {"vulnerabilities": {}}),
+        ("other", "result.json", {"history": {"loss": [0.5, 0.25]}}),
+    ):
+        (shelf / name).mkdir()
+        (shelf / name / file).write_text(json.dumps(found))
+    rows = {r["name"]: r["status"] for r in json.loads(get("/runs.json")[1])["runs"]}
+    assert (rows["packages"], rows["other"], rows["done/erm"]) == ("damaged", "damaged", "done")
+    assert get("/")[0].status == 200
+
+
+def test_what_a_client_does_wrong_is_no_traceback(shelf, capfd):
+    server = serve(shelf, port=0)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    request = b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection(server.server_address) as connection:
+        connection.sendall(request % b"http://[/")
+        assert connection.recv(100).startswith(b"HTTP/1.1 500")
+    for sent in (request % b"/", b"GET / HTT"):
+        connection = socket.create_connection(server.server_address)
+        connection.sendall(sent)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # gone without a word
+        connection.close()
+    time.sleep(0.3)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    assert capfd.readouterr().err == ""
+
+
+def test_reports_are_made_on_request(get):
+    answer, body = get("/run/done/erm")
+    assert answer.status == 200
+    assert Page(body).find("h1")[0][1] == "erm on toy"
+    assert "Shortcut found" in get("/audit/audit")[1]
+    assert Page(get("/all")[1]).find("td", class_="number best")
+    assert "jtt on toy" in get("/run/going")[1]
+    answer, body = get("/run/damaged")
+    assert answer.status == 500 and "damaged" in body
+
+
+@pytest.mark.parametrize(
+    "path",
+    "/run/../secret.txt /run/%2e%2e/secret.txt /run/..%2fsecret.txt /../secret.txt //secret.txt /run/linked "
+    "/run/done/erm/result.json /run/done /run//etc/passwd /audit/../outside /run/%00 /audit.json /static/x /run/%c3%28 "
+    "/run/..%5c..%5csecret.txt /run/done/erm/../../../outside /run/outside".split(),
+)
+def test_nothing_but_the_runs_can_be_reached(get, path):
+    answer, body = get(path)
+    assert answer.status == 404
+    assert "secret" not in body and "root:" not in body
+
+
+def test_only_reading_is_answered(get, shelf):
+    before = {p: p.stat().st_mtime_ns for p in shelf.rglob("*")}
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        assert get("/run/done/erm", method=method)[0].status == 501
+    for path in ("/", "/rows", "/runs.json", "/all", "/run/done/erm", "/run/going", "/audit/audit"):
+        assert get(path)[0].status == 200
+    answer, body = get("/", method="HEAD")
+    assert answer.status == 200 and body == "" and int(answer.headers["Content-Length"]) > 1000
+    assert {p: p.stat().st_mtime_ns for p in shelf.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "10.0.0.5", "", "127.0.0.1.evil.example", "localhost.evil"]
+)
+def test_another_name_for_this_machine_is_refused(get, host):
+    """A page elsewhere whose name is made to point here (DNS rebinding) must not read the runs."""
+    for path in ("/", "/runs.json", "/run/done/erm"):
+        answer, body = get(path, host=host)
+        assert answer.status == 403
+        assert "erm" not in body
+
+
+def test_headers_keep_the_page_to_itself(get):
+    answer, _ = get("/")
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["Access-Control-Allow-Origin"] is None
+    assert get("/", host="localhost:1234")[0].status == 200
+
+
+def test_names_are_text(get, shelf):
+    name = EVIL.replace("/", "")
+    (shelf / name).mkdir()
+    (shelf / name / "result.json").write_text(json.dumps(make(EVIL, 0.5) | {"data": EVIL}))
+    bad = os.fsdecode(b"caf\xe9 100%")
+    (shelf / bad).mkdir()
+    (shelf / bad / "result.json").write_text(json.dumps(make("erm", 0.5)))
+    body = get("/")[1]
+    only_our_script(body)
+    page = Page(body)
+    assert name in [t for _, t in page.find("th", scope="row")]
+    assert EVIL in [t for _, t in page.find("td")]
+    links = {t: a["href"] for a, t in page.find("a")}
+    assert Page(get(links[name])[1]).find("h1")[0][1] == f"{EVIL} on {EVIL}"
+    assert get("/run/caf%E9%20100%25")[0].status == 200
+
+
+def test_mistakes_are_said_in_one_line(tmp_path, shelf):
+    with pytest.raises(UserError, match="not a folder"):
+        serve(tmp_path / "gone")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = CliRunner().invoke(app, ["serve", str(shelf), "--port", str(taken.getsockname()[1])])
+    assert result.exit_code == 2
+    assert "Name another --port" in result.output
+
+
+def test_a_run_that_is_the_folder_itself(tmp_path):
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "result.json").write_text(json.dumps(make("erm", 0.5)))
+    with serve(tmp_path / "alone", port=0) as server:
+        library = server.RequestHandlerClass.library
+        assert list(library.places()) == ["run/alone"]
+        assert "erm on toy" in library.page("run/alone")
