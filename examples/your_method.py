@@ -27,12 +27,12 @@ class SecondLook(Method):
 
         # Between two stages is plain Python. By now the first network is trained.
         wrong = run.outputs(first).argmax(1) != run.data.train.y.to(run.device)  # (n,)
-        run.mined(wrong)  # so that the result can say how many of them do conflict
+        run.report_conflicting(wrong)  # so that the result can say how many of them do conflict
 
         net = run.net()
         odds = torch.where(wrong, self.times, 1.0)  # (n,)
         yield Stage(
-            "second", lambda b: cross_entropy(net(b.x), b.y), run.optimizer(net), net, weights=odds, select=True
+            "second", lambda b: cross_entropy(net(b.x), b.y), run.optimizer(net), net, sample_weights=odds, select=True
         )
         return net
 

@@ -57,10 +57,9 @@ def measure(kind, way, seed):
 
     from spurless.bench.one import stamp
     from spurless.core.data import Split
-    from spurless.core.files import atomic
+    from spurless.core.files import atomic, finite
     from spurless.methods.parts.pruning import sparsity
     from spurless.train.fit import Session
-    from spurless.train.run_folder import finite
 
     path = OUT / f"{kind}-{way}-seed{seed}.json"
     if path.exists():

@@ -142,8 +142,7 @@ def measure(job):
     from spurless.auditing.model import train, with_held_out
     from spurless.auditing.verdict import overall
     from spurless.bench.one import stamp
-    from spurless.core.files import atomic
-    from spurless.train.run_folder import finite
+    from spurless.core.files import atomic, finite
 
     path = Path(out) / f"{name.replace(' ', '_').replace(',', '').replace('%', 'pc')}-{truth}-{seed}.json"
     if path.exists():

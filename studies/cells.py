@@ -32,9 +32,8 @@ def measure(job):
     import torch
 
     from spurless.bench.one import stamp
-    from spurless.core.files import atomic
+    from spurless.core.files import atomic, finite
     from spurless.train.fit import fit
-    from spurless.train.run_folder import finite
 
     path = Path(out) / f"{cell['name']}-seed{seed}.json"
     if path.exists():

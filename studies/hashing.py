@@ -87,9 +87,9 @@ def measure(data: dict[str, Any]) -> dict[str, Any]:
     """Seconds of one start."""
     import torch
 
+    from spurless.core.fingerprint import fingerprint, partial_fingerprint
     from spurless.data.ingest import images
     from spurless.registry import load_data
-    from spurless.train.predict import fingerprint, partial_fingerprint
 
     verify = [0.0]
     for name in ("drop_damaged", "unchanged"):

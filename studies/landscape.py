@@ -156,7 +156,7 @@ def data_landscape(
     from spurless.metrics.attribution import prepare
     from spurless.metrics.compress import data_accuracy
     from spurless.metrics.representation import bsi, features_of
-    from spurless.train.predict import predictions
+    from spurless.metrics.scores import predictions
 
     if spurious is not None:
         one_of("measure of the spurious feature", spurious, ("attribution", "bsi", "none"))

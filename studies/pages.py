@@ -147,7 +147,7 @@ def audit_table(folder="audit"):
 
 def text_table():
     from spurless.bench.spec import read_spec
-    from spurless.bench.table import figures
+    from spurless.core.stats import figures
 
     own = {row["key"]: row for row in rows("text")}
     if not own:

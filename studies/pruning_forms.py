@@ -25,8 +25,8 @@ from spurless.core.recipe import Recipe
 from spurless.metrics.batchnorm import recompute_batchnorm
 from spurless.metrics.compress import KAPPAS, LAYERS, Order, data_accuracy, lowest
 from spurless.metrics.feature_use import some_rows
+from spurless.nets.outputs import Inputs
 from spurless.registry import load_data
-from spurless.train.feed import Inputs
 from spurless.train.fit import fit
 
 DATA = '{"name": "double_mnist", "rho": 0.025}'

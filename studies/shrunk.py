@@ -56,10 +56,9 @@ def measure(seed, work):
     from spurless.compress.export import export
     from spurless.compress.prune import prune
     from spurless.compress.shrink import shrink
-    from spurless.core.files import atomic
+    from spurless.core.files import atomic, finite
     from spurless.registry import load_data
     from spurless.train.fit import evaluate, fit, load_classifier
-    from spurless.train.run_folder import finite
 
     path = OUT / f"{METHOD}-conv3-seed{seed}.json"
     if path.exists():

@@ -25,14 +25,14 @@ from pathlib import Path
 from spurless.bench.claim import read_row, restore
 from spurless.bench.rows import JSONL
 from spurless.core.errors import UserError
+from spurless.core.files import finite
 from spurless.core.settings import from_text
-from spurless.metrics.over_runs import core_use_points, same_order
 from spurless.registry import load_data
 from spurless.sweep import run_sweep
 from spurless.sweep.choice import show
+from spurless.sweep.over_runs import core_use_points, same_order
 from spurless.sweep.run import AFTER, FILE, PLOT
 from spurless.train.fit import load_run
-from spurless.train.run_folder import finite
 
 KEPT = ("data", "method", "net", "seed", "status", "error", "n", "seconds", "wall_seconds", "machine", "date", "commit")
 SCORES = ("unbiased", "conflicting", "aligned", "worst_group", "average", "intervals")

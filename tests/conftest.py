@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from spurless.core.files import data_root
+from spurless.core.messages import show_messages
 
 
 def pytest_addoption(parser):
@@ -32,6 +33,12 @@ def _own_cache(tmp_path_factory, monkeypatch):
     """Tests write their caches to a folder of the test session, not to the user's."""
     monkeypatch.setenv("SPURLESS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("SPURLESS_DATA", str(ROOT))
+
+
+@pytest.fixture(autouse=True)
+def _messages():
+    """What is logged is printed to standard error, as by the command line."""
+    show_messages()
 
 
 @pytest.fixture(autouse=True)

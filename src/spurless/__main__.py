@@ -6,7 +6,7 @@ from spurless.cli.main import main
 
 if __name__ == "__main__":
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from spurless.train.distributed import joined
+        from spurless.core.parallel import joined
 
         with joined():
             main()

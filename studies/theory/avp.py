@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from spurless.core.errors import BadArgument
+from spurless.core.errors import SettingError
 from spurless.metrics import checks
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def activation_variability(z: Array, a: Array | None = None) -> Array:
         return kappa
     weight = checks.numbers(a, "A", dims=2)
     if z.ndim != 2 or len(weight) != z.shape[1]:
-        raise BadArgument(f"A has a row for each of the latents, (d, k); here A is {weight.shape} and z {z.shape}.")
+        raise SettingError(f"A has a row for each of the latents, (d, k); here A is {weight.shape} and z {z.shape}.")
     return weight * kappa[:, None]
 
 
@@ -125,7 +125,7 @@ def rank_correlation(a: Array, b: Array) -> float:
 
     first, second = checks.array(a, "a"), checks.array(b, "b")
     if first.ndim != 1 or first.shape != second.shape or not {first.dtype.kind, second.dtype.kind} <= set("biuf"):
-        raise BadArgument(f"Two lists of numbers, as long, can be compared; not {first.shape} and {second.shape}.")
+        raise SettingError(f"Two lists of numbers, as long, can be compared; not {first.shape} and {second.shape}.")
     finite = np.isfinite(first) & np.isfinite(second)
     first, second = first[finite], second[finite]
     if len(np.unique(first)) < 2 or len(np.unique(second)) < 2:
@@ -140,10 +140,10 @@ def _apart(
     try:
         (z, y), (z_true, y_true) = seen, true
     except ValueError:
-        raise BadArgument("Data are two pairs of latents z (n, d) and labels y (n,).") from None
+        raise SettingError("Data are two pairs of latents z (n, d) and labels y (n,).") from None
     seen, true = (checks.numbers(z, "z", 2), y), (checks.numbers(z_true, "z", 2), y_true)
     if seen[0].shape[1] != true[0].shape[1]:
-        raise BadArgument(f"Both data need the same latents, not {seen[0].shape[1]} and {true[0].shape[1]}.")
+        raise SettingError(f"Both data need the same latents, not {seen[0].shape[1]} and {true[0].shape[1]}.")
     values = []
     for i in range(seen[0].shape[1]):
         edges = _edges(np.concatenate([seen[0][:, i], true[0][:, i]]), bins)  # the same cells for both

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spurless.core.errors import BadArgument, UserError, first_line
+from spurless.core.errors import SettingError, UserError, first_line
 from spurless.data.sets.linear_toy import debiasing_phi as debiasing_phi
 from spurless.metrics import checks
 
@@ -66,7 +66,7 @@ def _classifier(pi_inv: float, pi_sp: Array, alpha: Array, p: float, phi: float)
         checks.share(value, name)
     kept, ratio = (checks.numbers(each, name, least=0) for name, each in (("pi_sp", pi_sp), ("alpha", alpha)))
     if kept.shape != ratio.shape or ((kept < 0) | (kept > 1)).any():
-        raise BadArgument(f"pi_sp holds a share from 0 to 1 for each of the {len(ratio)} ratios in alpha.")
+        raise SettingError(f"pi_sp holds a share from 0 to 1 for each of the {len(ratio)} ratios in alpha.")
     return kept, ratio
 
 
@@ -96,7 +96,7 @@ def gradient_flow(w_inv: float, w_sp: Array, p: float, times: Array) -> Flow:
     checks.share(p, "p")
     t = np.atleast_1d(_times(times))
     if (np.diff(t) <= 0).any() or t[-1] == 0:
-        raise BadArgument("times must grow, and end after 0.")
+        raise SettingError("times must grow, and end after 0.")
 
     def slope(_: float, w: Array) -> Array:
         up, down = p * np.exp(-w[1:]), (1 - p) * np.exp(w[1:])
@@ -105,7 +105,7 @@ def gradient_flow(w_inv: float, w_sp: Array, p: float, times: Array) -> Flow:
 
     with np.errstate(over="ignore", invalid="ignore"):
         if not np.isfinite(slope(0.0, first)).all():
-            raise BadArgument("The flow cannot start here: the loss of these weights is beyond all numbers.")
+            raise SettingError("The flow cannot start here: the loss of these weights is beyond all numbers.")
     found = solve_ivp(slope, (0, float(t[-1])), first, "LSODA", t_eval=t, rtol=1e-9, atol=1e-12)
     if not found.success:
         raise UserError(f"The flow could not be followed to the end: {first_line(found.message)}")
@@ -130,7 +130,7 @@ def spurious_floor(w_sp: float, p: float, D: int, t: Array, last: float) -> Arra
     D = checks.count(D, "D")
     _below_limit(w_sp, p)
     if p == 1:
-        raise BadArgument("p = 1 is not allowed: there w_sp grows without end, and the floor is for what ends.")
+        raise SettingError("p = 1 is not allowed: there w_sp grows without end, and the floor is for what ends.")
     with np.errstate(divide="ignore"):  # at the limit itself the weight stays
         start = np.arctanh(np.minimum(np.sqrt((1 - p) / p) * np.exp(w_sp), 1.0))
     push = np.exp(-last) * 2 ** (D - 1) * (p * (1 - p)) ** (D / 2) * t
@@ -143,7 +143,7 @@ def _below_limit(w_sp: Array | float, p: float) -> None:
     with np.errstate(divide="ignore"):
         limit = np.log(np.float64(p) / (1 - p)) / 2
     if not np.all(w_sp <= limit + 1e-12):
-        raise BadArgument(
+        raise SettingError(
             f"w_sp must start at ½ log(p / (1 − p)) = {limit:.4g} or below, which it grows to; not {w_sp}."
         )
 
@@ -152,7 +152,7 @@ def _times(t: Array) -> Array:
     """As they are: one, or a list of them."""
     found = checks.numbers(t, "t").reshape(np.shape(t))
     if found.min() < 0:
-        raise BadArgument("Times are from 0 on; some of these are before.")
+        raise SettingError("Times are from 0 on; some of these are before.")
     return found
 
 
@@ -174,7 +174,7 @@ def trained_ratio(
     D, n = checks.count(D, "D"), checks.count(n, "n")
     epochs, batch = checks.count(epochs, "epochs"), checks.count(batch, "batch")
     if not 0 < lr < np.inf:
-        raise BadArgument(f"lr = {lr} is not allowed; it is a step above 0.")
+        raise SettingError(f"lr = {lr} is not allowed; it is a step above 0.")
     rng = np.random.default_rng(seed)
 
     def rows(count: int, agreement: float) -> Array:

@@ -19,8 +19,8 @@ from spurless.auditing.model import Audited
 from spurless.cli.common import gather
 from spurless.cli.main import app
 from spurless.core.recipe import Recipe
+from spurless.core.stats import wilson
 from spurless.methods import METHODS
-from spurless.metrics.groups import wilson
 from spurless.registry import load_data, make_method
 from spurless.train.fit import fit
 from tests.support.worlds import tiny

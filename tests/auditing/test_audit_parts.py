@@ -15,8 +15,8 @@ from spurless.auditing.case import Case, make_case
 from spurless.auditing.slices import find_slices, picture_measures, told
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError
+from spurless.core.stats import wilson
 from spurless.metrics import attribution
-from spurless.metrics.groups import wilson
 from spurless.nets import Net
 from spurless.registry import load_data
 from spurless.train.fit import fit

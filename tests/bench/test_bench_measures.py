@@ -20,7 +20,7 @@ from spurless.bench.reproduce import papers, plan, plan_text, write_page
 from spurless.bench.spec import make_spec
 from spurless.cli import bench as cli_bench
 from spurless.core.errors import UserError
-from spurless.metrics.over_runs import correlation, loss_share_points
+from spurless.sweep.over_runs import correlation, loss_share_points
 from spurless.train.loop import Progress
 from spurless.train.step import Steps
 from tests.bench.test_bench import QUICK, TOY, Quiet, cell, run

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from spurless.bench.claim import write_row
 from spurless.bench.compare import EVERYWHERE, as_json, compare, name_rows, read_rows, terminal
-from spurless.bench.judging import FEW, REAL, SMALL, UNSHOWN, Comparison, flip_p, holm, judge, p_value, pairs_needed
+from spurless.bench.judging import FEW, REAL, SMALL, UNSHOWN, Comparison, flip_p, judge, p_value, pairs_needed
 from spurless.cli import bench as cli_bench
 from spurless.core.errors import UserError
+from spurless.core.stats import holm
 
 
 def row(method, value, seed, rho=0.1, labels=None, **settings):

@@ -5,7 +5,7 @@ import torch
 from spurless.compress.embedding import embed
 from spurless.core.recipe import Recipe
 from spurless.nets import build
-from spurless.train.feed import Inputs
+from spurless.nets.outputs import Inputs
 from tests.support.worlds import pictures
 
 

@@ -15,10 +15,10 @@ from spurless.compress import standalone
 from spurless.compress.export import export, in_a_row, lines, macs, plain
 from spurless.compress.shrink import NotTheSame
 from spurless.core.errors import UserError
+from spurless.core.tensor_files import save_tensors
 from spurless.methods.parts.pruning import keep_highest, squares, zero
 from spurless.nets import Net, build
 from spurless.registry import make_method
-from spurless.train.run_folder import save_tensors
 
 MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
 needs_onnx = pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)} (extra: export)")

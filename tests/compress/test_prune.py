@@ -128,7 +128,7 @@ def test_dcwp_fine_tunes_on_batches_with_more_mined_rows(data, monkeypatch):
     method = PruneTrained("dcwp", 0.5, finetune=0.5, trained=trained, dcwp=dcwp)
     stages, _ = stages_of(monkeypatch, method, data, NET)
     assert [s.name for s in stages] == ["mine", "mask", "finetune"]
-    assert [None if s.weights is None else float(s.weights.max()) for s in stages] == [None, 33, 33]
+    assert [None if s.sample_weights is None else float(s.sample_weights.max()) for s in stages] == [None, 33, 33]
 
 
 def test_dcwps_settings_of_fine_tuning_are_used(data, monkeypatch):
@@ -136,7 +136,7 @@ def test_dcwps_settings_of_fine_tuning_are_used(data, monkeypatch):
     dcwp = DCWP(mask_iterations=3, mining_iterations=3, lambda_up=33, finetune_up=7, finetune_lr=0.004)
     method = PruneTrained("dcwp", 0.5, finetune=0.5, trained=trained, dcwp=dcwp)
     stages, _ = stages_of(monkeypatch, method, data, NET)
-    assert [float(s.weights.max()) for s in stages[1:]] == [33, 7]
+    assert [float(s.sample_weights.max()) for s in stages[1:]] == [33, 7]
     rates = [s.optimizer.param_groups[0]["initial_lr"] for s in stages]
     assert rates == pytest.approx([0.01, 0.01, 0.004])
 

@@ -13,8 +13,8 @@ from spurless import Bundle, Split
 from spurless.bench.claim import read_row
 from spurless.bench.one import named, run_one
 from spurless.core.errors import UserError
+from spurless.core.files import finite
 from spurless.train.fit import fit
-from spurless.train.run_folder import finite
 from tests.bench.test_bench import cell
 
 X = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))

@@ -20,12 +20,12 @@ from spurless import Bundle, Split, fit
 from spurless.compress.loading import is_its_own
 from spurless.core.digests import file_digests, full_form, in_full, is_partial, same_content, tensor_digest, vouch
 from spurless.core.errors import UserError
+from spurless.core.fingerprint import fingerprint, partial_fingerprint
 from spurless.core.recipe import Recipe
+from spurless.core.tensor_files import load_tensors, save_tensors
 from spurless.data.ingest import images
 from spurless.registry import load_data
 from spurless.train.fit import load_run
-from spurless.train.predict import fingerprint, partial_fingerprint
-from spurless.train.run_folder import load_tensors, save_tensors
 
 ONCE = {"recipe": {"epochs": 1}, "device": "cpu", "progress": False}
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from spurless.core.errors import UserError
+from spurless.core.files import from_toml, to_toml
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range, Setting, from_text, resolve, settings_of
 from spurless.data.sets import DATASETS
@@ -14,7 +15,6 @@ from spurless.methods import METHODS
 from spurless.methods.lff import LfF
 from spurless.nets import NETS, builder
 from spurless.registry import PLACES, check_recipe, load_data, make_method, make_recipe, method_class
-from spurless.train.run_folder import from_toml, to_toml
 from tests.support.worlds import Peek, tiny
 
 TARGETS = {f"method {name}": method_class(name) for name in METHODS}

@@ -9,9 +9,9 @@ from PIL import Image
 from spurless.auditing import audit
 from spurless.compress.loading import data_for, trained
 from spurless.core.errors import UserError
+from spurless.core.tensor_files import load_tensors, save_tensors
 from spurless.registry import load_data
 from spurless.train.fit import evaluate, fit
-from spurless.train.run_folder import load_tensors, save_tensors
 
 
 def measurements(path, higher=0.0, column="size", words=("red", "blue"), rows=300):

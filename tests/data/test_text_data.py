@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from spurless.core.errors import UserError
+from spurless.core.fingerprint import fingerprint
 from spurless.data import tokens as text
 from spurless.data.ingest.texts import IDENTITY_TERMS, mentions, read
 from spurless.data.sets import cad_nli, multinli
 from spurless.registry import load_data
 from spurless.train.fit import fit
-from spurless.train.predict import fingerprint
 from tests.support.text_worlds import BAG, word_tokenizer
 from tests.train.test_engine import CPU
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from spurless.core.recipe import Recipe
 from spurless.methods.parts.attacks import bias_adversarial, pixel_range, project, random_point, steepest, within
-from spurless.train.feed import Inputs
+from spurless.nets.outputs import Inputs
 from tests.support.worlds import pictures, tiny
 
 MEAN, STD = (0.5, 0.3, 0.4), (0.2, 0.25, 0.3)

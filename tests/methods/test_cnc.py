@@ -153,7 +153,12 @@ def test_the_loss_of_a_batch_by_hand():
 def test_the_second_network_is_fresh_and_alone_selected():
     (plain, second), _ = drive(CnC(identify_epochs=3, identify_weight_decay=0.5), y=[0, 0, 1, 1])
     assert (plain.epochs, second.epochs) == (3, None)
-    assert drive(CnC(), y=[0, 0, 0, 1])[0][1].weights.tolist() == [0.5, 1, 0.5, 1]  # rows 0 and 2 are taken for 0
+    assert drive(CnC(), y=[0, 0, 0, 1])[0][1].sample_weights.tolist() == [
+        0.5,
+        1,
+        0.5,
+        1,
+    ]  # rows 0 and 2 are taken for 0
     assert plain.optimizer.param_groups[0]["weight_decay"] == 0.5
     assert second.optimizer.param_groups[0]["weight_decay"] == 0.0
     assert second.select and not plain.select

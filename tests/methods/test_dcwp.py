@@ -142,8 +142,8 @@ def test_the_stages_their_lengths_odds_and_learning_rates(monkeypatch):
     assert [s.select for s in stages] == [False, False, False, True]
     assert [s.iterations for s in stages] == [8, None, 8, 8]
     mined = result.mining["mined"]["n_mined"]
-    assert [None if s.weights is None else float(s.weights.max()) for s in stages] == [None, None, 70, 30]
-    assert float(stages[2].weights.sum()) == 200 + 69 * mined
+    assert [None if s.sample_weights is None else float(s.sample_weights.max()) for s in stages] == [None, None, 70, 30]
+    assert float(stages[2].sample_weights.sum()) == 200 + 69 * mined
     lrs = [s.optimizer.param_groups[0]["initial_lr"] for s in stages]
     assert lrs == pytest.approx([0.02, 0.02, 0.01, 0.002])
 
@@ -210,7 +210,7 @@ def test_the_ablation_switches_take_stages_and_losses_away(monkeypatch):
     stages, result = stages_of(monkeypatch, DCWP(**QUICK, prune=False), tiny())
     assert [s.name for s in stages] == ["mine", "pretrain", "finetune"] and sparsity(result.classifier) == 0
     plain, _ = stages_of(monkeypatch, DCWP(**QUICK, prune=False, lambda_up=1, finetune_align=0), tiny())
-    assert plain[-1].weights is None
+    assert plain[-1].sample_weights is None
 
 
 def test_the_alignment_loss_can_be_left_out_of_either_stage(monkeypatch):

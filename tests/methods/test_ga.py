@@ -100,7 +100,7 @@ def test_the_last_stage_uses_what_was_mined():
     mining, ga = stages
     assert (mining.select, ga.select) == (False, True)
     assert ga.model is run.modules[2] and ga.model is not mining.model  # a fresh network
-    assert torch.equal(ga.weights, sampling_odds(mined, 32))
+    assert torch.equal(ga.sample_weights, sampling_odds(mined, 32))
     idx = torch.cat([torch.nonzero(mined)[:3, 0], torch.nonzero(~mined)[:9, 0]])
     loss = ga.loss(Batch(data.train.x[idx], y[idx], None, idx, torch.tensor(0.0)))
     rows = -torch.log_softmax(ga.model(data.train.x[idx]), 1)[torch.arange(12), y[idx]]
@@ -116,7 +116,7 @@ def test_a_batch_of_all_rows_is_no_larger_than_they_are():
     mined = run.findings["mined"]
     assert 0 < mined.sum() < 20 < data.recipe.batch_size
     expected = (int(mined.sum()) + 1) / 20  # of a batch of 20: those that are there, and one more
-    assert float(stages[-1].weights[mined].sum()) == pytest.approx(expected)
+    assert float(stages[-1].sample_weights[mined].sum()) == pytest.approx(expected)
 
 
 def test_the_settings_of_mining_reach_the_miner(monkeypatch):
@@ -136,7 +136,7 @@ def test_nothing_mined_is_plain_training():
     run, stages = walk(data, 0.0)  # p = 1/2 everywhere: no row reaches τ
     assert run.findings["mined"].sum() == 0
     ga, idx = stages[-1], torch.arange(10)
-    assert ga.weights is None
+    assert ga.sample_weights is None
     loss = ga.loss(Batch(data.train.x[idx], data.train.y[idx], None, idx, torch.tensor(0.0)))
     want = torch.nn.functional.cross_entropy(ga.model(data.train.x[idx]), data.train.y[idx])
     assert loss.item() == pytest.approx(want.item(), rel=1e-6)

@@ -25,7 +25,7 @@ def test_the_second_stage_is_group_dro_over_the_clusters():
     assert (plain.epochs, dro.epochs, plain.select, dro.select) == (4, None, False, True)
     assert dro.model is not plain.model
     groups = run.guesses["groups"]
-    shares = torch.stack([dro.weights[groups == g].sum() for g in groups.unique()]) / dro.weights.sum()
+    shares = torch.stack([dro.sample_weights[groups == g].sum() for g in groups.unique()]) / dro.sample_weights.sum()
     assert shares.tolist() == pytest.approx([1 / len(shares)] * len(shares))  # every cluster equally often
     (worst,) = (m for m in run.modules if isinstance(m, WorstGroup))
     assert len(worst.share) >= len(shares) == 4

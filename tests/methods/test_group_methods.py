@@ -231,11 +231,11 @@ def test_how_rows_are_drawn(dro, balanced):
     stage = next(train_for_worst_group(run, Groups(group, None, 4), dro))
     share = next(m for m in run.modules if isinstance(m, WorstGroup)).share
     if not balanced:
-        assert stage.weights is None
+        assert stage.sample_weights is None
         assert share.tolist() == pytest.approx((torch.bincount(group, minlength=4) / 400).tolist())
         return
     assert share.tolist() == [0.25] * 4
-    orders = [epoch_order(400, stage.weights, None, torch.Generator().manual_seed(k)) for k in range(50)]
+    orders = [epoch_order(400, stage.sample_weights, None, torch.Generator().manual_seed(k)) for k in range(50)]
     drawn = torch.bincount(group[torch.cat(orders)], minlength=4) / 20_000
     assert (drawn - 0.25).abs().max() < 4 * math.sqrt(0.25 * 0.75 / 20_000)
 
@@ -296,7 +296,7 @@ def test_the_groups_that_are_trained_on_are_those_that_were_found(guess):
     data = tiny(n=200)
     found = next(RS(groups="eiil").stages(engine_run(data.blinded("selection"))))
     group = data.train.y * 2 + (data.train.x[:, 0] > 0)
-    assert torch.equal(found.weights, 1 / torch.bincount(group)[group].double())
+    assert torch.equal(found.sample_weights, 1 / torch.bincount(group)[group].double())
 
 
 @pytest.mark.parametrize("method", [GroupDRO(), GroupDRO("greedy"), GCDRO(), RS(), RS(how="subsample"), RS(by="class")])
@@ -312,7 +312,7 @@ def test_groups_are_drawn_equally_often():
     stage = next(RS().stages(engine_run(data)))
     group = data.train.y * 2 + data.train.a[:, 0]
     assert len(torch.bincount(group).unique()) > 1
-    orders = [epoch_order(500, stage.weights, None, torch.Generator().manual_seed(k)) for k in range(40)]
+    orders = [epoch_order(500, stage.sample_weights, None, torch.Generator().manual_seed(k)) for k in range(40)]
     drawn = torch.bincount(group[torch.cat(orders)], minlength=4) / 20_000
     assert (drawn - 0.25).abs().max() < 4 * math.sqrt(0.25 * 0.75 / 20_000)
 
@@ -324,7 +324,7 @@ def test_classes_are_drawn_equally_often_without_labels():
     method = make_method({"name": "rs", "by": "class"})
     assert method.labels == "none"
     stage = next(method.stages(engine_run(data)))
-    assert stage.weights.tolist() == pytest.approx([1 / 20] * 20 + [1 / 80] * 80)
+    assert stage.sample_weights.tolist() == pytest.approx([1 / 20] * 20 + [1 / 80] * 80)
     assert fit(method, data, **CPU).labels_used == "none"
 
 
@@ -343,7 +343,7 @@ def test_subsampling_cuts_every_group_down_to_the_smallest():
 def test_subsampled_rows_are_drawn_once():
     data = tiny(n=200, rho=0.2)
     stages = [next(RS(how="subsample").stages(engine_run(data))) for _ in range(2)]
-    assert torch.equal(stages[0].rows, stages[1].rows) and stages[0].weights is None
+    assert torch.equal(stages[0].rows, stages[1].rows) and stages[0].sample_weights is None
     group = (data.train.y * 2 + data.train.a[:, 0])[stages[0].rows]
     assert len(torch.bincount(group, minlength=4).unique()) == 1
 

@@ -105,7 +105,7 @@ def test_environments_hold_several_classes_and_are_drawn_equally_often():
     run = open_run(data)
     stage = next(IRM().stages(run))
     conflicting = ~data.is_aligned(data.train)[:, 0]
-    odds = stage.weights / stage.weights.sum()
+    odds = stage.sample_weights / stage.sample_weights.sum()
     assert float(odds[conflicting].sum()) == pytest.approx(0.5) and int(conflicting.sum()) == 20
     of_conflicting, number = environments(groups_by_alignment(run), data.train.y, 2)
     assert number == 2 and torch.equal(of_conflicting.bool(), conflicting)
@@ -117,7 +117,7 @@ def test_with_environments_by_value_every_bias_value_is_one():
     data = tiny(n=100, rho=0.1)
     stage = next(IRM(environments="value").stages(open_run(data)))
     counts = torch.bincount(data.train.a[:, 0])
-    torch.testing.assert_close(stage.weights, 1 / counts[data.train.a[:, 0]].double())
+    torch.testing.assert_close(stage.sample_weights, 1 / counts[data.train.a[:, 0]].double())
 
 
 @pytest.mark.parametrize(("classes", "values"), [(2, 2), (3, 2), (2, 5)])

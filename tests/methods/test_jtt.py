@@ -54,7 +54,7 @@ def drive(method, recipe=None, weight=None, seen=None, y=Y):
 def test_the_error_set_and_its_copies_by_hand(method, copies):
     _, second, run = drive(method)
     assert second.rows.tolist() == [0, 1, *[2] * copies, 3]
-    assert second.weights is None  # a plain shuffle of the concatenation, not weighted draws
+    assert second.sample_weights is None  # a plain shuffle of the concatenation, not weighted draws
     assert run.findings["mined"].tolist() == [False, False, True, False]
 
 

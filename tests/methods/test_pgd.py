@@ -220,14 +220,14 @@ def test_the_debiased_network_goes_on_from_the_biased_weights_with_a_fresh_optim
     assert all(torch.equal(biased["end"][k], debiased["start"][k]) for k in biased["end"])
     assert any(not torch.equal(biased["start"][k], biased["end"][k]) for k in biased["end"])
     assert debiased["fresh"] and debiased["stage"].select and not biased["stage"].select
-    assert biased["stage"].weights is None
+    assert biased["stage"].sample_weights is None
 
 
 @pytest.mark.parametrize("settings", [{}, {"norm": "l1", "exponent": 0.5}, {"score": "loss"}])
 def test_rows_are_drawn_as_often_as_their_odds_say(settings):
     n, epochs = 100, 60
     _, debiased = Stages(PGD(**settings), tiny(n=n), "linear", replace(RECIPE, epochs=epochs)).seen
-    h, count = debiased["stage"].weights, torch.bincount(torch.tensor(debiased["rows"]), minlength=n)
+    h, count = debiased["stage"].sample_weights, torch.bincount(torch.tensor(debiased["rows"]), minlength=n)
     draws = n * epochs
     assert count.sum() == draws and float(h.sum()) == pytest.approx(1)
     error = (draws * h * (1 - h)).sqrt()
@@ -321,7 +321,9 @@ def test_reweighting_uses_the_odds_as_weights_with_mean_1():
     data = tiny(n=64, rho=0.1)
     stages = Stages(PGD(use="reweight"), data, "linear", replace(RECIPE, epochs=1, lr=1e-12))
     debiased = stages.seen[1]
-    assert debiased["stage"].weights is None and sorted(debiased["rows"]) == list(range(64))  # shuffled, not drawn
+    assert debiased["stage"].sample_weights is None and sorted(debiased["rows"]) == list(
+        range(64)
+    )  # shuffled, not drawn
     net = stages.result.classifier  # the learning rate is so small that it is still the network that was scored
     norms = [float(g.norm()) for g in per_sample_head_gradients(net, data.train.x, data.train.y)[0]]
     w = 64 * torch.tensor(norms) / sum(norms)
@@ -342,7 +344,7 @@ def test_single_stage_takes_turns_and_scores_anew():
     assert [s["stage"].select for s in seen] == [False] * 5 + [True]
     biased, debiased = seen[::2], seen[1::2]
     assert biased[0]["stage"].model is not debiased[0]["stage"].model
-    odds = [s["stage"].weights for s in debiased]
+    odds = [s["stage"].sample_weights for s in debiased]
     net, train = build("mlp", (7,), 2).eval(), tiny(n=70).train
     for before, h in zip(biased, odds, strict=True):  # by the biased network as it is then
         net.load_state_dict(before["end"])

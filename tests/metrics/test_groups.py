@@ -8,7 +8,8 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from spurless.metrics.groups import METRICS, group_notes, group_scores, mean_of_cells, wilson
+from spurless.core.stats import mean_of_cells, wilson
+from spurless.metrics.groups import METRICS, group_notes, group_scores
 from spurless.metrics.mining import mining_scores
 
 

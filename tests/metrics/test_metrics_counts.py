@@ -5,14 +5,15 @@ import pytest
 import torch
 from torch import nn
 
+from spurless.core.stats import wilson
 from spurless.metrics.batchnorm import recompute_batchnorm
 from spurless.metrics.compress import activations_compressed, compressibility, weights_compressed
-from spurless.metrics.groups import group_scores, wilson
+from spurless.metrics.groups import group_scores
 from spurless.metrics.inference import inference_scores
 from spurless.metrics.mining import lost_classes, mining_scores
-from spurless.metrics.over_runs import same_order
 from spurless.metrics.records import Record
 from spurless.metrics.representation import features_of, represent
+from spurless.sweep.over_runs import same_order
 from studies.theory.large_lr import growth_rate, margins
 from tests.support import reference
 from tests.support.worlds import OwnModule, tiny

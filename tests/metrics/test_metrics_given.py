@@ -18,16 +18,16 @@ from spurless.metrics import checks
 from spurless.metrics import compress as cp
 from spurless.metrics import feature_use as fu
 from spurless.metrics import groups as gr
-from spurless.metrics import over_runs as ov
 from spurless.metrics import parts as pa
 from spurless.metrics import records as rc
 from spurless.metrics import regions as rg
 from spurless.metrics import representation as rp
-from spurless.metrics import robustness as ro
 from spurless.metrics.batchnorm import recompute_batchnorm
 from spurless.metrics.inference import inference_scores
 from spurless.nets import Net, build
+from spurless.sweep import over_runs as ov
 from spurless.train import dynamics as dy
+from spurless.train import robustness as ro
 from studies import landscape as ls
 from studies.theory.dcwp import trained_ratio
 from tests.support.worlds import OwnModule, pictures, tiny

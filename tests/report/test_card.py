@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from spurless.cli.main import app
 from spurless.core.errors import UserError
+from spurless.core.tensor_files import header
 from spurless.metrics.groups import group_notes, group_scores
 from spurless.report.card import WORST, card, quoted
-from spurless.train.run_folder import header
 from tests.report.test_report import EVIL, make
 
 yaml = pytest.importorskip("yaml")

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from spurless import report
-from spurless.bench.table import figures
 from spurless.core.errors import UserError
+from spurless.core.stats import figures
 from spurless.report import charts, lines, points
 from spurless.report.pictures import Album
 from spurless.report.sources import find

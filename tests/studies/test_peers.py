@@ -14,8 +14,8 @@ from torch import nn
 from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.nets import build
+from spurless.nets.outputs import Inputs
 from spurless.registry import load_data
-from spurless.train.feed import Inputs
 from studies import peers
 
 RESULTS = sorted((Path(__file__).parents[2] / "results" / "peers").glob("*.json"))

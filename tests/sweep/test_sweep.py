@@ -15,11 +15,11 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from spurless.bench.points import Point, mark, mean_of, points_of, ranges
 from spurless.cli import sweep as cli_sweep
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.metrics.compress import activations_compressed, data_prunability
-from spurless.metrics.over_runs import correlation, loss_share_points
 from spurless.metrics.representation import represent
 from spurless.report import normalised, studies, write_any
 from spurless.report.sources import find, walk
@@ -28,9 +28,9 @@ from spurless.sweep import run_sweep, suggest, terminal
 from spurless.sweep.axes import Axis, make_axis, setting_of
 from spurless.sweep.choice import choose, compare, in_words, the_rule
 from spurless.sweep.measures import measures
+from spurless.sweep.over_runs import correlation, loss_share_points
 from spurless.sweep.plot import by_chance, draw, panel, places, scales
 from spurless.sweep.plot import normalised as scaled
-from spurless.sweep.points import Point, mark, mean_of, points_of, ranges
 from spurless.sweep.suggest import NEAR, Search, nice, suggest_lr
 from spurless.train.fit import fit
 from spurless.train.step import schedule

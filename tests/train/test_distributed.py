@@ -23,22 +23,12 @@ from torch.nn import functional as F
 from spurless.core.data import Split
 from spurless.core.errors import UserError
 from spurless.core.method import Method, Stage
+from spurless.core.parallel import agree, any_of, as_first, dividing, first, from_first, rank, shares, world
 from spurless.core.recipe import Recipe
 from spurless.methods import METHODS
-from spurless.train.distributed import (
-    agree,
-    any_of,
-    as_first,
-    dividing,
-    first,
-    from_first,
-    rank,
-    run_folder,
-    shares,
-    world,
-)
 from spurless.train.loop import Interrupted
 from spurless.train.run_folder import TRAINING, RunFolder
+from spurless.train.team_folder import run_folder
 from tests.support.worlds import pictures, tiny
 from tests.train.test_engine import StopAt
 

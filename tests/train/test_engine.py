@@ -22,13 +22,14 @@ from spurless.core.errors import UserError
 from spurless.core.method import Method, Stage
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
+from spurless.core.tensor_files import header
 from spurless.methods.parts.losses import ce
 from spurless.nets import build
-from spurless.train.feed import Streamed, epoch_order, fetch_ahead, resident
+from spurless.nets.outputs import fetch_ahead
+from spurless.train.feed import Streamed, epoch_order, resident
 from spurless.train.fit import fit, load_run
 from spurless.train.loop import Interrupted, batch_sizes, stage_length
 from spurless.train.optim import make_optimizer
-from spurless.train.run_folder import header
 from spurless.train.step import Steps, schedule
 from tests.support.reference import train_by_hand, weighted_draws
 from tests.support.worlds import FAST, OwnModule, Peek, PeekWithLabels, pictures, tiny
@@ -743,7 +744,7 @@ def test_a_class_that_the_network_which_mines_has_not_learnt_is_named(tmp_path, 
         def stages(self, run):
             net, y = run.net(), run.data.train.y
             yield Stage("mines", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net)
-            run.mined((y == 1) if self.whole else (torch.arange(len(y)) % 3 == 0))
+            run.report_conflicting((y == 1) if self.whole else (torch.arange(len(y)) % 3 == 0))
             return net
 
     data = tiny()

@@ -11,11 +11,11 @@ from torch import nn
 from spurless.core.augment import Augment
 from spurless.core.data import Bundle
 from spurless.core.errors import UserError
+from spurless.core.files import to_toml
 from spurless.core.recipe import Recipe
 from spurless.registry import load_data, make_method, make_recipe
 from spurless.train.fit import contents, describe_bundle, describe_run, fit
 from spurless.train.loop import Interrupted
-from spurless.train.run_folder import to_toml
 from tests.support.worlds import pictures, tiny
 from tests.train.test_engine import CPU, StopAt, same_weights
 

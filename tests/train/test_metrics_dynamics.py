@@ -16,11 +16,12 @@ from spurless.core.method import Stage
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.methods.parts.losses import ce
-from spurless.metrics import over_runs, records
+from spurless.metrics import records
 from spurless.metrics.feature_use import feature_use
 from spurless.metrics.regions import core_mask, spurious_mask
 from spurless.nets import Net, build
 from spurless.registry import load_data
+from spurless.sweep import over_runs
 from spurless.train import dynamics as dy
 from spurless.train.feed import epoch_order
 from spurless.train.fit import load_run

@@ -13,18 +13,19 @@ from spurless.compress.embedding import embed
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError
 from spurless.core.recipe import RECIPES, Recipe
+from spurless.core.stats import wilson
 from spurless.data import tokens as text
 from spurless.data.arrays import from_hf
 from spurless.data.tokens import BUCKETS, bucket, check_reads, pad, row_lengths, tokenise, tokens_of
 from spurless.methods.parts.grads import GradNorms, grad_norms
-from spurless.metrics.groups import group_scores, wilson
+from spurless.metrics.groups import group_scores
 from spurless.nets import build
+from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import load_data
-from spurless.train.feed import Inputs, place
+from spurless.train.feed import place
 from spurless.train.fit import evaluate, fit, load_run
 from spurless.train.loop import Interrupted
 from spurless.train.optim import make_optimizer
-from spurless.train.predict import outputs
 from spurless.train.step import Steps
 from tests.data.test_adapters import FakeHF, Feature
 from tests.support.text_worlds import BAG, BERT, VOCAB, sentences, word_tokenizer
@@ -565,8 +566,9 @@ def test_groups_without_the_class():
 
 
 def test_overlapping_groups_stay_with_the_rows_they_are_asked_for():
+    from spurless.core.fingerprint import fingerprint
     from spurless.metrics.compress import data_accuracy
-    from spurless.train.predict import fingerprint, score
+    from spurless.metrics.scores import score
 
     data = sentences(n=40, overlap=True)
     logits = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))

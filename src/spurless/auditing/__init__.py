@@ -36,11 +36,12 @@ from spurless.auditing.text_words import of_errors
 from spurless.auditing.verdict import Shortcut, cost, doubt, evidence, headline, leading, overall, reliability
 from spurless.core.digests import same_content
 from spurless.core.errors import UserError
-from spurless.core.files import atomic
-from spurless.core.messages import complain
+from spurless.core.files import atomic, read_toml
+from spurless.core.fingerprint import fingerprint
+from spurless.core.messages import log
 from spurless.metrics.groups import confusion
-from spurless.train.predict import coverage, fingerprint
-from spurless.train.run_folder import SETTINGS, read_toml
+from spurless.metrics.scores import coverage
+from spurless.train.run_folder import SETTINGS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -198,7 +199,7 @@ def _set_aside_if_changed(folder: Path, data: Bundle, seed: int) -> None:
             names = (f"{made}-before-{n}" if n > 1 else f"{made}-before" for n in count(1))
             name = next(name for name in names if not (folder / name).exists())
             (folder / made).rename(folder / name)
-            complain(f"{data.name} has changed since the audit in {folder}: its {made} is kept as {name}.")
+            log.warning(f"{data.name} has changed since the audit in {folder}: its {made} is kept as {name}.")
 
 
 def _is_of(file: Path, data: Bundle, model: Any, net: NetSpec | None) -> bool:

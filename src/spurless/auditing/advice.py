@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from spurless.auditing.verdict import Doubt
+from spurless.core.stats import wilson
 from spurless.methods import METHODS
-from spurless.metrics.groups import wilson
 
 # The best-fitting first: those that use labels, where there are any, then those that need none. The numbers are how
 # long each takes, in plain trainings: PGD trains twice, LfF two networks at once, JTT twice, the second time on more

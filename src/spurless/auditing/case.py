@@ -10,8 +10,7 @@ from torch import Tensor
 from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.nets import Net
-from spurless.train.feed import Inputs
-from spurless.train.predict import outputs
+from spurless.nets.outputs import Inputs, outputs
 
 RECIPE = Recipe(eval_batch_size=256)
 

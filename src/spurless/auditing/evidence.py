@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from spurless.metrics.groups import wilson
+from spurless.core.stats import wilson
 
 Score = dict[str, float | int]
 

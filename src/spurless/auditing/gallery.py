@@ -12,7 +12,7 @@ from torch import Tensor
 from spurless.auditing.case import Case
 from spurless.auditing.cues import floats
 from spurless.core.errors import UserError
-from spurless.core.messages import complain
+from spurless.core.messages import log
 
 Drawn = dict[int, tuple[str, str | None]]  # row -> its picture, and its attribution map where there is one
 
@@ -107,7 +107,7 @@ def highlight(case: Case, rows: Sequence[int]) -> Shown:
             case.net, x, case.predicted[wanted], steps=STEPS, batch_size=TEXTS_AT_ONCE
         )
     except Exception as error:  # an audit does not fail for it
-        complain(f"No attribution of words: {error}")
+        log.warning(f"No attribution of words: {error}")
         maps = None
     found: Shown = {}
     for i, row in enumerate(wanted):
@@ -166,7 +166,7 @@ def _read(case: Case, row: int) -> Tensor | None:
     try:
         return case.held[torch.tensor([row])][0]  # (c, h, w)
     except Exception as error:  # a file that is gone or damaged by now
-        complain(f"No picture of {name_of(case, row)}: {error}")
+        log.warning(f"No picture of {name_of(case, row)}: {error}")
         return None
 
 
@@ -183,7 +183,7 @@ def _maps(case: Case, read: Mapping[int, Tensor]) -> dict[int, Tensor]:
         found = attribute(case.net, x, case.predicted[rows], how, steps=STEPS, batch_size=AT_ONCE)
         return dict(zip(rows, found, strict=True))
     except Exception as error:
-        complain(f"No attribution maps: {error}")
+        log.warning(f"No attribution maps: {error}")
         return {}
 
 

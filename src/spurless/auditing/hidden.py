@@ -27,7 +27,7 @@ from spurless.auditing.case import Case
 from spurless.auditing.cues import CUES, Cue, floats, like
 from spurless.auditing.evidence import apart, holm, more_errors, more_than_half, share
 from spurless.auditing.learner import Guess
-from spurless.metrics.groups import wilson
+from spurless.core.stats import wilson
 
 LEARN, ASK, PAIRS = 1500, 4000, 400  # rows to learn a cue from, held-out rows it is read from, exchanged images
 FEWEST_PAIRS = 30  # fewer cannot reach the level of the test after its correction

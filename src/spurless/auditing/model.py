@@ -15,15 +15,17 @@ from torch import Tensor, nn
 from spurless.core.data import Bundle, Split
 from spurless.core.digests import same_content
 from spurless.core.errors import UserError
+from spurless.core.files import read_toml
+from spurless.core.fingerprint import fingerprint
 from spurless.core.recipe import Recipe
 from spurless.core.settings import resolve
+from spurless.core.tensor_files import load_tensors
 from spurless.nets import Net
+from spurless.nets.outputs import Inputs
 from spurless.registry import load_data
-from spurless.train.feed import Inputs
 from spurless.train.fit import NetSpec, example_of, fit, network_maker
-from spurless.train.predict import fingerprint
 from spurless.train.progress import Watcher
-from spurless.train.run_folder import MODEL, SETTINGS, load_tensors, read_toml
+from spurless.train.run_folder import MODEL, SETTINGS
 
 HELD_OUT = 0.3  # share of the training rows that are held out where the data has neither a test nor a validation split
 SIDE = 80  # pixels at which photographs are audited, where the user names no size: enough for most shortcuts, and fast

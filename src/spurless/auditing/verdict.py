@@ -13,8 +13,8 @@ from torch import Tensor
 from spurless.auditing.attributes import FEWEST_ROWS
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import Score, share
+from spurless.core.stats import mean_of_cells
 from spurless.data.describe import best_guess, counts
-from spurless.metrics.groups import mean_of_cells
 
 VERDICTS = ("shortcut found", "suspected", "cannot tell", "no evidence")  # the worst first
 OF_FINDING = {"found": "shortcut found", "suspected": "suspected", "cannot tell": "cannot tell", "none": "no evidence"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from spurless.bench.cells import Cell
 from spurless.bench.table import value_of
-from spurless.core.messages import complain
+from spurless.core.messages import log
 from spurless.report.tables import METRICS
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Board:
             if self.plain:
                 there = f", {self.before} are done" if self.before else ""
                 speed = f"{at_once} at a time" if at_once else "as many at a time as help"
-                complain(f"{self.total} cells{there}; {len(left)} to do, {speed}.")
+                log.info(f"{self.total} cells{there}; {len(left)} to do, {speed}.")
             return
         cell = event.cell
         assert cell is not None
@@ -123,7 +123,7 @@ class Board:
         elif event.kind == "busy":
             self.running.pop(cell.key, None)
             if self.plain and cell.key not in self.waiting:
-                complain(f"{name(cell)}: another process is at it")
+                log.info(f"{name(cell)}: another process is at it")
             self.waiting.add(cell.key)
         elif event.row is not None:
             self._end(cell, event.row)
@@ -136,7 +136,7 @@ class Board:
         line = f"{name(cell)}: {outcome(row)}"
         self.last = [*self.last, line][-SHOWN:]
         if self.plain:
-            complain(f"[{self.before + sum(self.counts.values())}/{self.total}] {line}{self._left('; ', ' left')}")
+            log.info(f"[{self.before + sum(self.counts.values())}/{self.total}] {line}{self._left('; ', ' left')}")
 
     def _left(self, before: str, behind: str) -> str:
         seconds = self.clock.seconds_left()

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from spurless.core.errors import UserError
-from spurless.core.files import lock
-from spurless.train.run_folder import finite
+from spurless.core.files import finite, lock
 
 LOCK, ROW = ".lock", "row.json"
 DYNAMICS = "dynamics.json"  # metrics.records.FILE, which comes with torch

@@ -16,9 +16,10 @@ from spurless.bench.cells import HOW, default_settings
 from spurless.bench.judging import ALPHA, FEW, REAL, SMALL, UNSHOWN, Comparison, judge, p_value, pairs_needed
 from spurless.bench.rows import JSONL, LISTED, all_rows
 from spurless.bench.spec import SCORES
-from spurless.bench.table import decimals, figures, samples_of, value_of
+from spurless.bench.table import decimals, samples_of, value_of
 from spurless.core.digests import in_full
 from spurless.core.errors import UserError, unknown
+from spurless.core.stats import figures
 from spurless.metrics.groups import MIN_GROUP, group_notes
 from spurless.report.tables import METRICS, NOTHING, data_of, finished, flatten, with_words
 

@@ -40,7 +40,7 @@ def outside(points: Sequence[tuple[str, Sequence[Row]]]) -> dict[str, str]:
     >>> outside(list(zip(["0.1", "0.2", "0.3", "0.4"], rows)))
     {'0.3': 'test accuracy fell', '0.4': 'beyond the range'}
     """
-    from spurless.sweep.points import Point, mark, measured
+    from spurless.bench.points import Point, mark, measured
 
     marked = [Point(v, [measured(row) for row in rows if row["status"] != "failed"]) for v, rows in points]
     mark(marked, all(isinstance(from_text(v), (int, float)) for v, _ in points))

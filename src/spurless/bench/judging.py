@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from spurless.core.stats import holm
 from spurless.metrics.groups import MIN_GROUP
 
 ALPHA = 0.05
@@ -69,20 +70,6 @@ def flip_p(differences: Sequence[float]) -> float:
     sums = np.abs((1 - 2 * ways) @ d)
     # A little less than the observed one: the same sum in another order of adding must count as reached.
     return float(np.mean(sums >= abs(d.sum()) - 1e-9 * np.abs(d).sum()))
-
-
-def holm(ps: Sequence[float]) -> list[float]:
-    """Holm's corrected p values.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    order = sorted(range(len(ps)), key=lambda i: ps[i])
-    corrected, highest = [1.0] * len(ps), 0.0
-    for rank, i in enumerate(order):
-        highest = max(highest, min(1.0, (len(ps) - rank) * ps[i]))
-        corrected[i] = highest
-    return corrected
 
 
 def judge(lines: Sequence[Comparison]) -> list[Comparison]:

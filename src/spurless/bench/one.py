@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from spurless.bench.cells import HOW, Cell
 from spurless.bench.claim import ROW, Claim, claim, finished_row, write_row
 from spurless.core.errors import UserError
-from spurless.train.run_folder import SETTINGS, finite, read_toml
+from spurless.core.files import finite, read_toml
+from spurless.train.run_folder import SETTINGS
 
 if TYPE_CHECKING:
     import torch

@@ -16,8 +16,7 @@ from spurless.bench.rows import all_rows
 from spurless.bench.run import agreed
 from spurless.bench.spec import Line, Spec
 from spurless.core.errors import UserError, unknown
-from spurless.core.files import atomic
-from spurless.train.run_folder import finite, read_toml
+from spurless.core.files import atomic, finite, read_toml
 
 SHOWN = 6  # labels of blocks in the list of tables
 HOW = {
@@ -85,14 +84,14 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
     from spurless.bench.estimate import guesses
     from spurless.bench.executors.mps import processes_on
     from spurless.bench.one import cores
-    from spurless.core.messages import complain
+    from spurless.core.messages import log
     from spurless.train.fit import pick_device
 
     cells = agreed(spec.cells())
     left = {cell.key: cell for cell in cells if finished_row(out / cell.folder, cell.after) is None}
     kinds = {cell.kind() for cell in left.values()}
-    complain(f"Looking at {len(kinds)} kinds of cells ...")
-    known = guesses([cell for cell in cells if cell.kind() in kinds], all_rows(out), device, root, complain)
+    log.info(f"Looking at {len(kinds)} kinds of cells ...")
+    known = guesses([cell for cell in cells if cell.kind() in kinds], all_rows(out), device, root, log.info)
     lines = []
     listed: set[str] = set()  # cells that an earlier line has, too
     for group in _same_cells(spec.lines):

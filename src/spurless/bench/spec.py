@@ -16,10 +16,10 @@ from typing import Any
 
 from spurless.bench.cells import SECTIONS, Cell
 from spurless.core.errors import UserError, unknown
+from spurless.core.files import read_toml
 from spurless.core.settings import from_text
 from spurless.report.studies import published
 from spurless.report.tables import METRICS
-from spurless.train.run_folder import read_toml
 
 TOP = ("title", "source", "metric", "seeds", "choices", "after", "dynamics", "compile", "block")
 BLOCK = (

@@ -8,11 +8,12 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spurless.bench.spec import Line, Spec
 from spurless.core.digests import in_full
+from spurless.core.stats import Figures, figures
 from spurless.report.studies import published
 from spurless.report.tables import METRICS, NOTHING, _plain, content_of, duration, notes, with_words
 
@@ -29,31 +30,6 @@ RANGE = (
     "min and max: the least and the greatest mean over the values of a setting, and at which one. Values count up to "
     "the first at which, in any seed, training diverged or an accuracy fell by more than 25 points."
 )
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What seeds come to."""
-
-    n: int
-    mean: float | None = None
-    std: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    def text(self, digits: int = 2) -> str:
-        if self.mean is None:
-            return NOTHING
-        return f"{self.mean:.{digits}f}" if self.std is None else f"{self.mean:.{digits}f} ± {self.std:.{digits}f}"
-
-    def in_percent(self) -> Figures:
-        """With an interval that ends where percentages do."""
-        if self.low is None or self.high is None:
-            return self
-        return replace(self, low=max(0.0, self.low), high=min(100.0, self.high))
-
-    def limits(self, digits: int = 2) -> str:
-        return NOTHING if self.low is None else f"[{self.low:.{digits}f}–{self.high:.{digits}f}]"
 
 
 @dataclass(frozen=True)
@@ -85,23 +61,6 @@ def decimals(metric: str, values: Sequence[float]) -> int:
     (3, 2, 2)
     """
     return 3 if metric.startswith("extra.") and max(map(abs, values), default=0.0) < 2 else 2
-
-
-def figures(values: Sequence[float]) -> Figures:
-    """Mean, sample standard deviation and Student's 95 % interval.
-
-    >>> found = figures([60.0, 62.0, 64.0])
-    >>> found.text(), found.limits(), figures([60.0]).limits()
-    ('62.00 ± 2.00', '[57.03–66.97]', '–')
-    """
-    n = len(values)
-    if n < 2:
-        return Figures(n, values[0] if values else None)
-    from scipy.special import stdtrit  # Student's quantile; scipy.stats takes a second to import
-
-    mean, std = statistics.fmean(values), statistics.stdev(values)
-    half = float(stdtrit(n - 1, 0.975)) * std / math.sqrt(n)
-    return Figures(n, mean, std, mean - half, mean + half)
 
 
 def value_of(row: Mapping[str, Any], metric: str) -> float | None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from spurless.core.errors import UserError, first_line, unknown
+from spurless.core.messages import show_messages
 
 NAMED_BY = {"method": "the argument METHOD", "data": "the argument DATA", "net": "--net", "recipe": "--recipe"}
 SECTIONS = tuple(NAMED_BY)
@@ -30,6 +31,7 @@ def mistakes_in_one_line(command: Callable) -> Callable:
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
+        show_messages()
         try:
             command(*args, **kwargs)
         except UserError as error:
@@ -85,6 +87,6 @@ def gather(
 
 
 def print_json(row: Any) -> None:
-    from spurless.train.run_folder import finite
+    from spurless.core.files import finite
 
     sys.stdout.write(json.dumps(finite(row), allow_nan=False) + "\n")  # ASCII: whatever the terminal's encoding

@@ -138,7 +138,8 @@ def evaluate(
 @mistakes_in_one_line
 def show(run: Annotated[Path, typer.Argument(help="A run's folder.")], as_json: Json = False) -> None:
     """Show a run: its scores if it is finished, the place it has reached if not."""
-    from spurless.train.run_folder import SETTINGS, RunFolder, read_toml
+    from spurless.core.files import read_toml
+    from spurless.train.run_folder import SETTINGS, RunFolder
 
     folder = RunFolder(run)
     if not (run / SETTINGS).exists():
@@ -411,8 +412,8 @@ def download_data(
 def from_config(config: Path, names: dict[str, str | None]) -> tuple[dict[str, dict[str, Any]], int]:
     """Settings by section from a TOML file, and the seed. What belongs to another method, data set, network or recipe
     than the one named on the command line is left out, and that is said."""
-    from spurless.core.messages import complain
-    from spurless.train.run_folder import read_toml
+    from spurless.core.files import read_toml
+    from spurless.core.messages import log
 
     chosen: dict[str, dict[str, Any]] = {}
     seed = 0
@@ -428,7 +429,7 @@ def from_config(config: Path, names: dict[str, str | None]) -> tuple[dict[str, d
         if not isinstance(of, str | None):
             raise UserError(f"{config}: name = {of!r} in [{section}] is not a name.")
         if asked and of != asked and (of or section == "recipe"):
-            complain(f"{config}: [{section}] is not that of {asked}, and is left out.")
+            log.warning(f"{config}: [{section}] is not that of {asked}, and is left out.")
         else:
             chosen[section] = {k: v for k, v in table.items() if k not in ("fingerprint", "source")}
     return chosen, seed

@@ -13,10 +13,9 @@ from spurless.core.augment import Augment
 from spurless.core.data import Bundle
 from spurless.core.recipe import Recipe
 from spurless.data.tokens import check_reads
+from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import load_data
-from spurless.train.feed import Inputs
 from spurless.train.fit import NetSpec, describe_net, example_of, network_maker, pick_device
-from spurless.train.predict import outputs
 
 
 def embed(

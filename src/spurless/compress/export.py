@@ -33,12 +33,13 @@ from torch import Tensor, nn
 from spurless.compress import standalone
 from spurless.compress.shrink import NotTheSame, Shrunk, allowed, probes, shrink
 from spurless.core.errors import UserError, unknown
-from spurless.core.files import atomic
+from spurless.core.files import atomic, finite
+from spurless.core.tensor_files import load_tensors, of_bytes, save_tensors
 from spurless.methods.parts.pruning import sparsity
 from spurless.nets import BatchNorm2d, Dropout, Net
 from spurless.nets.heads import evaluating
 from spurless.train.fit import NetSpec, load_classifier, load_run
-from spurless.train.run_folder import MODEL, finite, load_tensors, of_bytes, save_tensors
+from spurless.train.run_folder import MODEL
 
 Format = Literal["plain", "torch", "onnx"]
 CODED = (

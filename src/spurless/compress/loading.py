@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, suppress
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -16,8 +15,11 @@ import torch
 from spurless.core.data import Bundle
 from spurless.core.digests import same_content
 from spurless.core.errors import UserError
-from spurless.core.messages import complain
+from spurless.core.files import read_toml
+from spurless.core.fingerprint import fingerprint
+from spurless.core.messages import log, withheld
 from spurless.core.settings import settings_of
+from spurless.core.tensor_files import header, load_tensors
 from spurless.data.coding import coded_as
 from spurless.data.folder import listed
 from spurless.data.ingest.scored import only_scored
@@ -25,8 +27,7 @@ from spurless.nets import Net, build, builder
 from spurless.nets.weights import load_weights, read_weights
 from spurless.registry import PLACES, load_data
 from spurless.train.fit import Precision, example_of, load_classifier, load_run
-from spurless.train.predict import fingerprint
-from spurless.train.run_folder import MODEL, SETTINGS, header, load_tensors, read_toml
+from spurless.train.run_folder import MODEL, SETTINGS
 
 # What the model's inputs and answers are, whatever data it is given; the last two name columns of a table.
 INPUTS, LABEL_AND_TEXT = ("resize", "zoom", "tokenizer", "length", "missing", "decimal"), ("label", "text")
@@ -49,7 +50,7 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
     elif len(known) == len(bundle.classes):
         names = ", ".join(bundle.classes)
         note = f"Classes are compared by their place: {', '.join(known)} in {model}, {names} in {bundle.name}."
-        complain(note)
+        log.warning(note)
         bundle = replace(bundle, notes=(*bundle.notes, note))
     else:
         raise UserError(
@@ -64,14 +65,14 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
         reads = f"tokens of data.tokenizer = {facts['tokenizer']}" if facts.get("tokenizer") else "no text"
         raise UserError(f"{model} reads {reads}, unlike what {bundle.name} holds; load the data as it was trained on.")
     if bundle.coding and "coding" not in facts:
-        complain(f"{model} does not say how its table was coded: its scores hold for the table it was trained on only.")
+        log.warning(f"{model} does not say how its table was coded: its scores hold for its own table only.")
     elif bundle.coding and json.dumps(facts["coding"]) != json.dumps(bundle.coding):
         raise UserError(
             f"{bundle.name} is coded by its own training rows, and {model} was trained on other ones. Give its name "
             "instead of what was loaded from it: then it is coded as the model knows it."
         )
     if len(bundle.shape) == 3 and tuple(facts["shape"]) != bundle.shape:
-        complain(f"{model} was trained on images of shape {tuple(facts['shape'])}; these are {bundle.shape}.")
+        log.warning(f"{model} was trained on images of shape {tuple(facts['shape'])}; these are {bundle.shape}.")
     # Standardised as in training: the numbers of the new data would shift what the network sees.
     bundle = replace(bundle, mean=tuple(facts["mean"]), std=tuple(facts["std"]))
     bundle = _with_its_shortcuts(bundle, facts.get("shortcuts", {}), own is False)
@@ -177,13 +178,13 @@ def _made_alike(source: str, own: Mapping[str, Any], name: str) -> dict[str, Any
 
 def _own_elsewhere(model: Path, settings: dict[str, Any], root: str | Path | None) -> Bundle | None:
     """The model's own data from another place, where it is that. Else nothing is said of it: it is read again."""
-    bundle, said = None, io.StringIO()
-    with suppress(UserError), redirect_stderr(said):  # of other data, which the run's settings need not fit
+    bundle = None
+    with suppress(UserError), withheld() as messages:  # of other data, which the run's settings need not fit
         bundle = load_data(settings, root=root)
     if bundle is None or not is_its_own(model, bundle):
         return None
-    if said.getvalue():
-        complain(said.getvalue().rstrip())
+    for message in messages:
+        log.handle(message)
     return bundle
 
 
@@ -200,11 +201,11 @@ def _may_be_the_same(source: str, name: str) -> bool:
 def _say_what_differs(bundle: Bundle, model: Path, given: Sequence[str]) -> None:
     if given:
         named = ", ".join(f"data.{name}" for name in given)
-        complain(
+        log.warning(
             f"With {named} as given, {bundle.name} is not what {model} was trained on: it may have learnt such rows."
         )
     else:
-        complain(f"{bundle.name} is not what {model} was trained on: its rows or splits are other ones by now.")
+        log.warning(f"{bundle.name} is not what {model} was trained on: its rows or splits are other ones by now.")
 
 
 def unusual_settings(data: Bundle) -> dict[str, Any]:

@@ -27,10 +27,11 @@ from spurless.compress.shrink import Channels, Shrunk, channel_groups, columns_o
 from spurless.compress.standalone import pack
 from spurless.core.data import Batch, Bundle, Labels
 from spurless.core.errors import UserError, one_of, unknown
-from spurless.core.files import atomic
-from spurless.core.messages import complain
+from spurless.core.files import atomic, finite
+from spurless.core.messages import log
 from spurless.core.method import Loss, Method, Run, Stage
 from spurless.core.settings import Range, resolve
+from spurless.core.tensor_files import header, load_tensors, save_tensors
 from spurless.methods import METHODS
 from spurless.methods.dcwp import DCWP, oversampling
 from spurless.methods.parts.gates import Gates, mask_stage
@@ -52,11 +53,11 @@ from spurless.methods.pgd import length
 from spurless.metrics.batchnorm import ROWS, BatchNorm, norms, refresher
 from spurless.metrics.groups import group_notes
 from spurless.nets import Net
+from spurless.nets.outputs import Inputs
 from spurless.registry import make_method, make_recipe
 from spurless.report.tables import NOTHING, score, with_small_n, with_words
-from spurless.train.feed import Inputs
 from spurless.train.fit import NetSpec, example_of, fit, load_run, pick_device
-from spurless.train.run_folder import MODEL, finite, header, load_tensors, save_tensors
+from spurless.train.run_folder import MODEL
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -130,7 +131,7 @@ class PruneTrained(Method):
                 optimizer,
                 model=net,
                 epochs=self.finetune * length(run),
-                weights=None if conflicting is None else oversampling(conflicting, up),
+                sample_weights=None if conflicting is None else oversampling(conflicting, up),
                 select=True,
             )
         return net
@@ -380,7 +381,7 @@ def prune(
         )
         result = fit(method, bundle, spec, recipe, seed, device=device, stages=shelf)
         if result.classifier is None:
-            complain(f"At {share:g}: {result.error}")
+            log.warning(f"At {share:g}: {result.error}")
             return {"keep": share, "pruned": True, "error": result.error}
         pruned = result.classifier.cpu().eval()
         save_tensors(folder / f"keep-{share:.2f}" / MODEL, pruned.state_dict(), facts)
@@ -496,7 +497,7 @@ def cut(net: Net, example: Tensor) -> Shrunk | None:
     try:
         return shrink(net, example)
     except UserError as error:
-        complain(f"Dead channels are not cut out. {error}")
+        log.warning(f"Dead channels are not cut out. {error}")
         return None
 
 

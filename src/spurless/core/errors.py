@@ -1,15 +1,38 @@
-"""Mistakes that a user can mend: the command line prints the message, no traceback, and exits with 2."""
+"""Mistakes that a user can mend: the command line prints the message, no traceback, and exits with 2.
+
+SpurlessError                  (also known as UserError)
+├── SettingError               a setting, an argument or a name; a ValueError, too
+├── DataError                  what a dataset, a file or a table holds
+│   └── NotNumbers             a network's outputs have no accuracy
+├── FolderError                an output folder that holds something else, or cannot be used
+└── Diverged                   training whose loss or weights are no longer finite
+"""
 
 import difflib
 import re
 from collections.abc import Iterable
 
 
-class UserError(Exception):
+class SpurlessError(Exception):
     """What is wrong, where, and what to do, in one or two sentences."""
 
 
-class Diverged(Exception):
+UserError = SpurlessError
+
+
+class SettingError(SpurlessError, ValueError):
+    """A setting, an argument or a name that is not allowed."""
+
+
+class DataError(SpurlessError):
+    """A dataset, a file or a table that cannot be used as it is."""
+
+
+class FolderError(SpurlessError):
+    """An output folder that holds something else, or cannot be used."""
+
+
+class Diverged(SpurlessError):
     """Training produced a loss or a weight that is not finite. Carries what was known at that moment."""
 
     def __init__(self, stage: str, step: int, lr: float, last_loss: float | None, what: str):
@@ -21,7 +44,7 @@ class Diverged(Exception):
         )
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
     """The error for a wrong name, with the nearest right one.
 
     >>> print(unknown("method", "pdg", ["erm", "pgd"]))
@@ -30,7 +53,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
-    return UserError(f"There is no {kind} '{name}'{hint} The {_several(kind)} are: {', '.join(names)}.")
+    return SettingError(f"There is no {kind} '{name}'{hint} The {_several(kind)} are: {', '.join(names)}.")
 
 
 def _several(kind: str) -> str:
@@ -42,12 +65,8 @@ def _several(kind: str) -> str:
     return "".join([noun[:-1] + "ies" if noun.endswith("ily") else f"{noun}s", *rest])
 
 
-class NotNumbers(UserError):
+class NotNumbers(DataError):
     """A network's outputs are not numbers, so that they have no accuracy."""
-
-
-class BadArgument(UserError, ValueError):
-    """A number or an array that cannot be measured; a ValueError, too, to those who call a measure by itself."""
 
 
 def one_of(kind: str, given: str, known: Iterable[str]) -> None:

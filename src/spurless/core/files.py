@@ -1,13 +1,18 @@
 """Where data lies, and how files are written so that a kill leaves the old file or the new one, never half of one."""
 
 import errno
+import json
+import math
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from spurless.core.errors import UserError
 
 
 def cache_dir() -> Path:
@@ -84,3 +89,68 @@ else:
 
     def _lock(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def to_toml(settings: Mapping[str, Any]) -> str:
+    """Nested settings as TOML; None is left out, which is how TOML says it.
+
+    >>> print(to_toml({"seed": 1, "recipe": {"lr": 0.1, "note": None, "betas": (0.9, 0.99)}}), end="")
+    seed = 1
+    <BLANKLINE>
+    [recipe]
+    lr = 0.1
+    betas = [0.9, 0.99]
+    """
+    plain = [f"{_key(k)} = {_value(v)}" for k, v in settings.items() if v is not None and not isinstance(v, Mapping)]
+    lines = plain
+    for name, table in settings.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{_key(name)}]"]
+            lines += [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None]
+    return "\n".join(lines) + "\n"
+
+
+def from_toml(text: str) -> dict[str, Any]:
+    return tomllib.loads(text)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A TOML file, or a UserError that says where it is wrong."""
+    try:
+        return from_toml(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}.") from None
+
+
+def finite(value: Any) -> Any:
+    """The same structure with numbers that are not finite as None, because JSON has none, and single numbers of numpy
+    and torch as Python's."""
+    if isinstance(value, Mapping):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return os.fspath(value) if isinstance(value, Path) else value
+
+
+def _key(key: str) -> str:
+    return (
+        key
+        if key.replace("_", "").replace("-", "").isalnum() and key.isascii()
+        else json.dumps(key, ensure_ascii=False)
+    )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_value(v) for v in value) + "]"
+    return json.dumps(value, ensure_ascii=False)

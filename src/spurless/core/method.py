@@ -35,7 +35,7 @@ class Stage:
     model: nn.Module  # validated after each epoch
     epochs: float | None = None  # how long; neither given: the recipe's length
     iterations: int | None = None
-    weights: Tensor | None = None  # (n,) or (len(rows),): draw with these odds, with replacement. None: shuffle
+    sample_weights: Tensor | None = None  # (n,) or (len(rows),): draw with these odds, with replacement. None: shuffle
     rows: Tensor | None = None  # train on these rows of the training split, repeats allowed. None: on all
     select: bool = False  # whether the recipe's selection rule picks this stage's weights; False: the last ones
     until: bool | None = None  # whether the recipe's criterion may end it. None: if it has the recipe's length
@@ -117,9 +117,9 @@ class Run(ABC):
         """Random numbers of the method's own, on the CPU: the same for the same seed and name."""
 
     @abstractmethod
-    def mined(self, conflicting: Tensor, name: str = "mined") -> None:
+    def report_conflicting(self, conflicting: Tensor, name: str = "mined") -> None:
         """Tell which training rows (n,) were taken for bias-conflicting; the result scores it against the truth."""
 
     @abstractmethod
-    def grouped(self, groups: Tensor, name: str = "groups") -> None:
+    def report_groups(self, groups: Tensor, name: str = "groups") -> None:
         """Tell which group each training row (n,) was guessed to be in; the result scores it against the truth."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spurless.core.errors import UserError
-from spurless.core.messages import complain
+from spurless.core.messages import log
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -99,7 +99,7 @@ def encode(
         blocks.append(block)
         names += [f"{column}{n}" for n in named]
     if unseen and given is not None:
-        complain(f"Rows with a value that the model was not trained on, which it does not see: {', '.join(unseen)}.")
+        log.warning(f"Rows with a value that the model was not trained on, which it does not see: {', '.join(unseen)}.")
     elif unseen:
         said.append(f"rows with a value that no training row has: {', '.join(unseen)}")
     return np.concatenate(blocks, axis=1, dtype=np.float32), names, said, coding

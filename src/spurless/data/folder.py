@@ -33,7 +33,7 @@ from spurless.core.augment import Augment
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError, unknown
 from spurless.core.files import data_root
-from spurless.core.messages import complain
+from spurless.core.messages import log
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data.csv import MISSING_MARKS, UTF_16, spelling
@@ -185,7 +185,7 @@ def load(
     if len(classes) < 2 and not is_only_scored():
         raise UserError(f"{where} has no more than one class ({listed(classes)}); a classifier needs at least two.")
     bundle = to_bundle(folder, listing, read, classes, tuple(note for note in notes if note))
-    complain(understood(path, listing, bundle))
+    log.info(understood(path, listing, bundle))
     return bundle
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from spurless.core.errors import UserError, first_line
 from spurless.core.files import cache_dir
 from spurless.core.messages import track
-from spurless.train.run_folder import load_tensors, save_tensors
+from spurless.core.tensor_files import load_tensors, save_tensors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from spurless.core.data import Batch, Labels
-from spurless.core.messages import complain
+from spurless.core.messages import log
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference import infer
@@ -51,7 +51,7 @@ class CnC(Method):
         )
         y, taken_for = run.data.train.y, found.train % len(run.data.classes)  # (n,), (n,)
         if bool((taken_for == y).all()):
-            complain(
+            log.warning(
                 "The plainly trained network gets every row right, so that there is nothing to contrast; "
                 "try fewer epochs or more weight decay for it (method.identify_epochs, method.identify_weight_decay)."
             )
@@ -63,7 +63,9 @@ class CnC(Method):
             pairs = contrast(features, *pair_sets(b.y, taken, anchors), self.tau)
             return self.lambda_ * pairs + (1 - self.lambda_) * ce(net.head(features), b.y)
 
-        yield Stage("contrast", loss, run.optimizer(net), model=net, weights=pair_odds(y, taken_for), select=True)
+        yield Stage(
+            "contrast", loss, run.optimizer(net), model=net, sample_weights=pair_odds(y, taken_for), select=True
+        )
         return net
 
 

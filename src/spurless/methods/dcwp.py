@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from spurless.core.data import Batch
 from spurless.core.errors import UserError
-from spurless.core.messages import complain
+from spurless.core.messages import log
 from spurless.core.method import PLAIN, Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference.mining import MINERS, Falls, Mined, MinerDecay, MinerLr, MinerOptimizer
@@ -83,7 +83,7 @@ class DCWP(Method):
         mined = yield from self._mine(run)
         conflicting = mined.rows.to(run.device)
         if not bool(conflicting.any()):
-            complain("Mining found no conflicting row: nothing is drawn more often, and nothing is aligned.")
+            log.warning("Mining found no conflicting row: nothing is drawn more often, and nothing is aligned.")
         net = run.net()
         prunable(net, self.layers)  # a wrong name is told now, not after the training
         start = copy.deepcopy(net.state_dict())
@@ -145,7 +145,13 @@ class DCWP(Method):
         optimizer = hold(run.optimizer(net, lr=lr), net, masks)
         odds = oversampling(conflicting, self.finetune_up or self.lambda_up)
         return Stage(
-            "finetune", loss, optimizer, model=net, iterations=self.finetune_iterations, weights=odds, select=True
+            "finetune",
+            loss,
+            optimizer,
+            model=net,
+            iterations=self.finetune_iterations,
+            sample_weights=odds,
+            select=True,
         )
 
     def _debiased(self, b: Batch, features: Tensor, logits: Tensor, conflicting: Tensor, weight: float) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spurless.core.data import Labels, Split
 from spurless.core.errors import UserError
-from spurless.core.messages import complain
+from spurless.core.messages import log
 from spurless.core.method import PLAIN, Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference import GroupsFrom, groups_of, infer, labels_for
@@ -76,7 +76,7 @@ class DFR(Method):
         if self.on == "train":
             return train, found.train
         if val is None or found.val is None:
-            complain(
+            log.warning(
                 f"Groups from {self.groups} are not known for validation rows: the head is fitted on training rows."
             )
             return train, found.train
@@ -229,13 +229,13 @@ def _logistic(
 
 def _say_if_odd(heads: list[Head], kept: int, n: int) -> None:
     if kept < FEW:
-        complain(
+        log.warning(
             f"Balanced by group, only {kept} of {n} rows are left to fit the head on: the smallest group is small."
         )
     if not all(head.converged for head in heads):
-        complain(f"The head did not converge in {MOST_ITERATIONS} iterations; a lower method.strength makes it easier.")
+        log.warning(f"The head did not converge in {MOST_ITERATIONS} iterations; a lower method.strength helps.")
     if not any(head.weight.any() for head in heads):
-        complain(
+        log.warning(
             "The penalty has left no weight in the head, which gives every row the same class: try a higher "
             "method.strength, or method.penalty = l2."
         )

@@ -39,7 +39,7 @@ class GA(Method):
             return (aligned_weights(rows, hard[b.idx], self.gamma) * rows).mean()
 
         odds = sampling_odds(hard, min(run.recipe.batch_size, len(hard)))  # a batch has no more rows than there are
-        yield Stage("ga", loss, run.optimizer(net), model=net, weights=odds, select=True)
+        yield Stage("ga", loss, run.optimizer(net), model=net, sample_weights=odds, select=True)
         return net
 
 

@@ -71,7 +71,7 @@ def train_for_worst_group(run: Run, found: Groups, dro: GroupDRO) -> Generator[S
         return worst(ce_rows(net(b.x), b.y), group[b.idx])
 
     odds = group_odds(found.train) if dro.draws_groups else None
-    yield Stage("group_dro", loss, run.optimizer(net), model=net, weights=odds, select=True)
+    yield Stage("group_dro", loss, run.optimizer(net), model=net, sample_weights=odds, select=True)
     return net
 
 

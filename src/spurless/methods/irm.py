@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spurless.core.data import Batch, Labels
-from spurless.core.messages import complain
+from spurless.core.messages import log
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_dro import group_means, group_odds
@@ -60,7 +60,7 @@ def train_invariantly(run: Run, found: Groups, irm: IRM) -> Generator[Stage, Non
         return (risk + weight * penalty) / weight.clamp_min(1)
 
     # Equally often: the released code takes the mean of the risks of whole environments, of which batches hold a part.
-    yield Stage("irm", loss, run.optimizer(net), model=net, weights=group_odds(environment), select=True)
+    yield Stage("irm", loss, run.optimizer(net), model=net, sample_weights=group_odds(environment), select=True)
     return net
 
 
@@ -127,7 +127,7 @@ def slopes(logits: Tensor, y: Tensor) -> Tensor:
 
 def _say_if_one(environment: Tensor, number: int) -> None:
     if len(environment.unique()) < 2:
-        complain(
+        log.warning(
             f"All training rows are in one of {number} environments, so that IRM has nothing to compare and is plain "
             "training with a penalty; set method.environments or method.groups to something that divides them."
         )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spurless.core.data import Labels
-from spurless.core.messages import complain
+from spurless.core.messages import log
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference.mining import ErrorsBy, early, mine_erm
@@ -71,9 +71,9 @@ def upsampled(wrong: Tensor, times: int) -> Tensor:
 def _say_if_odd(wrong: Tensor, times: int) -> None:
     share = float(wrong.float().mean())
     if share == 0:
-        complain("The first network gets no row wrong, so that none is up-sampled; try fewer identify_epochs.")
+        log.warning("The first network gets no row wrong, so that none is up-sampled; try fewer identify_epochs.")
     elif share > 0.5 and times > 1:
-        complain(
+        log.warning(
             f"The first network gets {share:.0%} of the rows wrong, so that most are up-sampled and an epoch of the "
             f"second stage takes {1 + share * (times - 1):.1f} times as long; try more identify_epochs."
         )

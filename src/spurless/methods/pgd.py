@@ -71,7 +71,7 @@ class PGD(Method):
         if self.form == "code":
             score = score.clamp_min(1e-8)
         h = score.double().pow(self.exponent)
-        run.mined(h > h.mean())  # drawn more often than by chance
+        run.report_conflicting(h > h.mean())  # drawn more often than by chance
         return h / h.sum()
 
     def debiased(self, run: Run, net: Net, h: Tensor) -> Stage:
@@ -82,7 +82,7 @@ class PGD(Method):
             logits = net(b.x)
             return ce(logits, b.y) if weight is None else (weight[b.idx] * ce_rows(logits, b.y)).mean()
 
-        return Stage("debiased", loss, run.optimizer(net), model=net, weights=draw, select=True, until=False)
+        return Stage("debiased", loss, run.optimizer(net), model=net, sample_weights=draw, select=True, until=False)
 
     def _epoch_by_epoch(self, run: Run) -> Generator[Stage, None, Net]:
         """Appendix C.2: for each epoch, update the biased network, the odds, and the debiased network."""

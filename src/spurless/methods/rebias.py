@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core.data import Batch, Split
-from spurless.core.messages import complain
+from spurless.core.messages import log
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.parts.dependence import hsic, off_diagonal, rbf, trained_features, trains_features
@@ -75,7 +75,7 @@ class ReBias(Method):
         few = Split(train[rows], train.y[rows])
         kernels = [rbf(run.outputs(net, few, features=trains_features(net)), self.sigma) for net in nets]
         if self.lambda_f and min(float(off_diagonal(k).mean()) for k in kernels) < BLIND:
-            complain(
+            log.warning(
                 f"At the end features lie too far apart for kernels of radius {self.sigma:g}, which see no two rows as "
                 "alike: HSIC is 0, and this is plain training. Try a larger method.sigma, or 0 (the median distance)."
             )

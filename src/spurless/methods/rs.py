@@ -42,7 +42,9 @@ class RS(Method):
         else:
             rows = subsample(group, run.generator("subsample"))
         optimizer = run.optimizer(net)
-        yield Stage("balanced", lambda b: ce(net(b.x), b.y), optimizer, model=net, weights=odds, rows=rows, select=True)
+        yield Stage(
+            "balanced", lambda b: ce(net(b.x), b.y), optimizer, model=net, sample_weights=odds, rows=rows, select=True
+        )
         return net
 
 

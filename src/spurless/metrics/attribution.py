@@ -19,7 +19,7 @@ from torch import Tensor, fx, nn
 
 from spurless.core.data import Bundle
 from spurless.core.errors import UserError, one_of, unknown
-from spurless.core.messages import complain
+from spurless.core.messages import log
 from spurless.core.recipe import Recipe
 from spurless.metrics import checks
 from spurless.metrics.regions import Rows, device_of, rows_of
@@ -27,7 +27,7 @@ from spurless.metrics.regions import background_mask as background_mask
 from spurless.metrics.regions import core_mask as core_mask
 from spurless.metrics.regions import spurious_mask as spurious_mask
 from spurless.nets import Net
-from spurless.train.feed import Inputs
+from spurless.nets.outputs import Inputs
 
 How = Literal["gradcam", "ig", "deeplift"]
 
@@ -91,7 +91,7 @@ def attribute(
         module = _own_copy(net, of, x)
         width, last = _look(module, x[:1])
         if how == "gradcam" and layer is None and (last is None or x.dim() != 4):
-            complain(f"{type(net).__name__} has no convolution for Grad-CAM: the maps are Integrated Gradients.")
+            log.warning(f"{type(net).__name__} has no convolution for Grad-CAM: the maps are Integrated Gradients.")
             how = "ig"
         goal = _goal(target, len(x), width)
         start = _start(baseline, x)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spurless.core.errors import BadArgument, UserError, first_line
+from spurless.core.errors import SettingError, UserError, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,7 +28,7 @@ def array(values: Any, name: str) -> Array:
 
     >>> array([[1, 2], [3]], "y")
     Traceback (most recent call last):
-    spurless.core.errors.BadArgument: y must be a table of numbers, with as many in each row.
+    spurless.core.errors.SettingError: y must be a table of numbers, with as many in each row.
     """
     if hasattr(values, "detach"):
         values = values.detach().cpu()
@@ -36,7 +36,7 @@ def array(values: Any, name: str) -> Array:
     try:
         return np.asarray(values)
     except ValueError:
-        raise BadArgument(f"{name} must be a table of numbers, with as many in each row.") from None
+        raise SettingError(f"{name} must be a table of numbers, with as many in each row.") from None
 
 
 def numbers(values: Any, name: str, dims: int = 1, least: int = 1) -> Array:
@@ -47,11 +47,11 @@ def numbers(values: Any, name: str, dims: int = 1, least: int = 1) -> Array:
     """
     found = array(values, name)
     if found.dtype.kind not in "biuf" or not np.isfinite(found).all():
-        raise BadArgument(f"{name} must hold finite numbers; some of these are not.")
+        raise SettingError(f"{name} must hold finite numbers; some of these are not.")
     found = np.atleast_1d(found) if dims == 1 else found
     if found.ndim != dims or found.size < least:
         kind = "a list" if dims == 1 else f"a table of {dims} dimensions"
-        raise BadArgument(f"{name} must be {kind}, and not empty; its shape is {found.shape}.")
+        raise SettingError(f"{name} must be {kind}, and not empty; its shape is {found.shape}.")
     return found.astype(float)
 
 
@@ -59,7 +59,7 @@ def number(value: Any, name: str) -> float:
     """One finite number."""
     found = numbers(value, name)
     if found.size != 1:
-        raise BadArgument(f"{name} is one number, not {found.size}.")
+        raise SettingError(f"{name} is one number, not {found.size}.")
     return float(found[0])
 
 
@@ -67,23 +67,23 @@ def labels(values: Any, name: str, shape: tuple[int, ...]) -> Array:
     """Names or whole numbers, one for each row."""
     found = array(values, name)
     if found.shape != shape:
-        raise BadArgument(f"{name} has shape {found.shape}, and there are rows of shape {shape}: it must be as long.")
+        raise SettingError(f"{name} has shape {found.shape}, and there are rows of shape {shape}: it must be as long.")
     if found.dtype.kind == "f" and not (found == np.round(found)).all():
-        raise BadArgument(f"{name} must hold names or whole numbers; some of these are not.")
+        raise SettingError(f"{name} must hold names or whole numbers; some of these are not.")
     return found
 
 
 def share(value: float, name: str) -> float:
     """A number from 0 to 1."""
     if not 0 <= value <= 1:
-        raise BadArgument(f"{name} = {value} is not allowed; it is a share from 0 to 1.")
+        raise SettingError(f"{name} = {value} is not allowed; it is a share from 0 to 1.")
     return value
 
 
 def count(value: float, name: str, least: int = 1) -> int:
     """A whole number."""
     if not (value >= least and float(value).is_integer()):
-        raise BadArgument(f"{name} = {value} is not allowed; it must be a whole number, at least {least}.")
+        raise SettingError(f"{name} = {value} is not allowed; it must be a whole number, at least {least}.")
     return int(value)
 
 

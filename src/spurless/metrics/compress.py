@@ -227,9 +227,8 @@ def data_accuracy(
     """
     from spurless.core.data import Split
     from spurless.metrics.groups import METRICS
-    from spurless.train.feed import Inputs
-    from spurless.train.predict import outputs
-    from spurless.train.predict import score as scores_of
+    from spurless.metrics.scores import score as scores_of
+    from spurless.nets.outputs import Inputs, outputs
 
     if score not in METRICS:
         raise unknown("score", score, METRICS)

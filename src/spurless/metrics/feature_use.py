@@ -91,7 +91,7 @@ def some_rows(data: Bundle, split: str, rows: int | None, seed: int = 0) -> Tens
 
 def _accuracies(net: Net, z: Tensor, data: Bundle, split: str, idx: Tensor) -> dict[str, float | None]:
     """In percent: of all rows, of those that agree with the bias, and of those that do not."""
-    from spurless.train.predict import predictions
+    from spurless.metrics.scores import predictions
 
     with torch.no_grad():
         logits = net.head(z.to(device_of(net)))

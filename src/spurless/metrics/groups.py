@@ -4,74 +4,19 @@ Accuracies and their limits are percentages; everything that is returned can be 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import sqrt
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from spurless.core.errors import BadArgument
+from spurless.core.errors import SettingError
+from spurless.core.stats import mean_of_cells, wilson
 from spurless.metrics import checks
 
 MOST_CONFUSED = 20  # classes; a larger table of confusions nobody reads
 MIN_GROUP = 10  # samples: the accuracy of a smaller group says little, and is shown with its n
 NAMED = 20  # groups that a note names; the others are in `small_groups`
 METRICS = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted")
-
-
-def wilson(correct: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """The Wilson score interval of a proportion; the whole range (0, 1) for n = 0, where nothing is known.
-
-    >>> [round(limit, 4) for limit in wilson(8, 10)]
-    [0.4902, 0.9433]
-    >>> wilson(0, 0)
-    (0.0, 1.0)
-    """
-    if not (0 <= correct <= n and 0 <= level < 1):
-        raise BadArgument(
-            f"An interval needs 0 ≤ correct ≤ n and a level from 0 to below 1, not {correct} of {n} at level {level}."
-        )
-    if n == 0:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    p = correct / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    # Near the ends the limits are so close to p that rounding can put them on the wrong side.
-    return max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half))
-
-
-def mean_of_cells(
-    correct: Sequence[int], n: Sequence[int], weights: Sequence[float], level: float = 0.95
-) -> tuple[float, float, float]:
-    """A weighted mean of independent proportions, and its interval; of one proportion, that is Wilson's.
-
-    The interval is Wilson's for as many rows as would give one proportion the variance that the mean has (the
-    effective sample size of survey statistics; Franco et al. 2019):
-
-        n_eff = θ (1 − θ) / Σ w² p (1 − p) / n,    θ = Σ w p,    p = (correct + 1) / (n + 2),    Σ w = 1
-
-    where one success and one failure more keep a cell that is all right from counting as known for sure. Simulated
-    coverage is 92 to 97 % from 4 large cells to 100 cells of 10 rows. Combining the cells' own Wilson limits (MOVER)
-    falls to 85 % there, as each is drawn towards one half and the pulls add up.
-
-    >>> [round(v, 4) for v in mean_of_cells([8], [10], [1])]
-    [0.8, 0.4902, 0.9433]
-    >>> [round(v, 4) for v in mean_of_cells([8, 5], [10, 10], [1, 1])]
-    [0.65, 0.4398, 0.8146]
-    """
-    c, m, w = (np.asarray(each, float) for each in (correct, n, weights))  # (cells,) each
-    if not (c.shape == m.shape == w.shape and (m > 0).all() and (c >= 0).all() and (c <= m).all()):
-        raise BadArgument("A mean of cells needs rows in each, how many are right, and a weight: lists as long.")
-    if not ((w >= 0).all() and 0 < w.sum() < np.inf):
-        raise BadArgument("The weights of cells are at least 0, and not all 0.")
-    w = w / w.sum()
-    p = (c + 1) / (m + 2)  # (cells,)
-    effective = (w @ p) * (1 - w @ p) / np.sum(w**2 * p * (1 - p) / m)
-    mean = float(min(w @ (c / m), 1.0))  # a sum of weights can round to more than 1
-    low, high = wilson(mean * effective, effective, level)
-    return mean, float(low), float(high)
 
 
 class Figure(NamedTuple):
@@ -159,7 +104,7 @@ def group_scores(
     figures, groups, by_attribute = parts[0][:3]
     for part in parts[1:]:
         if part.by_attribute.keys() & by_attribute.keys():
-            raise BadArgument(
+            raise SettingError(
                 f"An attribute and the overlapping groups have the same name, {next(iter(part.by_attribute))}; "
                 "give one of them another."
             )
@@ -260,7 +205,7 @@ def _of_attributes(
     agrees = None if aligned is None else boolean(aligned, "aligned", attribute.shape)  # (n, k)
     names = list(attributes) or [f"a{j}" for j in range(k)]
     if len(names) != k or len(set(names)) != k:
-        raise BadArgument(f"a has {k} columns, which need as many different names, not {names}.")
+        raise SettingError(f"a has {k} columns, which need as many different names, not {names}.")
     tables = () if train_counts is None else train_counts
     # The last table of all_counts may be that of overlapping groups.
     for name, each, lengths in (
@@ -269,7 +214,7 @@ def _of_attributes(
         ("all_counts", all_counts, (0, k, k + 1)),
     ):
         if len(each) not in lengths:
-            raise BadArgument(f"{name} must have an entry for each of {k} attributes, not {len(each)}.")
+            raise SettingError(f"{name} must have an entry for each of {k} attributes, not {len(each)}.")
 
     parts, groups, by_attribute, small, total = [], [], {}, [], 0
     for j, name in enumerate(names):
@@ -359,7 +304,7 @@ def confusion(
     label = _codes(y, checks.array(y, "y").shape[:1], "y")  # (n,)
     said = _codes(predicted, label.shape, "predicted")  # (n,)
     if label.max(initial=-1) >= number:
-        raise BadArgument(f"y holds {label.max()}, and there are {number} classes, counted from 0.")
+        raise SettingError(f"y holds {label.max()}, and there are {number} classes, counted from 0.")
     cell, known = label * number + said, said < number  # (n,) each
     groups = []
     for name, mask in kinds.items():
@@ -374,13 +319,13 @@ def boolean(mask: ArrayLike, name: str, shape: tuple[int, ...] | None = None) ->
 
     >>> boolean([0.2, 0.5], "mined")
     Traceback (most recent call last):
-    spurless.core.errors.BadArgument: mined must hold True and False for each row, not float64.
+    spurless.core.errors.SettingError: mined must hold True and False for each row, not float64.
     """
     array = checks.array(mask, name)
     if array.dtype != bool and array.size:
-        raise BadArgument(f"{name} must hold True and False for each row, not {array.dtype}.")
+        raise SettingError(f"{name} must hold True and False for each row, not {array.dtype}.")
     if array.shape != (shape or (array.size,)):
-        raise BadArgument(f"{name} has shape {array.shape}, not {shape or (array.size,)}.")
+        raise SettingError(f"{name} has shape {array.shape}, not {shape or (array.size,)}.")
     return array.astype(bool)
 
 
@@ -497,9 +442,9 @@ def _as_dict(figures: dict[str, Figure]) -> dict[str, Any]:
 def _codes(values: ArrayLike, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
     array = checks.array(values, name)
     if array.shape != shape:
-        raise BadArgument(f"{name} has shape {array.shape}, not {shape}.")
+        raise SettingError(f"{name} has shape {array.shape}, not {shape}.")
     if array.size and (not np.issubdtype(array.dtype, np.integer) or array.min() < 0):
-        raise BadArgument(f"{name} must hold whole numbers from 0 on.")
+        raise SettingError(f"{name} must hold whole numbers from 0 on.")
     return array.astype(np.int64)
 
 
@@ -508,7 +453,7 @@ def _counts(table: ArrayLike, cells: list[_Cell], name: str, what: str = "train_
     counts = checks.numbers(table, f"{what} of {name}", dims=2)
     needed = [max((c.code[i] for c in cells), default=-1) for i in (0, 1)]
     if counts.min() < 0 or needed[0] >= counts.shape[0] or needed[1] >= counts.shape[1]:
-        raise BadArgument(
+        raise SettingError(
             f"{what} of {name} must hold a number from 0 on for each class and value, not shape {counts.shape}."
         )
     return counts

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from spurless.core.errors import UserError
+from spurless.core.files import finite
 from spurless.metrics import checks
-from spurless.train.run_folder import finite
 
 FILE = "dynamics.json"
 Array = np.ndarray

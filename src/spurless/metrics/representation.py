@@ -17,7 +17,7 @@ from spurless.core.recipe import Recipe
 from spurless.metrics import checks
 from spurless.metrics.regions import Rows, device_of, rows_of
 from spurless.nets import Net
-from spurless.train.feed import Inputs
+from spurless.nets.outputs import Inputs
 
 CSI_EPSILON = 1e-6
 
@@ -32,7 +32,7 @@ def features_of(net: nn.Module, data: Bundle, split: str = "test", rows: Rows = 
     >>> features_of(net, load_data({"name": "toy", "n": 20}), "test", [0, 1, 2]).shape
     torch.Size([3, 5])
     """
-    from spurless.train.predict import outputs
+    from spurless.nets.outputs import outputs
 
     idx, whole = rows_of(data, split, rows), data.splits[split]
     place = device_of(net)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spurless.train.distributed import drawn
+from spurless.core.parallel import drawn
 
 
 class Dropout(nn.Module):

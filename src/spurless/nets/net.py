@@ -8,8 +8,8 @@ from typing import final
 from torch import Tensor, nn
 
 from spurless.core.errors import UserError
+from spurless.core.parallel import divided
 from spurless.nets.heads import check_same, find_head, logits, take_off
-from spurless.train.distributed import divided
 
 
 @final

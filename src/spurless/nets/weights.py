@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from spurless.core.errors import UserError, first_line
-from spurless.core.messages import complain
+from spurless.core.messages import log
+from spurless.core.tensor_files import load_tensors
 from spurless.nets.net import Net
-from spurless.train.run_folder import load_tensors
 
 State = dict[str, Tensor]
 # What is put before all names by DataParallel, torch.compile, training scripts, and a Net.
@@ -124,7 +124,7 @@ def _seen_behind(net: Net, state: State) -> str:
 @cache
 def _say_new_head(source: str) -> None:
     """Once: a method may make several networks of one file."""
-    complain(f"{source} (net.weights) has no head: the network begins with a fresh one.")
+    log.warning(f"{source} (net.weights) has no head: the network begins with a fresh one.")
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from spurless.metrics.groups import wilson
+from spurless.core.stats import wilson
 from spurless.report.summary import Contender, World, mean_score
 from spurless.report.tables import NOTHING, Result, Score, finished, metrics, names, score
 

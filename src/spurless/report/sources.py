@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from spurless.core.errors import UserError
-from spurless.train.run_folder import RESULT, SETTINGS, RunFolder, read_toml
+from spurless.core.files import read_toml
+from spurless.train.run_folder import RESULT, SETTINGS, RunFolder
 
 AUDIT = "audit.json"
 SWEEP, CELLS = "sweep.json", "cells"  # of a sweep's folder; its runs are below the second

@@ -73,7 +73,7 @@ def mean_score(found: Sequence[Score]) -> Score | None:
     >>> [round(v, 1) for v in mean_score([Score(50.0, 49.0, 51.0), Score(52.0, 51.0, 53.0), Score(54.0, 53.0, 55.0)])]
     [52.0, 47.0, 57.0]
     """
-    from spurless.bench.table import figures  # which imports this package
+    from spurless.core.stats import figures  # which imports this package
 
     if len(found) < 2:
         return found[0] if found else None
@@ -109,7 +109,7 @@ def difference(new: Contender, old: Contender, metric: str) -> Score | None:
     as_full = in_full(partner[-1] for partner, _ in (*ours, *theirs))  # of runs of older and newer versions
     a, b = ({(*partner[:-1], as_full(partner[-1])): s.value for partner, s in side} for side in (ours, theirs))
     if a.keys() == b.keys() and len(a) == len(ours) == len(theirs):
-        from spurless.bench.table import figures
+        from spurless.core.stats import figures
 
         found = figures([a[partner] - b[partner] for partner in a])
         return Score(fmean(a.values()) - fmean(b.values()), found.low, found.high)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spurless.core.digests import in_full
+from spurless.core.stats import NOTHING
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 Result = Mapping[str, Any]
 METRICS = ("unbiased", "conflicting", "aligned", "worst_group")
-NOTHING = "–"
 
 
 class Score(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from spurless.bench.points import MEASURES, Point
 from spurless.sweep.axes import Axis
-from spurless.sweep.points import MEASURES, Point
 
 STABLE = (
     "of the values up to the first one at which, in any seed, training diverged or its accuracy fell by more than 25 "

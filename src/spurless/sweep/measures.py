@@ -21,8 +21,9 @@ from spurless.metrics.compress import compressed, prunability
 from spurless.metrics.records import FILE, read, summary
 from spurless.metrics.regions import device_of
 from spurless.metrics.representation import bsi, class_separation, csi
-from spurless.train.feed import Inputs, Resident, resident
-from spurless.train.predict import outputs, score
+from spurless.metrics.scores import score
+from spurless.nets.outputs import Inputs, outputs
+from spurless.train.feed import Resident, resident
 
 INPUTS = 1000  # random test rows whose activations are looked at, as in the study
 RESIDENT = 2**31  # bytes of inputs that may lie on the device while a dozen pruned networks see them

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from spurless.bench.points import PERCENT, Point
 from spurless.core.files import atomic
 from spurless.report.normalised import within_spread
 from spurless.sweep.axes import Axis
 from spurless.sweep.choice import show
-from spurless.sweep.points import PERCENT, Point
 
 # Colours that can be told apart without seeing red or green (Okabe and Ito), and a mark of its own for each line.
 LOOKS = {

@@ -9,14 +9,13 @@ from typing import Any
 
 from spurless.bench import Cell, run_cells
 from spurless.bench.cells import digest
+from spurless.bench.points import DROP, Point, number, points_of, ranges
 from spurless.bench.table import days
 from spurless.core.errors import UserError
-from spurless.core.files import atomic
+from spurless.core.files import atomic, finite
 from spurless.registry import name_and_settings
 from spurless.sweep.axes import Axis, make_axis
 from spurless.sweep.choice import choose, compare, in_words, the_rule
-from spurless.sweep.points import DROP, Point, number, points_of, ranges
-from spurless.train.run_folder import finite
 
 AFTER = "spurless.sweep.measures:measures"
 FILE, PLOT, REPORT = "sweep.json", "sweep.png", "report.html"
@@ -181,7 +180,7 @@ def watched(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     known = list({run["key"]: run for run in runs if number(run.get("largest_share")) is not None}.values())
     if not known:
         return None
-    from spurless.metrics.over_runs import correlation
+    from spurless.sweep.over_runs import correlation
 
     names = ("largest_share", "largest_share_smooth", "unbiased", "seed", "key")
     points = [{k: run.get(k) for k in names} for run in known]

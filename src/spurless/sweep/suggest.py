@@ -11,10 +11,10 @@ from typing import Any
 
 from spurless.bench import Cell, run_cells
 from spurless.bench.claim import finished_row
+from spurless.bench.points import DROP, Point, measured, points_of
 from spurless.core.errors import UserError
 from spurless.sweep.axes import Axis
 from spurless.sweep.choice import TOLD, Choice, buys, choose, show, the_rule
-from spurless.sweep.points import DROP, Point, measured, points_of
 from spurless.sweep.run import AFTER, Spec, base_of, check, default_folder, save, seed_list, summary
 
 GROW = 4.0  # from one rate to the next, until one is not stable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from spurless.bench.points import PERCENT
 from spurless.sweep.choice import show
-from spurless.sweep.points import PERCENT
 
 if TYPE_CHECKING:
     from rich.table import Table

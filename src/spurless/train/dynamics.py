@@ -25,6 +25,7 @@ from spurless.core.data import Bundle
 from spurless.core.errors import Diverged, UserError, unknown
 from spurless.core.files import atomic
 from spurless.core.method import Stage
+from spurless.core.parallel import world
 from spurless.core.recipe import Recipe
 from spurless.metrics import checks
 from spurless.metrics.feature_use import feature_use
@@ -34,7 +35,6 @@ from spurless.metrics.records import FILE, Record, Shares, batch_shares, read
 from spurless.metrics.records import summary as summary
 from spurless.metrics.regions import core_mask, spurious_mask
 from spurless.nets import Net
-from spurless.train.distributed import world
 from spurless.train.observe import StepWatch
 from spurless.train.step import Steps
 

@@ -1,71 +1,18 @@
 """From rows to batches: where the rows lie, how they become network inputs, and in which order they come."""
 
-import queue
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from spurless.core.augment import Augment, apply, draw, pack, preset, unpack
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Split
+from spurless.core.parallel import whole, world
 from spurless.core.recipe import Recipe
-from spurless.train.distributed import my_share, whole, world
+from spurless.nets.outputs import fetch_ahead
 
 PART = 4096  # images that are turned around at a time
 RESIDENT_SHARE = 0.5  # of the free device memory that inputs may take before they are sent batch by batch
-
-
-class Inputs:
-    """How rows become network inputs: scaled to 0..1, augmented when training, standardised; tokens as they are."""
-
-    def __init__(self, data: Bundle, recipe: Recipe, device: torch.device):
-        self.how: Augment = data.augment if recipe.augment == "data" else preset(recipe.augment)
-        self.is_image = len(data.shape) == 3
-        self.is_text = data.tokens is not None
-        self.channels_last = recipe.channels_last and self.is_image
-        view = (1, -1, 1, 1) if self.is_image else (1, -1)
-        self.mean = torch.tensor(data.mean, device=device).view(view) if data.mean else None
-        self.std = torch.tensor(data.std, device=device).view(view) if data.std else None
-
-        self.device = device
-        self.augments = self.is_image and not self.how.off
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """As they are, for evaluation."""
-        return self.training(rows, None)
-
-    def draw(self, n: int, shape: tuple[int, ...]) -> Tensor:
-        """(k, n): the random numbers that augmenting `n` rows takes."""
-        return pack(draw(self.how, n, shape[1], shape[2], self.device))
-
-    def training(self, rows: Tensor, draws: Tensor | None) -> Tensor:
-        """Augmented by these random numbers (k, n), where there are any."""
-        if self.is_text:
-            return rows  # ids are names, not quantities
-        x = rows.float()
-        if rows.dtype == torch.uint8:
-            x = x.mul_(1 / 255)
-        if self.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last)
-        if draws is not None:
-            x = apply(x, unpack(draws, self.how), self.how.rotate_mode)
-        if self.mean is not None and self.std is not None:
-            x = (x - self.mean) / self.std
-        return x
-
-    # Prepared inputs are stored with the channels last where the network wants them so: a view takes no copy.
-
-    def stored(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (*shape[1:], shape[0]) if self.channels_last else shape
-
-    def as_stored(self, x: Tensor) -> Tensor:
-        return x.permute(0, 2, 3, 1) if self.channels_last else x
-
-    def from_stored(self, x: Tensor) -> Tensor:
-        return x.permute(0, 3, 1, 2) if self.channels_last else x
 
 
 class Resident:
@@ -158,44 +105,6 @@ def place(split: Split, recipe: Recipe, device: torch.device) -> Resident | Stre
         if split.x.nbytes < RESIDENT_SHARE * free:
             return resident(split.x, recipe.channels_last, device)
     return Streamed(split, device)
-
-
-def fetch_ahead(
-    split: Split, order: Tensor, size: int, ahead: int, pin: bool = False, share: bool = False
-) -> Iterator[Tensor]:
-    """The rows of each batch of `order`, in turn, fetched by a thread that keeps `ahead` batches ready.
-
-    `share`: of each batch only those that this one of several processes fetches.
-    """
-    ready: queue.Queue[Tensor | BaseException | None] = queue.Queue(maxsize=ahead)
-    wanted = threading.Event()
-    wanted.set()
-
-    def put(item: Tensor | BaseException | None) -> None:
-        while wanted.is_set():
-            with suppress(queue.Full):
-                ready.put(item, timeout=0.1)
-                return
-
-    def work() -> None:
-        try:
-            for idx in order.split(size):
-                if not wanted.is_set():
-                    return
-                rows = split[idx[my_share(len(idx))] if share else idx]
-                put(rows.pin_memory() if pin else rows)
-            put(None)
-        except BaseException as error:  # handed over: the training thread must see it, not a silent end
-            put(error)
-
-    threading.Thread(target=work, daemon=True, name="spurless-fetch").start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        wanted.clear()
 
 
 def epoch_order(n: int, weights: Tensor | None, rows: Tensor | None, generator: torch.Generator) -> Tensor:

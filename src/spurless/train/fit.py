@@ -27,12 +27,15 @@ from torch.nn.parameter import is_lazy
 from spurless.core.data import Bundle
 from spurless.core.digests import is_partial
 from spurless.core.errors import Diverged, UserError
-from spurless.core.messages import complain
+from spurless.core.fingerprint import fingerprint
+from spurless.core.messages import log
 from spurless.core.method import Method
+from spurless.core.parallel import first, local_gpu, world
 from spurless.core.recipe import Recipe
 from spurless.core.result import Result, versions
 from spurless.core.seeds import derive
 from spurless.core.settings import check, settings_of
+from spurless.core.tensor_files import load_tensors, save_tensors
 from spurless.data.tokens import check_reads, suited
 from spurless.methods import METHODS
 from spurless.methods.group_inference import groups_of
@@ -40,16 +43,16 @@ from spurless.methods.parts.pruning import sparsity
 from spurless.metrics.groups import group_notes
 from spurless.metrics.inference import inference_scores
 from spurless.metrics.mining import lost_classes, mining_scores
+from spurless.metrics.scores import coverage, full_score
 from spurless.nets import Net, build, builder
+from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import load_data, make_method, make_recipe, name_and_settings, name_of
-from spurless.train.distributed import first, local_gpu, run_folder, world
 from spurless.train.dynamics import Dynamics, as_dynamics
-from spurless.train.feed import Inputs
 from spurless.train.loop import EngineRun, Loop, Progress
-from spurless.train.predict import coverage, fingerprint, full_score, outputs
 from spurless.train.progress import Bar, Watcher
-from spurless.train.run_folder import MODEL, RunFolder, load_tensors, save_tensors
+from spurless.train.run_folder import MODEL, RunFolder
 from spurless.train.shared_stages import Shelf
+from spurless.train.team_folder import run_folder
 
 Precision = Literal["fp32", "tf32", "bf16"]
 NetSpec = str | Mapping[str, Any] | nn.Module | Callable[[], nn.Module]
@@ -176,7 +179,9 @@ class Session:
         nameless = is_factory(self.spec)  # it is known by one network of those that it makes
         known = result.settings | {"device": self.device.type}
         shelf = Shelf(self.stages, known) if self.stages and not nameless and world() == 1 else None
-        self.loop = loop = Loop(self.method, data, run, folder, self.checkpoint_seconds, complain, shelf, self.dynamics)
+        self.loop = loop = Loop(
+            self.method, data, run, folder, self.checkpoint_seconds, log.warning, shelf, self.dynamics
+        )
         loop.stop = self.stopped
         try:
             yield from loop
@@ -598,7 +603,7 @@ def hint_if_threads_spin(device: torch.device) -> None:
     """Say once how to avoid a slow-down of up to ten times: threads that spin while they wait, on a busy machine."""
     busy = os.getloadavg()[0] > (os.cpu_count() or 1) if hasattr(os, "getloadavg") else False
     if device.type == "cpu" and busy and torch.get_num_threads() > 1 and "OMP_WAIT_POLICY" not in os.environ:
-        complain(
+        log.warning(
             "This machine is busy, and torch was imported before spurless: its threads spin while they wait, which can "
             "be much slower. Import spurless first, or set OMP_WAIT_POLICY=PASSIVE."
         )

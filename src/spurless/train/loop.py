@@ -17,15 +17,16 @@ from torch.optim import Optimizer
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import Diverged, UserError
 from spurless.core.method import M, Method, Run, Stage
+from spurless.core.parallel import TALK, agree, any_of, as_first, from_first, world
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
+from spurless.metrics.scores import Judged, score
 from spurless.nets import Net
+from spurless.nets.outputs import Inputs, outputs
 from spurless.train.checkpoint import restore, snapshot
-from spurless.train.distributed import TALK, agree, any_of, as_first, from_first, world
-from spurless.train.feed import Inputs, Resident, epoch_order, place, resident
+from spurless.train.feed import Resident, epoch_order, place, resident
 from spurless.train.observe import StepWatch
 from spurless.train.optim import make_optimizer
-from spurless.train.predict import Judged, outputs, score
 from spurless.train.run_folder import RunFolder
 from spurless.train.shared_stages import Shelf
 from spurless.train.step import Steps, schedule
@@ -129,10 +130,10 @@ class EngineRun(Run):
             if f"generator.{name}" in saved:
                 generator.set_state(saved[f"generator.{name}"])
 
-    def mined(self, conflicting: Tensor, name: str = "mined") -> None:
+    def report_conflicting(self, conflicting: Tensor, name: str = "mined") -> None:
         self.findings[name] = conflicting.detach().bool().cpu()
 
-    def grouped(self, groups: Tensor, name: str = "groups") -> None:
+    def report_groups(self, groups: Tensor, name: str = "groups") -> None:
         self.guesses[name] = groups.detach().cpu()
 
 
@@ -302,8 +303,8 @@ class Loop:
         """What was found between two stages, as the first of several processes found it."""
         if world() > 1:
             agree(self.run.modules)
-            of_first = from_first(lambda: [None if t is None else t.cpu() for t in (stage.weights, stage.rows)])
-            stage.weights, stage.rows = of_first
+            of_first = from_first(lambda: [None if t is None else t.cpu() for t in (stage.sample_weights, stage.rows)])
+            stage.sample_weights, stage.rows = of_first
 
     def _check(self, stage: Stage) -> None:
         known = {id(p) for module in self.run.modules for p in module.parameters()}
@@ -316,7 +317,7 @@ class Loop:
         n = len(self.data.train) if stage.rows is None else len(stage.rows)
         if n == 0:
             raise UserError(f"Stage '{stage.name}' has no rows to train on.")
-        w = stage.weights
+        w = stage.sample_weights
         if w is not None and (
             w.shape != (n,) or not bool(torch.isfinite(w).all()) or bool((w < 0).any()) or w.sum() <= 0
         ):
@@ -422,7 +423,7 @@ class StageLoop:
         """Which rows an epoch takes, in their order: drawn once, on the host."""
         if self.drawn is None or self.drawn[0] != epoch:
             generator = torch.Generator().manual_seed(derive(self.run.seed, "order", self.index, epoch))
-            order = epoch_order(len(self.loop.data.train), self.stage.weights, self.stage.rows, generator)
+            order = epoch_order(len(self.loop.data.train), self.stage.sample_weights, self.stage.rows, generator)
             self.drawn = epoch, order[: sum(self.sizes)]
         return self.drawn[1]
 

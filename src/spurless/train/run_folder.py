@@ -7,20 +7,17 @@ run goes on. Nothing here is pickled.
 from __future__ import annotations
 
 import json
-import math
-import os
 import re
-import struct
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spurless.core.digests import changed_parts, digest, same_content, tensor_digest
+from spurless.core.digests import changed_parts, same_content
 from spurless.core.errors import UserError
-from spurless.core.files import atomic, lock
+from spurless.core.files import atomic, finite, from_toml, lock, read_toml, to_toml
 from spurless.core.settings import from_text
+from spurless.core.tensor_files import header, load_tensors, save_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -176,98 +173,7 @@ class RunFolder:
             self.stage_file(index, done=True).unlink(missing_ok=True)
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write tensors and JSON-able facts as one safetensors file."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    with atomic(path) as part:
-        # Its own memory for each: safetensors refuses shared, strided and channels_last tensors.
-        whole = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-        try:
-            text = json.dumps(facts)
-            save_file(whole, part, metadata={"spurless": text, "checksum": _checksum(whole, text)})
-        except SafetensorError as error:
-            if not (number := re.search(r"os error (\d+)", str(error))):
-                raise
-            # A full disk, as every other file would tell it.
-            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
-
-
-def of_bytes(facts: Mapping[str, Any]) -> bool:
-    """Whether a model's inputs are pictures whose bytes are divided by 255. Older files do not say: most are."""
-    return len(facts.get("shape") or ()) == 3 and bool(facts.get("bytes", True))
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote, or any safetensors file (then without facts). What does not match the checksum
-    that was saved with it is refused."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            saved = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} cannot be read as safetensors ({error}).") from None
-    text = saved.get("spurless", "{}")
-    if saved.get("checksum", sound := _checksum(tensors, text)) != sound:
-        raise UserError(f"{path} is damaged: its weights do not match the checksum in it. Copy or train it again.")
-    return tensors, json.loads(text)
-
-
-def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
-    """A hash of all tensors, their names and what is said of them."""
-    parts = [name.encode() + b"\0" + tensor_digest(tensors[name]) for name in sorted(tensors)]
-    return digest(b"".join([text.encode(), *parts])).hex()
-
-
-def header(file: Path) -> dict[str, Any]:
-    """The facts in a safetensors file, without loading it; none where it has none or cannot be read."""
-    try:
-        with open(file, "rb") as opened:
-            (size,) = struct.unpack("<Q", opened.read(8))
-            found = json.loads(opened.read(min(size, 100_000_000)))
-        facts = json.loads(found["__metadata__"]["spurless"])
-    except (OSError, struct.error, ValueError, KeyError, TypeError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
-
-
 # TOML: Python reads it but does not write it; what settings hold is simple enough for a few lines.
-
-
-def to_toml(settings: Mapping[str, Any]) -> str:
-    """Nested settings as TOML; None is left out, which is how TOML says it.
-
-    >>> print(to_toml({"seed": 1, "recipe": {"lr": 0.1, "note": None, "betas": (0.9, 0.99)}}), end="")
-    seed = 1
-    <BLANKLINE>
-    [recipe]
-    lr = 0.1
-    betas = [0.9, 0.99]
-    """
-    plain = [f"{_key(k)} = {_value(v)}" for k, v in settings.items() if v is not None and not isinstance(v, Mapping)]
-    lines = plain
-    for name, table in settings.items():
-        if isinstance(table, Mapping):
-            lines += ["", f"[{_key(name)}]"]
-            lines += [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None]
-    return "\n".join(lines) + "\n"
-
-
-def from_toml(text: str) -> dict[str, Any]:
-    return tomllib.loads(text)
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """A TOML file, or a UserError that says where it is wrong."""
-    try:
-        return from_toml(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}.") from None
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -289,37 +195,5 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "")
     return found
 
 
-def finite(value: Any) -> Any:
-    """The same structure with numbers that are not finite as None, because JSON has none, and single numbers of numpy
-    and torch as Python's."""
-    if isinstance(value, Mapping):
-        return {str(k): finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(v) for v in value]
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return os.fspath(value) if isinstance(value, Path) else value
-
-
 def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(finite(row), ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _key(key: str) -> str:
-    return (
-        key
-        if key.replace("_", "").replace("-", "").isalnum() and key.isascii()
-        else json.dumps(key, ensure_ascii=False)
-    )
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_value(v) for v in value) + "]"
-    return json.dumps(value, ensure_ascii=False)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from spurless.core.files import lock
 from spurless.core.method import Stage
-from spurless.train.run_folder import load_tensors, save_tensors
+from spurless.core.tensor_files import load_tensors, save_tensors
 
 
 class Shelf:
@@ -31,7 +31,7 @@ class Shelf:
     def key(self, index: int, stage: Stage, steps: int, modules: Sequence[nn.Module]) -> str:
         """What the outcome of a stage depends on, in a few letters. Its name is not among it."""
         start = [(name, _digest(t)) for m in modules for name, t in m.state_dict().items()]
-        rows = [None if t is None else _digest(t) for t in (stage.rows, stage.weights)]
+        rows = [None if t is None else _digest(t) for t in (stage.rows, stage.sample_weights)]
         recipe = self.settings["recipe"]
         picks = stage.select and (recipe["selection"] != "last" or recipe["test_every"] > 0)  # or looks at the test
         optimizers = [(type(opt).__name__, [_plain(group) for group in opt.param_groups]) for _, opt in stage.updates]

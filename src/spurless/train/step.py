@@ -26,11 +26,12 @@ from torch.optim import Optimizer
 from spurless.core.data import Batch, Bundle
 from spurless.core.errors import UserError, first_line
 from spurless.core.method import Loss, Stage
+from spurless.core.parallel import average_gradients, dividing, world
 from spurless.core.recipe import Recipe
 from spurless.data.tokens import bucket, row_lengths
 from spurless.methods.parts.losses import focused
-from spurless.train.distributed import average_gradients, dividing, world
-from spurless.train.feed import Inputs, Resident, Streamed
+from spurless.nets.outputs import Inputs
+from spurless.train.feed import Resident, Streamed
 from spurless.train.observe import StepWatch
 from spurless.train.optim import layer_weights, why_eager
 from spurless.train.sharpness import Sharpness

@@ -19,9 +19,11 @@ from typing import Any
 
 from spurless.bench.cells import Cell, remember
 from spurless.bench.one import lost_its_gpu, run_one
+from spurless.core.messages import show_messages
 
 
 def main() -> None:
+    show_messages()
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries print where they please
     stopping = threading.Event()

@@ -47,7 +47,7 @@ from spurless.core.digests import (
 )
 from spurless.core.errors import UserError
 from spurless.core.files import cache_dir, data_root
-from spurless.core.messages import complain, track
+from spurless.core.messages import log, track
 from spurless.core.settings import Range
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def decode_cached(files: Sequence[str], frame: Frame, label: str = "decoding ima
     try:
         broken = kept.fill(label) if len(kept.missing) else {}
         if damaged := kept.drop_damaged():
-            complain(f"{damaged:,} decoded images in {kept.folder} do not match their checksum and are decoded again.")
+            log.warning(f"{damaged:,} images in {kept.folder} do not match their checksum and are decoded again.")
             broken = kept.fill(label)
     except OSError as error:
         raise UserError(
@@ -358,7 +358,7 @@ def without(splits: dict[str, Split], broken: Iterable[str]) -> dict[str, Split]
 def left_out(broken: dict[str, str]) -> str:
     """Says on standard error which files were left out and why, and gives the short form for every result."""
     head = f"{len(broken):,} broken image file{'s' * (len(broken) > 1)} left out: "
-    complain("\n".join([head, *(printable(f"  {file}: {why}") for file, why in broken.items())]))
+    log.warning("\n".join([head, *(printable(f"  {file}: {why}") for file, why in broken.items())]))
     return head + printable(", ".join(list(broken)[:5])) + (f" and {len(broken) - 5:,} more" if len(broken) > 5 else "")
 
 

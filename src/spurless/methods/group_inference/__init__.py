@@ -62,7 +62,7 @@ def infer(run: Run, how: str, **settings: Any) -> Inference:
     inference = inference_of(how)
     found: Groups = yield from inference(run, **resolve(inference, settings, "inference"))
     if how != "known":
-        run.grouped(found.train)
+        run.report_groups(found.train)
     return found
 
 

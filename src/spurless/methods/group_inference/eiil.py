@@ -6,7 +6,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from spurless.core.messages import complain
+from spurless.core.messages import log
 from spurless.core.method import PLAIN, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference import Groups, within_classes
@@ -115,7 +115,7 @@ def penalty_gradient(w: Tensor, d: Tensor) -> Tensor:
 def _say_if_undecided(undecided: Tensor) -> None:
     share = float(undecided.float().mean())
     if share > 0.5:
-        complain(
+        log.warning(
             f"The slopes of {share:.0%} of the rows are so small that their environment is a random number: the "
             "reference fits them too well. Try fewer identify_epochs, or form = paper."
         )
@@ -125,7 +125,7 @@ def _say_if_one(environment: Tensor) -> None:
     """Of a reference that fits every row, all slopes have one sign."""
     smaller = min(int(environment.sum()), int((~environment).sum()))
     if smaller < 2:
-        complain(
+        log.warning(
             f"The reference network {'fits every row' if not environment.any() else 'contradicts all rows'}, so that "
             "there is only one environment; try fewer identify_epochs."
         )

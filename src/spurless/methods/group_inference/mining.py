@@ -450,7 +450,7 @@ def _length(epochs: float | None, iterations: int | None, otherwise: Length) -> 
 
 
 def _found(run: Run, rows: Tensor, scores: Tensor, net: Net) -> Mined:
-    run.mined(rows)
+    run.report_conflicting(rows)
     return Mined(rows, scores.float(), net)
 
 

@@ -207,6 +207,6 @@ def mask_stage(
         run.optimizer(gates, **adam),
         model=gated,
         iterations=iterations,
-        weights=weights,
+        sample_weights=weights,
         in_training_mode=() if hold_stats else (net,),
     )

@@ -16,12 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spurless.bench.table import figures
 from spurless.core.errors import UserError
+from spurless.core.stats import figures
 from spurless.report.tables import small_n
-from spurless.sweep.axes import Axis
+
+if TYPE_CHECKING:
+    from spurless.sweep.axes import Axis
 
 DROP = 25.0  # points
 SCORES = ("unbiased", "conflicting", "aligned", "worst_group", "average")  # of a run, in percent

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -31,7 +30,6 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from spurless.core.errors import UserError
-from spurless.train.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -39,9 +37,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TALK = 20  # steps between two questions whether someone wants to stop or save: each answer waits for the device
 MASKS = {F.dropout, F.dropout1d, F.dropout2d, F.dropout3d}
-
-
-# Who is there
+_division: Division | None = None
+_in_step = False
 
 
 def world() -> int:
@@ -94,9 +91,6 @@ def joined() -> Iterator[None]:
             sys.stdout, sys.stderr = out, err  # a traceback is always shown
 
 
-# What all agree on
-
-
 def from_first(make: Callable[[], T]) -> T:
     """What the first process makes; a mistake that it finds is raised by all."""
     if world() == 1:
@@ -138,62 +132,6 @@ def any_of(*wishes: bool) -> tuple[bool, ...]:
     found = torch.tensor([int(w) for w in wishes], device=device)
     dist.all_reduce(found, dist.ReduceOp.MAX)
     return tuple(bool(w) for w in found.tolist())
-
-
-class TeamFolder(RunFolder):
-    """A run's folder that the first process alone reads and writes, for all."""
-
-    def claim(self, settings: Mapping[str, Any]) -> None:
-        from_first(lambda: RunFolder.claim(self, settings))
-
-    def fingerprint(self) -> str | None:
-        return from_first(lambda: RunFolder.fingerprint(self))
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        with ExitStack() as held:
-            from_first(lambda: held.enter_context(RunFolder.alone(self)))
-            yield
-
-    def result(self) -> dict[str, Any] | None:
-        return from_first(lambda: RunFolder.result(self))
-
-    def history(self) -> list[dict[str, Any]]:
-        return from_first(lambda: RunFolder.history(self))
-
-    def load(self, index: int) -> tuple[dict[str, Tensor], dict[str, Any], bool] | None:
-        return from_first(lambda: RunFolder.load(self, index))
-
-    def release(self) -> None:
-        if first():
-            RunFolder(self.path).release()
-
-    def write_result(self, result: Mapping[str, Any]) -> None:
-        if first():
-            super().write_result(result)
-
-    def rewrite_history(self, rows: list[dict[str, Any]]) -> None:
-        if first():
-            super().rewrite_history(rows)
-
-    def append_history(self, row: dict[str, Any]) -> None:
-        if first():
-            super().append_history(row)
-
-    def save(self, index: int, done: bool, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        if first():
-            super().save(index, done, tensors, facts)
-
-    def drop_parts(self, history: list[dict[str, Any]]) -> None:
-        if first():
-            super().drop_parts(history)
-
-
-def run_folder(path: str | Path) -> RunFolder:
-    return RunFolder(path) if world() == 1 else TeamFolder(path)
-
-
-# Rows divided, and put together
 
 
 def shares(n: int, parts: int) -> list[slice]:
@@ -260,10 +198,6 @@ class _Mine(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         _only_once()
         return whole(grad, ctx.n) / world()
-
-
-_in_step = False
-_division: Division | None = None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from spurless.metrics import checks
 from spurless.metrics.feature_use import some_rows
 from spurless.metrics.groups import MIN_GROUP
 from spurless.metrics.regions import device_of, first_rows
-from spurless.train.feed import Inputs
+from spurless.nets.outputs import Inputs
 
 CHUNK = 256  # images that are corrupted and judged at a time
 SHOWN = ("average", "unbiased", "aligned", "conflicting", "worst_group")
@@ -47,8 +47,8 @@ def robustness(
     >>> [row["corruption"] for row in robustness(net, shapes, ["jpeg", "cutout"])]
     ['none', 'jpeg', 'cutout', 'mean']
     """
+    from spurless.metrics.scores import score
     from spurless.registry import load_data
-    from spurless.train.predict import score
 
     data, net = load_data(data, root=root), _network(model)
     first_rows(data, split)  # refuses a split that is not there, or without any
@@ -128,7 +128,7 @@ def _corruptions(
 @torch.no_grad()
 def _logits(net: nn.Module, split: Split, idx: Tensor, corrupt: Corrupt, inputs: Inputs, place: torch.device) -> Tensor:
     from spurless.nets.heads import evaluating
-    from spurless.train.predict import tensor_of
+    from spurless.nets.outputs import tensor_of
 
     found: Tensor | None = None
     with evaluating(net):

@@ -10,8 +10,8 @@ from spurless.core.data import Split
 from spurless.core.errors import UserError
 from spurless.data.corruptions import CORRUPTIONS, corrupt
 from spurless.data.corruptions.inputs import INPUT_CORRUPTIONS
-from spurless.metrics import robustness as rb
 from spurless.nets import build
+from spurless.train import robustness as rb
 from tests.support.reference import accuracies_by_hand
 from tests.support.worlds import OwnModule, pictures, tiny
 from tests.train.test_engine import CPU

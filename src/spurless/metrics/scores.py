@@ -2,73 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spurless.core.data import Bundle, HasContent, Split
-from spurless.core.digests import digest, full_form, raw, tensor_digest
+from spurless.core.data import Bundle, Split
 from spurless.core.errors import NotNumbers, UserError
-from spurless.core.recipe import Recipe
-from spurless.data.tokens import bucket, row_lengths
 from spurless.metrics.groups import confusion, group_notes, group_scores
-from spurless.nets import Net
-from spurless.nets.heads import evaluating
-from spurless.train.feed import Inputs, Resident, fetch_ahead
-
-
-@torch.no_grad()
-def outputs(
-    net: nn.Module,
-    split: Split,
-    inputs: Inputs,
-    recipe: Recipe,
-    device: torch.device,
-    features: bool = False,
-    placed: Resident | None = None,
-    draws: Tensor | None = None,
-) -> Tensor:
-    """Logits (n, classes), or features (n, d), of every row, in order and in evaluation mode; modes are put back.
-
-    `placed`: the rows, where they lie on the device already; `draws` (k, n): random numbers to augment them by.
-    """
-    ask = net.features if features else net
-    found = []
-    with evaluating(net):
-        size = recipe.eval_batch_size
-        here = split.x if placed is None else placed.x
-        if isinstance(here, Tensor) and inputs.is_text:
-            return _of_text(ask, here, recipe, device, sort=isinstance(net, Net))
-        if placed is not None:
-            batches = placed.parts(size)
-        elif isinstance(here, Tensor):
-            batches = iter(here.split(size))
-        else:
-            batches = fetch_ahead(split, torch.arange(len(split)), size, ahead=2)
-        for i, rows in enumerate(batches):
-            part = None if draws is None else draws[:, i * size : (i + 1) * size]
-            x = inputs.training(rows.to(device, non_blocking=True), part)
-            with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-                found.append(tensor_of(ask(x)).float())  # type: ignore[operator]
-    return torch.cat(found)
-
-
-def _of_text(ask: Any, x: Tensor, recipe: Recipe, device: torch.device, sort: bool) -> Tensor:
-    """Each batch is cut to its longest row, and rows of about the same length come together.
-
-    Not for what stands in for a network: it may count on the order of the rows (grads.GradNorms).
-    """
-    lengths = row_lengths(x).cpu()
-    order = lengths.argsort(stable=True) if sort else torch.arange(len(x))
-    found = []
-    for idx in order.split(recipe.eval_batch_size):
-        rows = x[idx.to(x.device)][..., : bucket(int(lengths[idx].max()), x.shape[-1])].to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-            found.append(ask(rows).float())
-    return torch.cat(found)[order.argsort().to(device)]
 
 
 class Judged:
@@ -87,15 +29,6 @@ class Judged:
     @property
     def loss(self) -> float:
         return float(self.measured[1])
-
-
-def tensor_of(said: Any) -> Tensor:
-    """What a network gave, which must be a tensor."""
-    if not isinstance(said, Tensor):
-        raise UserError(
-            f"The network gives a {type(said).__name__}, not a tensor; wrap it so that it gives its logits."
-        )
-    return said
 
 
 def predictions(data: Bundle, logits: Tensor) -> Tensor:
@@ -185,46 +118,3 @@ def group_counts_anywhere(data: Bundle, split: Split) -> list[np.ndarray] | None
                 np.add.at(table, each.y.numpy(), each.member.numpy())
         found.append(table)
     return found or None
-
-
-def fingerprint(data: Bundle, with_attributes: bool = True) -> str:
-    """Hashes of all inputs and labels of each split, to notice that a data set is not the same as before.
-
-    `with_attributes`: also of bias attributes, groups and all names. Ends in the fingerprint of older versions, so that
-    what these have saved can be compared.
-
-    >>> toy = Bundle("toy", Split(torch.zeros(2, 3), torch.tensor([0, 1])))
-    >>> fingerprint(toy) == fingerprint(Bundle("toy", Split(torch.ones(2, 3), torch.tensor([0, 1]))))
-    False
-    """
-    names = repr((data.classes, data.attributes, data.values, data.overlap)).encode() if with_attributes else b""
-    splits = {}
-    for name, split in data.splits.items():
-        kept = [split.a, split.member] if with_attributes else []
-        labels = [b"" if t is None else tensor_digest(t) for t in (split.y, *kept)]
-        splits[name] = _inputs_digest(split), digest(b"/".join([*labels, names]))
-    return full_form(splits, partial_fingerprint(data, with_attributes))
-
-
-def _inputs_digest(split: Split) -> bytes:
-    """Of samples that are decoded on demand: the hash that they tell, such as that of their files, else decode all."""
-    if isinstance(split.x, Tensor):
-        return tensor_digest(split.x)
-    if isinstance(split.x, HasContent):
-        return split.x.content_digest()
-    parts = (tensor_digest(split[idx]) for idx in torch.arange(len(split)).split(256))
-    return digest(b"".join(parts))
-
-
-def partial_fingerprint(data: Bundle, with_attributes: bool = True) -> str:
-    """The fingerprint of older versions: labels, attributes and 64 inputs of each split."""
-    seen = hashlib.sha256()
-    for name, split in data.splits.items():
-        seen.update(f"{name} {tuple(split.x.shape)}".encode())
-        sample = torch.linspace(0, len(split) - 1, min(len(split), 64)).long()
-        kept = (split.a, split.member) if with_attributes else ()
-        for t in (split.y, *kept, split[sample]):
-            if t is not None and t.numel():
-                whole = t.contiguous()
-                seen.update(raw(whole))
-    return seen.hexdigest()[:16]
