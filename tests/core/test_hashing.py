@@ -400,7 +400,7 @@ def test_a_flipped_byte_in_the_pixel_cache_is_noticed_and_mended(tmp_path, cache
     flip_byte(pixels, 25 * 192 + 17)
     capsys.readouterr()
     after = load_data(settings)
-    assert "1 decoded images" in capsys.readouterr().err
+    assert "1 images" in capsys.readouterr().err
     assert torch.equal(after.train.x, sound) and fingerprint(after) == was
     load_data(settings)
     assert "checksum" not in capsys.readouterr().err  # it was mended for good
@@ -471,3 +471,15 @@ def test_the_recipe_still_counts(tmp_path):
     fit("erm", data, out=tmp_path / "run", **ONCE)
     with pytest.raises(UserError, match="recipe.epochs"):
         fit("erm", data, recipe=Recipe(epochs=2), out=tmp_path / "run", device="cpu", progress=False)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_hashes_too():
+    """It inherits the pool of threads, but none of its threads."""
+    from multiprocessing import get_context
+
+    x = torch.arange(1000.0)
+    known = tensor_digest(x.clone())
+    with get_context("fork").Pool(1) as processes:
+        assert processes.apply_async(tensor_digest, (x,)).get(timeout=60) == known

@@ -23,6 +23,7 @@ from spurless.bench.cells import HOW, Cell
 from spurless.bench.claim import ROW, Claim, claim, finished_row, write_row
 from spurless.core.errors import UserError
 from spurless.core.files import finite, read_toml
+from spurless.core.threads import cores
 from spurless.train.run_folder import SETTINGS
 
 if TYPE_CHECKING:
@@ -238,11 +239,6 @@ def machine(device: str) -> str:
         pass
     gpu = device.removeprefix("cuda (").removesuffix(")") + ", " if device.startswith("cuda") else ""
     return f"{gpu}{cores()} cores of {name}"
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.cache

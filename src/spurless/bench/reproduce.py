@@ -83,8 +83,8 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
     """What a run would do: each line's cells, the data that is missing, and how long it would take here."""
     from spurless.bench.estimate import guesses
     from spurless.bench.executors.mps import processes_on
-    from spurless.bench.one import cores
     from spurless.core.messages import log
+    from spurless.core.threads import cores
     from spurless.train.fit import pick_device
 
     cells = agreed(spec.cells())

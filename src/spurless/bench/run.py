@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from spurless.bench.cells import KEYS, Cell, remember, save_keys, stale
 from spurless.bench.claim import DYNAMICS, FINISHED, Claim, claim, finished_row
-from spurless.bench.one import PATIENCE, Attempt, compiled, cores, lost_its_gpu, named, run_one
+from spurless.bench.one import PATIENCE, Attempt, compiled, lost_its_gpu, named, run_one
 from spurless.bench.rows import JSONL, write_jsonl
 from spurless.core.errors import UserError, unknown
+from spurless.core.threads import cores
 from spurless.train.run_folder import RESULT
 
 if TYPE_CHECKING:

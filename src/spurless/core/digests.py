@@ -12,15 +12,14 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spurless.core.files import atomic, cache_dir
+from spurless.core.threads import cores, pool
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +70,7 @@ def tensor_digest(t: Tensor) -> bytes:
     whole = blake2b(f"{t.dtype} {tuple(t.shape)}".encode(), digest_size=16)
     chunks = _chunks(t)
     while some := list(islice(chunks, 2 * cores())):  # not all at once: of a tensor on a GPU each is a copy
-        whole.update(b"".join(_pool().map(digest, some)))
+        whole.update(b"".join(pool().map(digest, some)))
     if _is_torchs_own(t):
         vouch(t, whole.digest(), vouched=False)
     return whole.digest()
@@ -116,15 +115,6 @@ def raw(t: Tensor) -> Any:
     return view
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(cores(), thread_name_prefix="spurless-hash")
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 # Files
 
 
@@ -161,7 +151,7 @@ def content_digest(file: str) -> bytes:
 
 def content_digests(files: Sequence[str]) -> list[bytes]:
     """The hash of each file's bytes, read by all cores."""
-    return list(_pool().map(content_digest, files))
+    return list(pool().map(content_digest, files))
 
 
 def file_digests(files: Sequence[str]) -> np.ndarray:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from spurless.bench.one import cores
+from spurless.core.threads import cores
 
 if TYPE_CHECKING:
     import torch

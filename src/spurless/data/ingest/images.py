@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypeVar
 
@@ -37,7 +36,6 @@ from spurless.core.data import Split
 from spurless.core.digests import (
     checksum,
     content_digests,
-    cores,
     digest,
     file_digests,
     file_key,
@@ -49,6 +47,7 @@ from spurless.core.errors import UserError
 from spurless.core.files import cache_dir, data_root
 from spurless.core.messages import log, track
 from spurless.core.settings import Range
+from spurless.core.threads import cores, pool
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -217,7 +216,7 @@ class LazyRows:
         wanted = torch.arange(len(self))[idx]
         files = self.keep(wanted.flatten().tolist()).files
         out = np.empty((len(files), *self.frame.shape), np.uint8)
-        for row, got in enumerate(_pool().map(lambda file: _attempt(file, self.frame), files)):
+        for row, got in enumerate(pool().map(lambda file: _attempt(file, self.frame), files)):
             if isinstance(got, str):
                 raise UserError(f"{files[row]} cannot be read: {got}. Mend or remove it.")
             out[row] = got[0]
@@ -380,7 +379,7 @@ def inspect(files: Sequence[str]) -> tuple[np.ndarray, dict[int, str]]:
     sizes = np.array([os.stat(file).st_size if os.path.isfile(file) else -1 for file in files])
     _, place, count = np.unique(sizes, return_inverse=True, return_counts=True)
     digests, broken = np.zeros(len(files), "S16"), {}
-    found = _pool().map(_peek, files, (count[place] > 1).tolist())
+    found = pool().map(_peek, files, (count[place] > 1).tolist())
     for row, got in enumerate(track(found, "looking at images", len(files))):
         if isinstance(got, str):
             broken[row] = got
@@ -429,7 +428,7 @@ class _Cache:
         pixels = _open_pixels(self.index, self.frame, "r")
         here = np.flatnonzero(self.rows["key"] == self.keys)
         parts = np.array_split(here, max(1, len(here) * self.frame.nbytes // CHUNK))
-        found = _pool().map(lambda rows: [checksum(pixels[row]) for row in rows], parts)
+        found = pool().map(lambda rows: [checksum(pixels[row]) for row in rows], parts)
         sums = np.fromiter(itertools.chain.from_iterable(found), "u8", len(here))
         damaged = here[sums != self.rows["pixels"][here]]
         self.rows[damaged] = np.zeros(1, ROW)
@@ -576,8 +575,3 @@ def _in_threads(rows: Sequence[int], work: Callable[[int], T], ahead: int) -> It
 
 def _all_names(rows: Iterable[LazyRows]) -> Iterator[str]:
     return itertools.chain.from_iterable(lazy.names for lazy in rows)
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(cores(), thread_name_prefix="spurless-decode")
