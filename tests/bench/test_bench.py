@@ -47,10 +47,9 @@ from spurless.registry import load_data, make_method
 from spurless.train.lanes import Job
 from spurless.train.loop import Interrupted
 from spurless.train.step import Steps
-from tests.train.test_engine import StopAt
+from tests.support.runs import StopAt
+from tests.support.trials import QUICK, TOY, Quiet, cell, run
 
-TOY = {"name": "toy", "n": 100}
-QUICK = {"epochs": 1, "batch_size": 50}
 SPEC = """
 title = "A small table"
 source = "Nobody 2024, table 0"
@@ -75,29 +74,6 @@ label = "EnD"
 missing = "it needs what is not here"
 paper = {"0.05" = "50.0"}
 """
-
-
-class Quiet:
-    """A watcher that remembers what it was told."""
-
-    def __init__(self):
-        self.events = []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error): ...
-
-    def __call__(self, event):
-        self.events.append(event)
-
-
-def cell(seed=0, method="erm", rho=0.1, **recipe):
-    return Cell(TOY | {"rho": rho}, {"name": method}, None, QUICK | recipe, seed)
-
-
-def run(cells, out, **more):
-    return run_cells(cells, out, device="cpu", workers=1, **{"watch": Quiet()} | more)
 
 
 def free(folder):

@@ -23,7 +23,7 @@ from spurless.core.errors import UserError
 from spurless.sweep.over_runs import correlation, loss_share_points
 from spurless.train.loop import Progress
 from spurless.train.step import Steps
-from tests.bench.test_bench import QUICK, TOY, Quiet, cell, run
+from tests.support.trials import QUICK, TOY, Quiet, cell, run
 
 AFTER = "tests.bench.test_bench_measures:rate_and_size"
 RATES = [0.01, 0.1, 1.0]

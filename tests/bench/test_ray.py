@@ -21,7 +21,7 @@ from spurless.bench.claim import ROW
 from spurless.bench.executors.ray import LEFT_OUT, do, own_place, run_on_ray, small_files, token_of
 from spurless.core.errors import UserError
 from spurless.train.fit import fit, load_run
-from tests.train.test_engine import same_weights
+from tests.support.runs import same_weights
 
 ray = pytest.importorskip("ray", reason="needs ray (spurless[ray])")
 pytestmark = [

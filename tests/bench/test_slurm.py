@@ -14,7 +14,7 @@ from spurless.bench.claim import ROW
 from spurless.bench.executors.slurm import Share, _from, run_on_slurm
 from spurless.core.errors import UserError
 from spurless.train.fit import fit, load_run
-from tests.train.test_engine import same_weights
+from tests.support.runs import same_weights
 
 submitit = pytest.importorskip("submitit", reason="needs submitit (spurless[slurm])")
 HERE = str(Path(__file__).parents[2])

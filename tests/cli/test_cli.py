@@ -20,26 +20,10 @@ from spurless.compress.loading import trained
 from spurless.core.errors import UserError
 from spurless.registry import load_data
 from spurless.train.fit import fit
+from tests.support.commands import invoke, mistake
 
 WANTED = "method data net seed status scores n selection labels_used seconds settings versions folder".split()
 SHORT = ("--device", "cpu", "--set", "recipe.epochs=1", "--set", "data.n=200")
-
-
-def invoke(*args, code=0):
-    """Run the command line; no exception but its own exit may come out of it, and warnings are errors."""
-    result = CliRunner().invoke(app, [str(a) for a in args])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == code, result.output
-    return result
-
-
-def mistake(*args):
-    """What a user's mistake prints: on standard error, with exit code 2, and nothing on standard output."""
-    result = invoke(*args, code=2)
-    assert result.stdout == ""
-    assert result.stderr.startswith("Error: ") and "Traceback" not in result.stderr
-    return result.stderr
 
 
 @pytest.fixture(autouse=True)

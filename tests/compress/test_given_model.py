@@ -18,8 +18,7 @@ from spurless.compress.loading import data_for, is_its_own, trained
 from spurless.core.data import Split
 from spurless.core.errors import UserError
 from spurless.registry import load_data
-from tests.cli.test_cli import invoke, mistake
-from tests.data.test_data_cli import class_folders
+from tests.support.commands import class_folders, invoke, mistake
 
 QUIET = {"progress": False, "device": "cpu"}
 CPU = torch.device("cpu")

@@ -27,7 +27,7 @@ from spurless.nets import Net
 from spurless.registry import make_method
 from spurless.train.fit import load_classifier
 from spurless.train.loop import Interrupted
-from tests.methods.test_dcwp import stages_of
+from tests.support.runs import stages_of
 from tests.support.worlds import pictures, tiny
 
 NET = {"name": "mlp", "widths": [12, 8]}

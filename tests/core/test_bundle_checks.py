@@ -15,7 +15,7 @@ from spurless.bench.one import named, run_one
 from spurless.core.errors import UserError
 from spurless.core.files import finite
 from spurless.train.fit import fit
-from tests.bench.test_bench import cell
+from tests.support.trials import cell
 
 X = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(20) % 2

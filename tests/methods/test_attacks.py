@@ -11,6 +11,7 @@ from torch import nn
 from spurless.core.recipe import Recipe
 from spurless.methods.parts.attacks import bias_adversarial, pixel_range, project, random_point, steepest, within
 from spurless.nets.outputs import Inputs
+from tests.support.attacks import slow_attack
 from tests.support.worlds import pictures, tiny
 
 MEAN, STD = (0.5, 0.3, 0.4), (0.2, 0.25, 0.3)
@@ -39,37 +40,6 @@ def objective(x, y, biased, debiased, lam):
     biased, debiased = copy.deepcopy(biased).eval(), copy.deepcopy(debiased).eval()
     ce = nn.CrossEntropyLoss(reduction="none")
     return ce(biased(x), y) - lam * ce(debiased(x), y)  # (n,)
-
-
-def slow_attack(x, y, biased, debiased, lam, eps, steps, norm, size=None, low=None, high=None):
-    """One row at a time, one number at a time; debiased None: a plain attack on the biased network."""
-    biased = copy.deepcopy(biased).eval()
-    debiased = copy.deepcopy(debiased).eval() if debiased is not None else None
-    size = 2.5 * eps / steps if size is None else size
-    found = []
-    for row, label in zip(x, y, strict=True):
-        now = row.clone()
-        for _ in range(steps):
-            now = now.clone().requires_grad_()
-            gain = nn.functional.cross_entropy(biased(now[None]), label[None])
-            if debiased is not None:
-                gain = gain - lam * nn.functional.cross_entropy(debiased(now[None]), label[None])
-            gain.backward()
-            g = now.grad.flatten().tolist()
-            length = math.sqrt(sum(v * v for v in g))
-            way = [v / length for v in g] if norm == "l2" else [(v > 0) - (v < 0) for v in g]
-            start = row.flatten().tolist()
-            change = [a + size * w - s for a, w, s in zip(now.detach().flatten().tolist(), way, start, strict=True)]
-            if norm == "l2":
-                far = math.sqrt(sum(c * c for c in change))
-                change = [c * eps / far if far > eps else c for c in change]
-            else:
-                change = [min(max(c, -eps), eps) for c in change]
-            now = torch.tensor([s + c for s, c in zip(start, change, strict=True)]).view_as(row)
-            if low is not None:
-                now = torch.minimum(torch.maximum(now, low[0].expand_as(now)), high[0].expand_as(now))
-        found.append(now.detach())
-    return torch.stack(found)
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])

@@ -14,8 +14,8 @@ from spurless.methods.random_prune import RandomPrune
 from spurless.nets import Net
 from spurless.registry import load_data
 from spurless.train.fit import evaluate, fit
+from tests.support.runs import CPU
 from tests.support.worlds import pictures, tiny
-from tests.train.test_engine import CPU
 
 RECIPE = Recipe("adam", 0.01, batch_size=32, epochs=6)
 

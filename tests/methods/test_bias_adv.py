@@ -17,28 +17,14 @@ from spurless.methods.lff import LfF
 from spurless.nets import build
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit, network_maker
-from spurless.train.loop import EngineRun, Interrupted
-from tests.methods.test_attacks import slow_attack
+from spurless.train.loop import Interrupted
+from tests.support.attacks import engine_run, last_stage, slow_attack
 from tests.support.reference import LossTables, gce_paper
+from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import pictures, tiny
-from tests.train.test_engine import CPU, StopAt, same_weights
 
 ONCE = BiasAdv(lam=0.25, eps=0.3, steps=1, beta=1.5, norm="l2")
 WEIGHTS = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, 0.0], [2.0, 0.0]])  # of g, of f
-
-
-def engine_run(data, net, recipe=None):
-    make = network_maker(net, data.shape, len(data.classes), seed=0)
-    return EngineRun(data, recipe or Recipe(channels_last=False), 0, torch.device("cpu"), make)
-
-
-def last_stage(method, data, net, recipe=None):
-    """The stage that attacks, the biased network, and the run; earlier stages are passed over untrained."""
-    run = engine_run(data, net, recipe)
-    stage = next(generator := method.stages(run))
-    if method.base == "jtt":
-        stage = next(generator)
-    return stage, run.modules[0], run
 
 
 def by_hand(method):

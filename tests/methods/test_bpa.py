@@ -7,9 +7,9 @@ import torch
 
 from spurless.methods.bpa import BPA, ExponentialWeights, RunningWeights
 from spurless.train.fit import fit
-from tests.methods.test_mining import finish, open_run, rows_of
+from tests.support.mining import finish, open_run, rows_of
+from tests.support.runs import CPU
 from tests.support.worlds import tiny
-from tests.train.test_engine import CPU
 
 CLUSTER = torch.tensor([0, 0, 0, 1, 2, 2])  # N = 3, 1, 2
 

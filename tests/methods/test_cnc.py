@@ -13,9 +13,9 @@ from spurless.methods.parts.losses import ce
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit, network_maker
 from spurless.train.loop import EngineRun
-from tests.methods.test_mining import finish
+from tests.support.mining import finish
+from tests.support.runs import CPU, same_weights
 from tests.support.worlds import tiny
-from tests.train.test_engine import CPU, same_weights
 
 
 def sets(masks: tuple[Tensor, Tensor]) -> tuple[list[list[int]], list[list[int]]]:

@@ -10,11 +10,12 @@ from spurless.core.method import Stage
 from spurless.core.recipe import Recipe
 from spurless.core.settings import settings_of
 from spurless.methods import METHODS
-from spurless.registry import load_data, make_method, method_class, name_of
+from spurless.registry import load_data, method_class, name_of
 from spurless.train.fit import fit, load_run
 from spurless.train.loop import Interrupted
+from tests.support.quick import quick
+from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import OwnModule, pictures, tiny
-from tests.train.test_engine import CPU, StopAt, same_weights
 
 # What each class of method promises on the toy (linear network): the least conflicting accuracy, in percent.
 # The baseline must fail, or the toy shows nothing; the best that the core feature allows is 89.4.
@@ -25,17 +26,6 @@ PRUNERS = ("mrm", "avp", "random_prune", "magnitude_prune")
 UNPROMISED = (*PRUNERS, "rebias")
 ERM_AT_MOST = 30
 OTHERS = 40  # a debiasing method must at least leave the baseline clearly behind
-
-QUICK = {  # settings that only make a test shorter
-    "ga": {"mining_epochs": 2},
-    "jtt": {"lambda_up": 2},
-    "dcwp": {"mining_iterations": 8, "mask_iterations": 8, "finetune_iterations": 8},
-    "mrm": {"mask_iterations": 8},
-}
-
-
-def quick(name):
-    return make_method({"name": name} | QUICK.get(name, {}))
 
 
 @functools.cache

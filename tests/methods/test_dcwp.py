@@ -10,7 +10,6 @@ from torch import nn
 from spurless.bench.spec import read_spec
 from spurless.core.data import Batch
 from spurless.core.errors import UserError
-from spurless.core.method import Stage
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.methods.dcwp import DCWP, alignment, oversampling, pair_sets
@@ -20,8 +19,8 @@ from spurless.nets import build
 from spurless.registry import make_method, make_recipe
 from spurless.train.fit import Session, fit
 from spurless.train.loop import Interrupted
+from tests.support.runs import CPU, stages_of
 from tests.support.worlds import pictures, tiny
-from tests.train.test_engine import CPU
 
 PAPERS = Path(__file__).parents[2] / "papers"
 
@@ -119,19 +118,6 @@ def test_odds_are_lambda_up_to_one_and_1_means_no_oversampling():
     assert oversampling(BC, 80).tolist() == [80, 1, 1, 80, 1, 1]
     assert oversampling(BC, 1) is None
     assert oversampling(torch.zeros(3, dtype=torch.bool), 80) is None
-
-
-def stages_of(monkeypatch, method, data, net="mlp", recipe=None):
-    seen = []
-    init = Stage.__init__
-
-    def note(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        seen.append(self)
-
-    monkeypatch.setattr(Stage, "__init__", note)
-    result = fit(method, data, net, recipe, **CPU)
-    return seen, result
 
 
 def test_the_stages_their_lengths_odds_and_learning_rates(monkeypatch):

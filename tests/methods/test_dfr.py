@@ -23,8 +23,8 @@ from spurless.methods.rs import subsample
 from spurless.nets import build
 from spurless.train.fit import fit
 from spurless.train.loop import Interrupted
+from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import OwnModule, pictures, tiny
-from tests.train.test_engine import CPU, StopAt, same_weights
 
 
 def sklearn_head(penalty, c, classes):

@@ -8,10 +8,10 @@ import torch
 from spurless.core.data import Batch
 from spurless.methods.disent import DisEnt, branches
 from spurless.train.fit import fit, load_run
-from tests.methods.test_mining import open_run
+from tests.support.mining import open_run
 from tests.support.reference import LossTables, gce_paper
+from tests.support.runs import same_weights
 from tests.support.worlds import OwnModule, pictures, tiny
-from tests.train.test_engine import same_weights
 
 CPU = {"device": "cpu", "progress": False}
 

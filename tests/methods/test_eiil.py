@@ -18,8 +18,8 @@ from spurless.metrics.mining import mining_scores
 from spurless.registry import load_data
 from spurless.train.fit import fit, network_maker
 from spurless.train.loop import EngineRun
+from tests.support.runs import CPU
 from tests.support.worlds import tiny
-from tests.train.test_engine import CPU
 
 QUICK = {"steps": 1000, "lr": 1e-2}  # as far as the released 10,000 steps of 1e-3
 

@@ -15,8 +15,8 @@ from spurless.methods.parts.losses import ce
 from spurless.registry import load_data
 from spurless.train.fit import fit, network_maker
 from spurless.train.loop import EngineRun
+from tests.support.runs import CPU
 from tests.support.worlds import tiny
-from tests.train.test_engine import CPU
 
 
 def drawn(seed, n=12, d=3, classes=3, values=4):

@@ -11,9 +11,9 @@ from spurless.methods.group_inference.mining import MINERS
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
 from spurless.train.loop import Interrupted
-from tests.methods.test_mining import finish, open_run
+from tests.support.mining import finish, open_run
+from tests.support.runs import StopAt, same_weights
 from tests.support.worlds import tiny
-from tests.train.test_engine import StopAt, same_weights
 
 CPU = {"device": "cpu", "progress": False}
 

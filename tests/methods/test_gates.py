@@ -16,8 +16,8 @@ from spurless.methods.parts.pruning import zero
 from spurless.nets import Net, build
 from spurless.train.fit import fit
 from spurless.train.optim import make_optimizer
+from tests.support.runs import CPU
 from tests.support.worlds import OwnModule, pictures, tiny
-from tests.train.test_engine import CPU
 
 KEPT = {"paper": 0.81757, "code": 0.69372}  # at Θ = 1.5: σ(1.5), and σ(σ(1.5))
 

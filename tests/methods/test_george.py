@@ -8,9 +8,9 @@ from spurless.methods.george import GEORGE
 from spurless.methods.group_dro import WorstGroup
 from spurless.methods.group_inference.clusters import infer_george
 from spurless.train.fit import fit
-from tests.methods.test_mining import finish, open_run
+from tests.support.mining import finish, open_run
+from tests.support.runs import CPU
 from tests.support.worlds import tiny
-from tests.train.test_engine import CPU
 
 
 def drive(method, data):

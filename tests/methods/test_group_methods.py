@@ -25,8 +25,8 @@ from spurless.train.feed import epoch_order
 from spurless.train.fit import fit, network_maker
 from spurless.train.loop import EngineRun, Interrupted
 from spurless.train.optim import make_optimizer
+from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import tiny
-from tests.train.test_engine import CPU, StopAt, same_weights
 
 
 def batch(*pairs):

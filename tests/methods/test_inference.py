@@ -27,7 +27,7 @@ from spurless.methods.parts.clusters import Clusters, cluster
 from spurless.metrics.inference import inference_scores
 from spurless.train.fit import network_maker
 from spurless.train.loop import EngineRun
-from tests.methods.test_mining import QUIET, finish, open_run
+from tests.support.mining import QUIET, finish, open_run
 from tests.support.worlds import pictures, tiny
 
 QUICK = {"gce": {"iterations": 60}, "ecs": {"epochs": 4}}

@@ -15,8 +15,8 @@ from spurless.train.fit import fit, network_maker
 from spurless.train.loop import EngineRun
 from spurless.train.optim import make_optimizer
 from tests.support.reference import train_by_hand
+from tests.support.runs import CPU, same_weights
 from tests.support.worlds import tiny
-from tests.train.test_engine import CPU, same_weights
 
 # Rows that a network with the identity as its weight takes for classes 0, 1, 0, 1: it is wrong in row 2 alone.
 X = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])

@@ -15,8 +15,8 @@ from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
 from spurless.train.optim import make_optimizer
 from tests.support.reference import LossTables, gce_paper, per_sample_head_gradients
+from tests.support.runs import CPU
 from tests.support.worlds import tiny
-from tests.train.test_engine import CPU
 
 RECIPE = Recipe("sgd", 0.05, momentum=0.9, weight_decay=1e-3, batch_size=32, epochs=3)
 

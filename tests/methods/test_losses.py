@@ -13,7 +13,7 @@ from spurless.methods.group_inference.mining import mine_gce, mine_gradient, min
 from spurless.methods.lff import LfF
 from spurless.methods.parts.losses import LossMemory, ce, ce_rows, gce
 from spurless.methods.pgd import PGD
-from tests.methods.test_mining import open_run
+from tests.support.mining import open_run
 from tests.support.reference import LossTables, gce_paper
 from tests.support.worlds import tiny
 

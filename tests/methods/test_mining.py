@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from spurless.core.data import Batch
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.methods.group_inference.mining import (
@@ -25,33 +24,9 @@ from spurless.methods.group_inference.mining import (
 )
 from spurless.metrics.mining import mining_scores
 from spurless.registry import load_data
-from spurless.train.fit import example_of, network_maker
-from spurless.train.loop import EngineRun
+from tests.support.mining import QUIET, finish, open_run, rows_of
 from tests.support.reference import per_sample_head_gradients
 from tests.support.worlds import OwnModule, tiny
-
-QUIET = {"device": "cpu", "progress": False}
-
-
-def open_run(data, net="linear", seed=0):
-    make = network_maker(net, data.shape, len(data.classes), seed, example_of(data))
-    return EngineRun(data.blinded("none"), data.recipe, seed, torch.device("cpu"), make)
-
-
-def finish(miner, between=lambda stage: None):
-    """Walk through a miner's stages without training, doing `between` instead; what it returns."""
-    try:
-        stage = next(miner)
-        while True:
-            between(stage)
-            stage = next(miner)
-    except StopIteration as end:
-        return end.value
-
-
-def rows_of(data, idx, t=0.0):
-    idx = torch.as_tensor(idx)
-    return Batch(data.train.x[idx], data.train.y[idx], None, idx, torch.tensor(t))
 
 
 @torch.no_grad()

@@ -10,8 +10,8 @@ from spurless.methods.parts.gates import Gates
 from spurless.methods.parts.pruning import sparsity
 from spurless.nets import build
 from spurless.train.fit import fit
+from tests.support.runs import CPU
 from tests.support.worlds import pictures, tiny
-from tests.train.test_engine import CPU
 
 SHARP = {"mask_iterations": 8, "start": 0.03, "lambda_l1": 1e-4, "form": "code"}
 

@@ -31,8 +31,8 @@ from spurless.train.fit import fit
 from spurless.train.loop import Interrupted
 from spurless.train.optim import make_optimizer
 from tests.support.reference import gce_paper, per_sample_head_gradients, weighted_draws
+from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import pictures, tiny
-from tests.train.test_engine import CPU, StopAt, same_weights
 
 NORMS = ["l1", "l2", "l2_squared", "linf", "l0.7"]
 RECIPE = Recipe("sgd", 0.05, momentum=0.9, weight_decay=1e-3, batch_size=32, epochs=3)

@@ -31,9 +31,9 @@ from spurless.methods.parts.pruning import (
 from spurless.nets import build
 from spurless.train.fit import fit
 from spurless.train.optim import make_optimizer
+from tests.support.runs import CPU
 from tests.support.text_worlds import VOCAB, sentences
 from tests.support.worlds import pictures, tiny
-from tests.train.test_engine import CPU
 
 W = torch.tensor([[1.0, -5.0, 2.0], [0.5, 6.0, -3.0]])
 

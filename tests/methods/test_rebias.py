@@ -13,9 +13,9 @@ from spurless.methods.parts.dependence import hsic, off_diagonal, rbf, squared_d
 from spurless.methods.parts.losses import ce
 from spurless.methods.rebias import ReBias, flat, patches
 from spurless.train.fit import fit
-from tests.methods.test_mining import open_run
+from tests.support.mining import open_run
+from tests.support.runs import CPU, same_weights
 from tests.support.worlds import pictures, tiny
-from tests.train.test_engine import CPU, same_weights
 
 # HSIC
 

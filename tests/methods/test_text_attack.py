@@ -14,10 +14,10 @@ from spurless.methods.parts.attacks import bias_adversarial, embedding_of, on_te
 from spurless.nets import Net, build
 from spurless.nets.text import TextEncoder, pooled
 from spurless.train.fit import fit
-from tests.methods.test_bias_adv import engine_run, last_stage
+from tests.support.attacks import engine_run, last_stage
 from tests.support.reference import gce_paper
+from tests.support.runs import CPU, same_weights
 from tests.support.text_worlds import BAG, BERT, VOCAB, sentences
-from tests.train.test_engine import CPU, same_weights
 
 DATA = sentences(n=48)
 SHAPE = DATA.shape

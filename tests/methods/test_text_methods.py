@@ -7,9 +7,9 @@ import torch
 
 from spurless.methods import METHODS
 from spurless.train.fit import fit
-from tests.methods.test_contract import QUICK, quick
+from tests.support.quick import QUICK, quick
+from tests.support.runs import CPU, same_weights
 from tests.support.text_worlds import BAG, BERT, sentences
-from tests.train.test_engine import CPU, same_weights
 
 BETTER = ("jtt", "group_dro", "rs", "cnc")  # what clearly leaves plain training behind, in three epochs on 400 rows
 FEW_EPOCHS = replace(sentences(n=4).recipe, epochs=2)

@@ -15,8 +15,8 @@ from spurless.nets import READS_TEXT, build, builder
 from spurless.nets.dropout import Dropout
 from spurless.nets.text import Transformer, _most_tokens, attended, own_names, pooled
 from spurless.train.fit import fit, load_run
+from tests.support.runs import CPU, same_weights
 from tests.support.text_worlds import BAG, BERT, VOCAB, sentences
-from tests.train.test_engine import CPU, same_weights
 
 ROBERTA = BERT | {"name": "roberta"}
 SMALL = [BAG, BAG | {"widths": [8]}, BERT, ROBERTA, BERT | {"pooling": "mean"}]

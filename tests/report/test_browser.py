@@ -8,8 +8,8 @@ import pytest
 
 from spurless import report
 from spurless.report.serve import serve
-from tests.report.test_report import EVIL, make
 from tests.support.audits import make_audit, make_reproduction, make_sweep
+from tests.support.pages import EVIL, make
 
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "

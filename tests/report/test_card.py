@@ -14,7 +14,7 @@ from spurless.core.errors import UserError
 from spurless.core.tensor_files import header
 from spurless.metrics.groups import group_notes, group_scores
 from spurless.report.card import WORST, card, quoted
-from tests.report.test_report import EVIL, make
+from tests.support.pages import EVIL, make
 
 yaml = pytest.importorskip("yaml")
 

@@ -16,8 +16,8 @@ from spurless.report.sources import find
 from spurless.report.studies import published, reproduction
 from spurless.report.summary import worlds
 from spurless.report.tables import Score
-from tests.report.test_report import EVIL, Page, make, only_our_script
 from tests.support.audits import make_audit, make_reproduction, make_sweep
+from tests.support.pages import EVIL, Page, make, only_our_script
 
 
 def shown(text: str) -> Page:

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from spurless.cli.main import app
 from spurless.core.errors import UserError
 from spurless.report.serve import serve
-from tests.report.test_report import EVIL, Page, make, only_our_script
 from tests.support.audits import make_audit
+from tests.support.pages import EVIL, Page, make, only_our_script
 
 SETTINGS = 'seed = 0\n[method]\nname = "jtt"\n[data]\nname = "toy"\n'
 

@@ -17,8 +17,8 @@ from spurless.metrics.representation import bsi, features_of
 from spurless.nets import build
 from studies import landscape as ls
 from tests.support.reference import direction_by_hand, landscape_by_hand
+from tests.support.runs import CPU
 from tests.support.worlds import OwnModule, pictures, tiny
-from tests.train.test_engine import CPU
 
 
 def small():

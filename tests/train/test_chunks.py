@@ -16,8 +16,8 @@ from spurless.train import step
 from spurless.train.dynamics import Dynamics
 from spurless.train.fit import fit
 from spurless.train.loop import Interrupted
+from tests.support.runs import StopAt, same_weights
 from tests.support.worlds import pictures
-from tests.train.test_engine import StopAt, same_weights
 
 RECIPE = Recipe("sgd", 0.05, batch_size=8, epochs=3, schedule="cosine", eval_every=1, selection="val_loss")
 

@@ -29,8 +29,8 @@ from spurless.methods import METHODS
 from spurless.train.loop import Interrupted
 from spurless.train.run_folder import TRAINING, RunFolder
 from spurless.train.team_folder import run_folder
+from tests.support.runs import StopAt
 from tests.support.worlds import pictures, tiny
-from tests.train.test_engine import StopAt
 
 ROWS, BATCH = 43, 15  # batches of 15, 15 and 13 rows: shares of 7 and 8, and of 6 and 7
 SGD = Recipe("sgd", 0.01, batch_size=BATCH, epochs=1, eval_every=0)

@@ -32,15 +32,8 @@ from spurless.train.loop import Interrupted, batch_sizes, stage_length
 from spurless.train.optim import make_optimizer
 from spurless.train.step import Steps, schedule
 from tests.support.reference import train_by_hand, weighted_draws
+from tests.support.runs import CPU, StopAt, same_weights, timeless
 from tests.support.worlds import FAST, OwnModule, Peek, PeekWithLabels, pictures, tiny
-
-CPU = {"device": "cpu", "progress": False}
-
-
-def same_weights(a, b):
-    a, b = a.state_dict(), b.state_dict()
-    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
-
 
 # Rows on a device
 
@@ -635,29 +628,6 @@ def test_two_processes_do_not_train_one_run(tmp_path):
     fit("erm", tiny(), "mlp", FAST, out=tmp_path / "run", device="cpu", progress=Second())
     assert "is being trained by another process" in Second.said
     fit("erm", tiny(), "mlp", FAST, out=tmp_path / "run", **CPU)  # it has ended: its result
-
-
-class StopAt:
-    """Presses Ctrl-C at a step."""
-
-    def __init__(self, step):
-        self.left = step
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def __call__(self, where):
-        if where.row is None:
-            self.left -= 1
-            if self.left == 0:
-                os.kill(os.getpid(), signal.SIGINT)
-
-
-def timeless(history):
-    return [row | {"seconds": 0} for row in history]
 
 
 @pytest.mark.parametrize("step", [1, 5, 6, 7, 19, 20])  # 7 steps an epoch, 21 in all: the flag is seen one step later

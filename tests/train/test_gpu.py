@@ -13,8 +13,8 @@ from spurless.methods import METHODS
 from spurless.methods.parts.losses import ce
 from spurless.train.fit import fit
 from spurless.train.loop import Interrupted
+from tests.support.runs import StopAt, same_weights
 from tests.support.worlds import pictures, tiny
-from tests.train.test_engine import StopAt, same_weights
 
 pytestmark = pytest.mark.gpu
 GPU = {"device": "cuda", "progress": False}

@@ -16,8 +16,8 @@ from spurless.core.recipe import Recipe
 from spurless.registry import load_data, make_method, make_recipe
 from spurless.train.fit import contents, describe_bundle, describe_run, fit
 from spurless.train.loop import Interrupted
+from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import pictures, tiny
-from tests.train.test_engine import CPU, StopAt, same_weights
 
 RECIPE = Recipe("adam", 1e-2, batch_size=16, epochs=2)
 

@@ -14,8 +14,8 @@ from spurless.train import fit as engine
 from spurless.train import lanes
 from spurless.train.lanes import Job, run_lanes
 from spurless.train.loop import Interrupted, Progress, StageLoop
+from tests.support.runs import same_weights
 from tests.support.worlds import pictures
-from tests.train.test_engine import same_weights
 
 RECIPE = {"epochs": 2, "batch_size": 16}
 METHODS = ("erm", "lff", "pgd", "jtt", "disent")
@@ -294,7 +294,7 @@ def test_a_stage_that_was_interrupted_is_free_for_others(data, tmp_path, monkeyp
 
 
 def test_a_run_that_took_a_stage_goes_on_from_its_folder(data, tmp_path):
-    from tests.train.test_engine import StopAt
+    from tests.support.runs import StopAt
 
     arguments = {"data": data, "net": "simconv1", "recipe": RECIPE, "device": "cpu", "stages": tmp_path / "stages"}
     whole = fit("pgd", progress=False, **arguments)

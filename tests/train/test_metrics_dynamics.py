@@ -26,10 +26,10 @@ from spurless.train import dynamics as dy
 from spurless.train.feed import epoch_order
 from spurless.train.fit import load_run
 from spurless.train.loop import Interrupted
-from tests.methods.test_contract import quick
+from tests.support.quick import quick
 from tests.support.reference import correlation_by_hand, feature_use_by_hand, watched_by_hand
+from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import OwnModule, Peek, pictures, tiny
-from tests.train.test_engine import CPU, StopAt, same_weights
 
 SGD = Recipe("sgd", 0.1, momentum=0.0, batch_size=32, epochs=3, eval_every=0)
 # One of each kind of loss: one network, features and head apart, two networks, two optimisers, gates, attacks.

@@ -32,9 +32,9 @@ from spurless.train.loop import Interrupted
 from spurless.train.optim import layer_weights, make_optimizer, why_eager
 from spurless.train.sharpness import Sharpness
 from spurless.train.step import schedule
-from tests.methods.test_contract import QUICK
+from tests.support.quick import QUICK
+from tests.support.runs import CPU, StopAt, same_weights, timeless
 from tests.support.worlds import FAST, pictures, tiny
-from tests.train.test_engine import CPU, StopAt, same_weights, timeless
 
 SHAPES = ("erm", "lff", "pgd", "jtt", "disent", "bias_adv", "group_dro", "dcwp")  # of methods: the contract's eight
 

@@ -13,8 +13,8 @@ from spurless.data.corruptions.inputs import INPUT_CORRUPTIONS
 from spurless.nets import build
 from spurless.train import robustness as rb
 from tests.support.reference import accuracies_by_hand
+from tests.support.runs import CPU
 from tests.support.worlds import OwnModule, pictures, tiny
-from tests.train.test_engine import CPU
 
 
 def world():

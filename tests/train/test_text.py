@@ -27,9 +27,9 @@ from spurless.train.fit import evaluate, fit, load_run
 from spurless.train.loop import Interrupted
 from spurless.train.optim import make_optimizer
 from spurless.train.step import Steps
-from tests.data.test_adapters import FakeHF, Feature
+from tests.support.hugging import FakeHF, Feature
+from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.text_worlds import BAG, BERT, VOCAB, sentences, word_tokenizer
-from tests.train.test_engine import CPU, StopAt, same_weights
 
 needs_tokenizers = pytest.mark.skipif(find_spec("tokenizers") is None, reason="needs the package tokenizers")
 CPU_DEVICE = torch.device("cpu")

@@ -1,0 +1,30 @@
+"""Runs that a test drives by hand, stage by stage."""
+
+import torch
+
+from spurless.core.data import Batch
+from spurless.train.fit import example_of, network_maker
+from spurless.train.loop import EngineRun
+
+QUIET = {"device": "cpu", "progress": False}
+
+
+def open_run(data, net="linear", seed=0):
+    make = network_maker(net, data.shape, len(data.classes), seed, example_of(data))
+    return EngineRun(data.blinded("none"), data.recipe, seed, torch.device("cpu"), make)
+
+
+def finish(miner, between=lambda stage: None):
+    """Walk through a miner's stages without training, doing `between` instead; what it returns."""
+    try:
+        stage = next(miner)
+        while True:
+            between(stage)
+            stage = next(miner)
+    except StopIteration as end:
+        return end.value
+
+
+def rows_of(data, idx, t=0.0):
+    idx = torch.as_tensor(idx)
+    return Batch(data.train.x[idx], data.train.y[idx], None, idx, torch.tensor(t))
