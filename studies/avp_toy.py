@@ -59,7 +59,7 @@ def measure(kind, way, seed):
     from spurless.core.data import Split
     from spurless.core.files import atomic, finite
     from spurless.methods.parts.pruning import sparsity
-    from spurless.train.fit import Session
+    from spurless.train.session import Session
 
     path = OUT / f"{kind}-{way}-seed{seed}.json"
     if path.exists():

@@ -20,7 +20,7 @@ import torch
 from spurless.bench.one import stamp
 from spurless.core.recipe import Recipe
 from spurless.registry import load_data
-from spurless.train.fit import arithmetic, pick_device
+from spurless.train.device import arithmetic, pick_device
 from spurless.train.lanes import BREATH, Job, Lanes
 
 METHODS = ("disent", "lff", "erm", "jtt", "pgd")

@@ -29,7 +29,8 @@ from spurless.bench.one import stamp
 from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.nets import build
-from spurless.train.fit import Session, arithmetic
+from spurless.train.device import arithmetic
+from spurless.train.session import Session
 
 ROWS = (10_000, 100_000)
 LONG = 10  # seconds: what takes longer is called once only

@@ -58,7 +58,8 @@ def measure(seed, work):
     from spurless.compress.shrink import shrink
     from spurless.core.files import atomic, finite
     from spurless.registry import load_data
-    from spurless.train.fit import evaluate, fit, load_classifier
+    from spurless.train.fit import evaluate, fit
+    from spurless.train.saved import load_classifier
 
     path = OUT / f"{METHOD}-conv3-seed{seed}.json"
     if path.exists():

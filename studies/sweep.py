@@ -32,7 +32,7 @@ from spurless.sweep import run_sweep
 from spurless.sweep.choice import show
 from spurless.sweep.over_runs import core_use_points, same_order
 from spurless.sweep.run import AFTER, FILE, PLOT
-from spurless.train.fit import load_run
+from spurless.train.saved import load_run
 
 KEPT = ("data", "method", "net", "seed", "status", "error", "n", "seconds", "wall_seconds", "machine", "date", "commit")
 SCORES = ("unbiased", "conflicting", "aligned", "worst_group", "average", "intervals")

@@ -19,7 +19,7 @@ if "torch" not in sys.modules:
 _WHERE = {
     "fit": "train.fit",
     "evaluate": "train.fit",
-    "load_run": "train.fit",
+    "load_run": "train.saved",
     "load_data": "registry",
     "mine": "methods.group_inference.mining",
     "audit": "auditing",
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from spurless.nets import Net
     from spurless.registry import load_data
     from spurless.sweep import run_sweep, suggest_lr
-    from spurless.train.fit import evaluate, fit, load_run
+    from spurless.train.fit import evaluate, fit
+    from spurless.train.saved import load_run
 
 
 def __getattr__(name: str) -> Any:

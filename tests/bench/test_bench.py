@@ -519,7 +519,7 @@ def test_a_gpu_has_processes_for_many_cells_if_they_can_share_it_and_lanes_other
     def shared_gpu(index):
         yield mps
 
-    monkeypatch.setattr(engine, "pick_device", lambda device: torch.device("cuda", 0))
+    monkeypatch.setattr("spurless.train.device.pick_device", lambda device: torch.device("cuda", 0))
     monkeypatch.setattr("spurless.bench.executors.processes.Pool", pool)
     monkeypatch.setattr("spurless.bench.executors.mps.shared_gpu", shared_gpu)
     monkeypatch.setattr("spurless.bench.executors.mps.processes_on", lambda gpu, cells: 8 if cells >= 8 else 1)
@@ -547,7 +547,7 @@ def test_a_gpu_compiles_what_is_long_if_it_can_and_a_cpu_does_not(tmp_path, monk
     monkeypatch.setattr(one_module, "can_compile", lambda: able)
     monkeypatch.setattr(run_module, "in_lanes", lanes)
     with monkeypatch.context() as patched:
-        patched.setattr(engine, "pick_device", lambda device: torch.device("cuda", 0))
+        patched.setattr("spurless.train.device.pick_device", lambda device: torch.device("cuda", 0))
         rows = run_module.run_cells(cells, tmp_path / "gpu", workers=1, compile=asked)
     assert len(rows) == 3
     hint = {0: True, 1: None, 2: False} if able else {0: None, 1: None, 2: False}  # what is watched cannot be compiled
@@ -564,7 +564,7 @@ def test_workers_elsewhere_compile_what_is_long_where_they_have_a_gpu(tmp_path, 
 
     seen, told = [], {}
     monkeypatch.setattr(one_module, "can_compile", lambda: True)
-    monkeypatch.setattr(engine, "pick_device", lambda device: torch.device(place))
+    monkeypatch.setattr("spurless.train.device.pick_device", lambda device: torch.device(place))
     monkeypatch.setattr(on_ray, "run_one", lambda one, *_: seen.append(one) or {"status": "failed"})
     (tmp_path / "mark").touch()
     for asked in (True, False):
@@ -749,7 +749,7 @@ def test_a_cell_without_room_beside_the_others_is_done_in_lanes(tmp_path, monkey
     def shared_gpu(index):
         yield {}
 
-    monkeypatch.setattr(engine, "pick_device", lambda device: torch.device("cuda", 0))
+    monkeypatch.setattr("spurless.train.device.pick_device", lambda device: torch.device("cuda", 0))
     monkeypatch.setattr("spurless.bench.executors.processes.Pool", pool)
     monkeypatch.setattr("spurless.bench.executors.mps.shared_gpu", shared_gpu)
     monkeypatch.setattr("spurless.bench.executors.mps.processes_on", lambda gpu, cells: 8)

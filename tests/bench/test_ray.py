@@ -20,7 +20,8 @@ from spurless.bench import Cell, run_cells
 from spurless.bench.claim import ROW
 from spurless.bench.executors.ray import LEFT_OUT, do, own_place, run_on_ray, small_files, token_of
 from spurless.core.errors import UserError
-from spurless.train.fit import fit, load_run
+from spurless.train.fit import fit
+from spurless.train.saved import load_run
 from tests.support.runs import same_weights
 
 ray = pytest.importorskip("ray", reason="needs ray (spurless[ray])")

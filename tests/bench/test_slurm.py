@@ -13,7 +13,8 @@ from spurless.bench import Cell
 from spurless.bench.claim import ROW
 from spurless.bench.executors.slurm import Share, _from, run_on_slurm
 from spurless.core.errors import UserError
-from spurless.train.fit import fit, load_run
+from spurless.train.fit import fit
+from spurless.train.saved import load_run
 from tests.support.runs import same_weights
 
 submitit = pytest.importorskip("submitit", reason="needs submitit (spurless[slurm])")

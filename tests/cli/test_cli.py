@@ -505,7 +505,7 @@ def test_evaluate_what_is_no_model():
     assert "holds no finished run" in mistake("evaluate", ".", "toy")
     Path("x.safetensors").write_bytes(b"")
     assert "x.safetensors cannot be read as safetensors" in mistake("evaluate", "x.safetensors", "toy")
-    assert "x.safetensors (net.weights) is neither" in mistake("evaluate", "x.safetensors", "toy", "--net", "linear")
+    assert "cannot be read as safetensors" in mistake("evaluate", "x.safetensors", "toy", "--net", "linear")
 
 
 def test_other_data_is_standardised_as_the_network_was_trained(finished):

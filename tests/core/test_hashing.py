@@ -25,7 +25,7 @@ from spurless.core.recipe import Recipe
 from spurless.core.tensor_files import load_tensors, save_tensors
 from spurless.data.ingest import images
 from spurless.registry import load_data
-from spurless.train.fit import load_run
+from spurless.train.saved import load_run
 
 ONCE = {"recipe": {"epochs": 1}, "device": "cpu", "progress": False}
 

@@ -11,8 +11,9 @@ from spurless.core.recipe import Recipe
 from spurless.core.settings import settings_of
 from spurless.methods import METHODS
 from spurless.registry import load_data, method_class, name_of
-from spurless.train.fit import fit, load_run
+from spurless.train.fit import fit
 from spurless.train.loop import Interrupted
+from spurless.train.saved import load_run
 from tests.support.quick import quick
 from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import OwnModule, pictures, tiny

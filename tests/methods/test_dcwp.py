@@ -17,8 +17,9 @@ from spurless.methods.group_inference.mining import MINERS
 from spurless.methods.parts.pruning import sparsity
 from spurless.nets import build
 from spurless.registry import make_method, make_recipe
-from spurless.train.fit import Session, fit
+from spurless.train.fit import fit
 from spurless.train.loop import Interrupted
+from spurless.train.session import Session
 from tests.support.runs import CPU, stages_of
 from tests.support.worlds import pictures, tiny
 

@@ -7,7 +7,8 @@ import torch
 
 from spurless.core.data import Batch
 from spurless.methods.disent import DisEnt, branches
-from spurless.train.fit import fit, load_run
+from spurless.train.fit import fit
+from spurless.train.saved import load_run
 from tests.support.mining import open_run
 from tests.support.reference import LossTables, gce_paper
 from tests.support.runs import same_weights

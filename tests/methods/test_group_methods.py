@@ -22,8 +22,9 @@ from spurless.methods.rs import RS, subsample
 from spurless.nets import build
 from spurless.registry import make_method
 from spurless.train.feed import epoch_order
-from spurless.train.fit import fit, network_maker
+from spurless.train.fit import fit
 from spurless.train.loop import EngineRun, Interrupted
+from spurless.train.networks import network_maker
 from spurless.train.optim import make_optimizer
 from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import tiny

@@ -11,8 +11,9 @@ from spurless.core.seeds import derive
 from spurless.methods.jtt import JTT
 from spurless.nets import build
 from spurless.train.feed import epoch_order
-from spurless.train.fit import fit, network_maker
+from spurless.train.fit import fit
 from spurless.train.loop import EngineRun
+from spurless.train.networks import network_maker
 from spurless.train.optim import make_optimizer
 from tests.support.reference import train_by_hand
 from tests.support.runs import CPU, same_weights

@@ -14,7 +14,9 @@ from spurless.core.method import Method, Stage
 from spurless.methods.parts.losses import ce
 from spurless.nets import Net, build
 from spurless.registry import load_data, make_method, name_of
-from spurless.train.fit import Session, load_run, settings_of_method
+from spurless.train.identity import settings_of_method
+from spurless.train.saved import load_run
+from spurless.train.session import Session
 
 QUIET = {"device": "cpu"}
 RECIPE = Recipe("sgd", 0.05, batch_size=50, epochs=3)

@@ -14,7 +14,8 @@ from spurless.data.tokens import MINILM
 from spurless.nets import READS_TEXT, build, builder
 from spurless.nets.dropout import Dropout
 from spurless.nets.text import Transformer, _most_tokens, attended, own_names, pooled
-from spurless.train.fit import fit, load_run
+from spurless.train.fit import fit
+from spurless.train.saved import load_run
 from tests.support.runs import CPU, same_weights
 from tests.support.text_worlds import BAG, BERT, VOCAB, sentences
 
@@ -286,7 +287,7 @@ def test_a_bag_can_start_from_the_vectors_of_minilm():
 
 def test_its_weights_load_without_the_package(tmp_path, monkeypatch):
     """A trained MiniLM holds all its weights: the package is needed to start from, not to use it."""
-    monkeypatch.setattr("spurless.train.fit.check_reads", lambda *_: None)
+    monkeypatch.setattr("spurless.train.session.check_reads", lambda *_: None)
     spec = {"name": "minilm", "pretrained": False}
     result = fit("erm", sentences(n=8), spec, Recipe(epochs=1, batch_size=8), out=tmp_path, **CPU)
     monkeypatch.setattr("spurless.data.tokens.find_spec", lambda name: None)

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from spurless.core.recipe import Recipe
-from spurless.train.fit import network_maker
 from spurless.train.loop import EngineRun
+from spurless.train.networks import network_maker
 
 
 def engine_run(data, net, recipe=None):

@@ -3,8 +3,8 @@
 import torch
 
 from spurless.core.data import Batch
-from spurless.train.fit import example_of, network_maker
 from spurless.train.loop import EngineRun
+from spurless.train.networks import example_of, network_maker
 
 QUIET = {"device": "cpu", "progress": False}
 

@@ -229,7 +229,7 @@ def other_settings(folder):
 
 def taken(folder):
     """While a run is trained, by one process or by several, nobody else trains it."""
-    from spurless.train.fit import Session
+    from spurless.train.session import Session
 
     def session():
         return Session("erm", pictures(ROWS), "simconv1", SGD, 3, folder / f"taken {world()}", "cpu")

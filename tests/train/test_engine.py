@@ -27,9 +27,10 @@ from spurless.methods.parts.losses import ce
 from spurless.nets import build
 from spurless.nets.outputs import fetch_ahead
 from spurless.train.feed import Streamed, epoch_order, resident
-from spurless.train.fit import fit, load_run
+from spurless.train.fit import fit
 from spurless.train.loop import Interrupted, batch_sizes, stage_length
 from spurless.train.optim import make_optimizer
+from spurless.train.saved import load_run
 from spurless.train.step import Steps, schedule
 from tests.support.reference import train_by_hand, weighted_draws
 from tests.support.runs import CPU, StopAt, same_weights, timeless
@@ -824,13 +825,13 @@ def test_a_network_that_is_broken_at_the_end_has_diverged(data, net, lr):
 
 def test_a_network_whose_batchnorm_has_seen_the_infinite_has_diverged(monkeypatch):
     """It gives every row the same finite answer."""
-    kept = spurless.train.fit.add_scores
+    kept = spurless.train.session.add_scores
 
     def after(result, loop, data):
         next(m for m in loop.net.modules() if isinstance(m, nn.BatchNorm2d)).running_var[0] = math.inf
         kept(result, loop, data)
 
-    monkeypatch.setattr(spurless.train.fit, "add_scores", after)
+    monkeypatch.setattr(spurless.train.session, "add_scores", after)
     result = fit("erm", pictures(), "simconv1", Recipe(epochs=1), device="cpu", progress=False)
     assert result.status == "diverged" and "The variance that 'encoder.1' has seen is not finite" in result.error
 

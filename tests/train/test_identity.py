@@ -14,7 +14,8 @@ from spurless.core.errors import UserError
 from spurless.core.files import to_toml
 from spurless.core.recipe import Recipe
 from spurless.registry import load_data, make_method, make_recipe
-from spurless.train.fit import contents, describe_bundle, describe_run, fit
+from spurless.train.fit import fit
+from spurless.train.identity import contents, describe_bundle, describe_run
 from spurless.train.loop import Interrupted
 from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import pictures, tiny

@@ -10,8 +10,7 @@ import torch
 
 from spurless import fit
 from spurless.methods.pgd import PGD
-from spurless.train import fit as engine
-from spurless.train import lanes
+from spurless.train import lanes, networks
 from spurless.train.lanes import Job, run_lanes
 from spurless.train.loop import Interrupted, Progress, StageLoop
 from tests.support.runs import same_weights
@@ -246,8 +245,8 @@ def test_other_weights_at_the_start_are_another_stage(data, tmp_path, monkeypatc
     """By the same name a network may start elsewhere: a file of weights, or a default, has changed."""
     first = {"method": "pgd", "data": data, "net": "simconv1", "recipe": RECIPE}
     fit(**first, device="cpu", progress=False, stages=tmp_path)
-    names, usual = trained(monkeypatch), engine.derive
-    monkeypatch.setattr(engine, "derive", lambda seed, *what: usual(seed + (what[0] == "net"), *what))
+    names, usual = trained(monkeypatch), networks.derive
+    monkeypatch.setattr(networks, "derive", lambda seed, *what: usual(seed + (what[0] == "net"), *what))
     fit(**first, device="cpu", progress=False, stages=tmp_path)
     assert names == ["biased", "debiased"]
 

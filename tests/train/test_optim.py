@@ -27,9 +27,11 @@ from spurless.registry import make_method
 from spurless.train import optim
 from spurless.train.checkpoint import restore, snapshot
 from spurless.train.feed import epoch_order
-from spurless.train.fit import Session, fit, load_run
+from spurless.train.fit import fit
 from spurless.train.loop import Interrupted
 from spurless.train.optim import layer_weights, make_optimizer, why_eager
+from spurless.train.saved import load_run
+from spurless.train.session import Session
 from spurless.train.sharpness import Sharpness
 from spurless.train.step import schedule
 from tests.support.quick import QUICK

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from spurless.core.data import Bundle
     from spurless.core.recipe import Recipe
-    from spurless.train.fit import NetSpec
+    from spurless.train.networks import NetSpec
     from spurless.train.progress import Watcher
 
 SCHEMA = 1
@@ -84,7 +84,7 @@ def audit(
     >>> found["verdict"], found["attributes"][0]["name"]
     ('shortcut found', 'spurious')
     """
-    from spurless.train.fit import pick_device
+    from spurless.train.device import pick_device
 
     started, place = time.monotonic(), pick_device(device)
     folder = None if out is None else Path(out)
@@ -204,7 +204,7 @@ def _set_aside_if_changed(folder: Path, data: Bundle, seed: int) -> None:
 
 def _is_of(file: Path, data: Bundle, model: Any, net: NetSpec | None) -> bool:
     """Whether the file is an audit of this data and model; the rows may be others, such as mended ones."""
-    from spurless.train.fit import describe_net
+    from spurless.train.identity import describe_net
 
     if model is None:
         name, source = describe_net(net or suited(data))["name"], "trained for this audit"

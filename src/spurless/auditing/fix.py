@@ -23,8 +23,9 @@ from spurless.core.result import Result
 from spurless.core.seeds import derive
 from spurless.metrics.groups import MIN_GROUP
 from spurless.registry import make_recipe
-from spurless.train.fit import NetSpec, fit
+from spurless.train.fit import fit
 from spurless.train.loop import Progress
+from spurless.train.networks import NetSpec
 from spurless.train.progress import Bar, Watcher
 
 BEFORE = "before"  # the audited model, as a row of the table

@@ -23,7 +23,8 @@ from spurless.core.tensor_files import load_tensors
 from spurless.nets import Net
 from spurless.nets.outputs import Inputs
 from spurless.registry import load_data
-from spurless.train.fit import NetSpec, example_of, fit, network_maker
+from spurless.train.fit import fit
+from spurless.train.networks import NetSpec, example_of, network_maker
 from spurless.train.progress import Watcher
 from spurless.train.run_folder import MODEL, SETTINGS
 

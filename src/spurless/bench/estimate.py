@@ -23,7 +23,8 @@ from spurless.core.method import Method, Run, Stage
 from spurless.core.result import versions
 from spurless.nets import Net
 from spurless.registry import make_method, make_recipe
-from spurless.train.fit import fit, pick_device
+from spurless.train.device import pick_device
+from spurless.train.fit import fit
 from spurless.train.loop import Progress, batch_sizes, stage_length
 
 STEPS = 30  # of each stage that are timed

@@ -85,7 +85,7 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
     from spurless.bench.executors.mps import processes_on
     from spurless.core.messages import log
     from spurless.core.threads import cores
-    from spurless.train.fit import pick_device
+    from spurless.train.device import pick_device
 
     cells = agreed(spec.cells())
     left = {cell.key: cell for cell in cells if finished_row(out / cell.folder, cell.after) is None}

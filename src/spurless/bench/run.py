@@ -196,7 +196,7 @@ def _here(
     tell: Callable[[Event], None],
     compile: bool,
 ) -> Iterator[Event]:
-    from spurless.train.fit import pick_device
+    from spurless.train.device import pick_device
 
     place = pick_device(device)
     if place.type == "cuda":

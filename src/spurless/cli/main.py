@@ -61,7 +61,8 @@ def train(
     seed = config_seed if seed is None else seed
     from spurless.nets import builder
     from spurless.registry import check_recipe, load_data, make_method
-    from spurless.train.fit import fit, pick_device
+    from spurless.train.device import pick_device
+    from spurless.train.fit import fit
 
     # Before the data: a mistake in any of these should not have to wait for it.
     made, place = make_method(chosen["method"]), pick_device(device)
@@ -101,7 +102,8 @@ def evaluate(
     from spurless.compress.loading import data_for, is_its_own, trained, with_weights
     from spurless.metrics.groups import group_notes
     from spurless.registry import load_data
-    from spurless.train.fit import evaluate, pick_device
+    from spurless.train.device import pick_device
+    from spurless.train.fit import evaluate
 
     chosen = gather(set_ or [], ("data", "net") if net else ("data",))
     if not model.exists():

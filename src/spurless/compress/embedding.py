@@ -15,7 +15,9 @@ from spurless.core.recipe import Recipe
 from spurless.data.tokens import check_reads
 from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import load_data
-from spurless.train.fit import NetSpec, describe_net, example_of, network_maker, pick_device
+from spurless.train.device import pick_device
+from spurless.train.identity import describe_net
+from spurless.train.networks import NetSpec, example_of, network_maker
 
 
 def embed(

@@ -38,8 +38,9 @@ from spurless.core.tensor_files import load_tensors, of_bytes, save_tensors
 from spurless.methods.parts.pruning import sparsity
 from spurless.nets import BatchNorm2d, Dropout, Net
 from spurless.nets.heads import evaluating
-from spurless.train.fit import NetSpec, load_classifier, load_run
+from spurless.train.networks import NetSpec
 from spurless.train.run_folder import MODEL
+from spurless.train.saved import load_classifier, load_run
 
 Format = Literal["plain", "torch", "onnx"]
 CODED = (

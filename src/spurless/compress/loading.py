@@ -26,8 +26,10 @@ from spurless.data.ingest.scored import only_scored
 from spurless.nets import Net, build, builder
 from spurless.nets.weights import load_weights, read_weights
 from spurless.registry import PLACES, load_data
-from spurless.train.fit import Precision, example_of, load_classifier, load_run
+from spurless.train.fit import Precision
+from spurless.train.networks import example_of
 from spurless.train.run_folder import MODEL, SETTINGS
+from spurless.train.saved import load_classifier, load_run
 
 # What the model's inputs and answers are, whatever data it is given; the last two name columns of a table.
 INPUTS, LABEL_AND_TEXT = ("resize", "zoom", "tokenizer", "length", "missing", "decimal"), ("label", "text")

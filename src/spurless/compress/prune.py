@@ -56,8 +56,11 @@ from spurless.nets import Net
 from spurless.nets.outputs import Inputs
 from spurless.registry import make_method, make_recipe
 from spurless.report.tables import NOTHING, score, with_small_n, with_words
-from spurless.train.fit import NetSpec, example_of, fit, load_run, pick_device
+from spurless.train.device import pick_device
+from spurless.train.fit import fit
+from spurless.train.networks import NetSpec, example_of
 from spurless.train.run_folder import MODEL
+from spurless.train.saved import load_run
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -197,7 +197,7 @@ def _use(facts: Mapping[str, Any]) -> str:
     if not facts:
         return ""
     shape = ", ".join(str(int(s)) for s in facts.get("shape") or [])
-    lines = ["## Use", "", "```python", "from spurless.train.fit import load_classifier", ""]
+    lines = ["## Use", "", "```python", "from spurless.train.saved import load_classifier", ""]
     net = facts.get("net") or {}
     if net.get("own"):  # the file does not say how it is made
         lines += [f"# network: the {_code(net.get('name'))} that was trained, as a module of your own"]

@@ -57,7 +57,7 @@ def loss_share_points(folders: Iterable[str | Path], over: str = "recipe.lr") ->
 
     `over` is the setting that the runs differ in; it is in the point under its last word, such as `lr`.
     """
-    from spurless.train.fit import load_run
+    from spurless.train.saved import load_run
 
     found = []
     for folder in folders:
@@ -80,7 +80,7 @@ def core_use_points(
     >>> point["lr"], 0 <= point["core_share"] <= 1
     (0.01, True)
     """
-    from spurless.train.fit import load_run
+    from spurless.train.saved import load_run
 
     found = []
     for run in runs:

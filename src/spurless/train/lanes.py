@@ -18,8 +18,11 @@ from typing import Any
 import torch
 
 from spurless.core.result import Result
-from spurless.train.fit import PATIENCE, Session, arithmetic, interruptible, load_run, pick_device, switches
+from spurless.train.device import arithmetic, interruptible, pick_device, switches
+from spurless.train.fit import PATIENCE
 from spurless.train.loop import Interrupted, Progress
+from spurless.train.saved import load_run
+from spurless.train.session import Session
 
 TURN = 8  # steps of a lane before the next one's turn: enough to hide what changing lanes costs
 AHEAD = 2  # turns of a lane that may lie before the device: more, and a lane would fill the queue that all share

@@ -146,7 +146,7 @@ def _logits(net: nn.Module, split: Split, idx: Tensor, corrupt: Corrupt, inputs:
 
 def _network(model: nn.Module | Result | str | Path) -> nn.Module:
     if isinstance(model, (str, Path)):
-        from spurless.train.fit import load_run
+        from spurless.train.saved import load_run
 
         model = load_run(model)
     if isinstance(model, Result):

@@ -98,7 +98,7 @@ def do(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes] | None]:
         raise UserError("The worker has another version of spurless: install the same one on all machines.")
     shared = job["mark"] is not None and (Path(job["out"]) / job["mark"]).exists()
     if job["compile"]:
-        from spurless.train.fit import pick_device
+        from spurless.train.device import pick_device
 
         [cell] = compiled([cell], pick_device(job["device"]))
     if not shared:

@@ -26,7 +26,7 @@ from spurless.core.settings import resolve
 
 if TYPE_CHECKING:
     from spurless.nets import Net
-    from spurless.train.fit import NetSpec
+    from spurless.train.networks import NetSpec
     from spurless.train.progress import Watcher
 
 

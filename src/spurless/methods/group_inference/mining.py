@@ -27,7 +27,7 @@ from spurless.methods.parts.losses import Form, ce, ce_rows, gce
 
 if TYPE_CHECKING:
     from spurless.nets import Net
-    from spurless.train.fit import NetSpec
+    from spurless.train.networks import NetSpec
     from spurless.train.progress import Watcher
 
 

@@ -1,0 +1,108 @@
+"""The device of a run, and the switches of torch that hold for the whole process."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from spurless.core.errors import UserError
+from spurless.core.messages import log
+from spurless.core.parallel import local_gpu, world
+from spurless.core.recipe import Recipe
+
+
+@contextmanager
+def interruptible(stop: Callable[[], None]) -> Generator[None, None, None]:
+    """The first Ctrl-C ends the loop after its step, with a checkpoint; a second one ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def on_interrupt(*_: Any) -> None:
+        stop()
+        if world() == 1:  # torchrun passes a Ctrl-C on that the process has had already
+            signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def arithmetic(recipe: Recipe, device: torch.device) -> Generator[None, None, None]:
+    """The recipe's switches that torch holds globally, put back afterwards; and random numbers of the run's own."""
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_gpu else []), switches(recipe, device):
+        if on_gpu:
+            with torch.cuda.stream(side_stream(device)):  # a graph cannot be captured on the default one
+                yield
+            torch.cuda.synchronize(device)
+        else:
+            yield
+
+
+@contextmanager
+def switches(recipe: Recipe, device: torch.device) -> Generator[None, None, None]:
+    """What torch holds for the whole process: how convolutions are chosen, determinism, the precision of products."""
+    was = torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
+    precision = torch.get_float32_matmul_precision()
+    on_gpu = device.type == "cuda"
+    try:
+        torch.backends.cudnn.benchmark = on_gpu and not recipe.deterministic
+        if on_gpu and recipe.deterministic:
+            torch.use_deterministic_algorithms(True)
+        if recipe.precision == "tf32":
+            torch.set_float32_matmul_precision("high")
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = was[0]
+        torch.use_deterministic_algorithms(was[1])
+        if recipe.precision == "tf32":  # not always: where it was never set, setting it has everything compiled again
+            torch.set_float32_matmul_precision(precision)
+
+
+@functools.cache
+def hint_if_threads_spin(device: torch.device) -> None:
+    """Say once how to avoid a slow-down of up to ten times: threads that spin while they wait, on a busy machine."""
+    busy = os.getloadavg()[0] > (os.cpu_count() or 1) if hasattr(os, "getloadavg") else False
+    if device.type == "cpu" and busy and torch.get_num_threads() > 1 and "OMP_WAIT_POLICY" not in os.environ:
+        log.warning(
+            "This machine is busy, and torch was imported before spurless: its threads spin while they wait, which can "
+            "be much slower. Import spurless first, or set OMP_WAIT_POLICY=PASSIVE."
+        )
+
+
+@functools.cache
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all runs: libraries keep tens of megabytes of workspace for every stream that they have seen."""
+    return torch.cuda.Stream(device)
+
+
+def pick_device(given: str | torch.device | None) -> torch.device:
+    """The given device, else a GPU if there is one."""
+    if given is None:
+        given = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(given)
+    except RuntimeError:
+        raise UserError(f"There is no device '{given}'; use cpu, cuda or cuda:1.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"--device {given}: only cpu and cuda are supported.")
+    if device.type == "cpu":
+        return device
+    index = local_gpu() if device.index is None else device.index
+    if index >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        have = f"CUDA devices here go up to cuda:{found - 1}" if found else "no CUDA device is available here"
+        raise UserError(f"--device {given}: {have}; use {'one of those' if found else '--device cpu'}.")
+    return torch.device("cuda", index)

@@ -1,0 +1,74 @@
+"""Finished runs and their classifiers, from their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from spurless.core.errors import UserError
+from spurless.core.method import Method
+from spurless.core.result import Result
+from spurless.core.settings import settings_of
+from spurless.core.tensor_files import load_tensors
+from spurless.methods import METHODS
+from spurless.nets import Net, builder
+from spurless.registry import make_method
+from spurless.train.device import pick_device
+from spurless.train.identity import describe_net
+from spurless.train.networks import NetSpec, network_maker
+from spurless.train.run_folder import MODEL, RunFolder
+
+
+def load_run(
+    path: str | Path,
+    net: NetSpec | None = None,
+    device: str | torch.device | None = None,
+    method: Method | None = None,
+) -> Result:
+    """A finished run from its folder, with its classifier. A network of the user's own must be passed again, and so
+    must a method of the user's own whose classifier has another shape than the network."""
+    folder = RunFolder(path)
+    saved = folder.result()
+    if saved is None:
+        raise UserError(f"{path} holds no finished run (no result.json); train it first, or give a weights file.")
+    result = Result.from_row(saved | {"folder": str(path)})
+    if result.status == "done":
+        result.classifier = load_classifier(folder.path / MODEL, net, device, method)
+    return result
+
+
+def load_classifier(
+    weights: str | Path,
+    net: NetSpec | None = None,
+    device: str | torch.device | None = None,
+    method: Method | None = None,
+) -> Net:
+    """The classifier in a model.safetensors. The file says which network it is; pretrained weights are not fetched."""
+    tensors, facts = load_tensors(Path(weights))
+    if not facts:
+        raise UserError(
+            f"{weights} does not say which network it holds; load it into your module and call spurless.evaluate."
+        )
+    spec = facts["net"] if net is None else net
+    if isinstance(spec, Mapping):
+        if spec.get("own"):
+            raise UserError(f"{weights} holds a network of your own, {spec['name']}: pass it as net=... from Python.")
+        spec = {k: v for k, v in spec.items() if k not in ("pretrained", "weights")}
+        if "pretrained" in settings_of(builder(spec["name"])):
+            spec["pretrained"] = False  # which is not the default of networks that read text
+    shape = tuple(facts["shape"])
+    # What the head of a module that cannot be traced is told by: any inputs, of the kind that it takes.
+    some = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    example = torch.zeros(2, *shape, dtype=torch.long) if "vocabulary" in facts else some
+    make = network_maker(spec, shape, len(facts["classes"]), 0, example)
+    if method is None and facts["method"]["name"] in METHODS:
+        method = make_method(facts["method"])
+    made = make(0) if method is None else method.classifier(lambda: make(0))
+    try:
+        made.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise UserError(f"{weights} does not fit the network {describe_net(spec)['name']}: {reason}") from None
+    return made.to(pick_device(device)).eval()
