@@ -681,7 +681,7 @@ def test_an_mps_of_ones_own_ends_with_the_process_however_that_is(controls, how)
     told = controls(running=False)
     command = f"""
 import os, signal
-from spurless.bench import mps
+from spurless.bench.executors import mps
 mps.PROBE = {mps.PROBE!r}
 if "{how}" != "SIGKILL":
     signal.signal(signal.{how}, signal.SIG_DFL)  # tests under nohup hand on that SIGHUP is ignored

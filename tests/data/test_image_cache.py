@@ -259,7 +259,7 @@ def test_interrupted_decode_goes_on_where_it_was(tmp_path, monkeypatch):
 
 KILLED = """
 import sys, time
-from spurless.data.sets import images
+from spurless.data.ingest import images
 real = images.decode
 images.CHUNK = 5 * images.Frame(8).nbytes
 images.decode = lambda data, frame: (time.sleep(0.02), real(data, frame))[1]

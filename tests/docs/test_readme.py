@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from spurless.cli.main import main as cli
+from spurless.cli import main as cli
 from spurless.data.sets import DATASETS
 from spurless.methods import METHODS
 from spurless.nets import NETS

@@ -177,7 +177,7 @@ def columns(mask):
         (lambda: cp.activation_prunability(V[:, :5], HEAD, share_of_half), r"Linear cannot take inputs of shape \(5"),
         (lambda: cp.data_accuracy(DATA, rows=[0, 1])(torch.zeros(1, 2)), "logits for 1 rows, and 2 rows"),
         (lambda: cp.data_accuracy(DATA, rows=[0, 1])(torch.zeros(3, 2)), "logits for 3 rows, and 2 rows"),
-        (lambda: cp.data_accuracy(DATA, rows=[], score="average")(MLP), "taken from.$"),
+        (lambda: cp.data_accuracy(DATA, rows=[], score="average")(MLP), "no average accuracy"),
         (lambda: cp.data_prunability(NARROW, DATA, rows=[0]), "cannot take inputs"),
         (lambda: cp.data_prunability(NARROW, DATA, "activations", rows=[0]), "cannot take inputs"),
         (lambda: cp.lowest(V[0], V[0, :3] + 1, 0.5), "a score and a size"),

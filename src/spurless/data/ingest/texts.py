@@ -159,7 +159,7 @@ def places(frame: Any, column: str, known: Sequence[str], path: Path) -> np.ndar
     [1, 0]
     >>> places(pd.DataFrame({"class": [0, 3]}), "class", ("0", "1"), Path("a.csv"))
     Traceback (most recent call last):
-    spurless.core.errors.UserError: a.csv, row 2 below the header: class is '3', not one of 0, 1; get it again.
+    spurless.core.errors.SpurlessError: a.csv, row 2 below the header: class is '3', not one of 0, 1; get it again.
     """
     cells = frame[column].astype(str).str.strip().str.removesuffix(".0")  # numbers may have been written as 1.0
     found = cells.map({name: i for i, name in enumerate(known)}).to_numpy(float)
