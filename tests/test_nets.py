@@ -95,6 +95,7 @@ def test_vectors_are_no_images(name):
         ("simconv1", 25),
         ("simconv2", 9),
         ({"name": "simconv2", "padding": "valid"}, 87),
+        ({"name": "simconv2", "padding": "valid", "pool": 2}, 46),
         ("conv3", 8),
         ("vgg11_lin", 16),
     ],
