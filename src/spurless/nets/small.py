@@ -105,6 +105,25 @@ def conv3(
     return Net(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1)), nn.Linear(256, classes))
 
 
+def conv4(
+    shape: Shape,
+    classes: int,
+    kernel: Annotated[int, "side of the filters, an odd number", Range(1)] = 7,
+    widths: Annotated[tuple[int, ...], "channels of each layer", Range(1)] = (16, 32, 64, 128),
+    last: Annotated[Literal["relu", "tanh"], "after the last BatchNorm: ReBias's, or EnD's"] = "relu",
+) -> Net:
+    """ReBias's network for Biased MNIST (Bahng et al. 2020), which EnD took over: no stride, He's start, as released."""
+    wide = image(shape, "conv4")[0]
+    layers: list[nn.Module] = []
+    for width in widths:
+        conv = nn.Conv2d(wide, width, kernel, padding=kernel // 2)
+        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+        layers += [conv, nn.BatchNorm2d(width), nn.ReLU()]
+        wide = width
+    layers[-1] = ACTIVATIONS[last]()
+    return Net(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1)), nn.Linear(wide, classes))
+
+
 def vgg11_lin(
     shape: Shape,
     classes: int,
