@@ -112,7 +112,7 @@ def conv4(
     widths: Annotated[tuple[int, ...], "channels of each layer", Range(1)] = (16, 32, 64, 128),
     last: Annotated[Literal["relu", "tanh"], "after the last BatchNorm: ReBias's, or EnD's"] = "relu",
 ) -> Net:
-    """ReBias's network for Biased MNIST (Bahng et al. 2020), which EnD took over: no stride, He's start, as released."""
+    """ReBias's network for Biased MNIST (Bahng et al. 2020), which EnD took over: no stride, He's start."""
     wide = image(shape, "conv4")[0]
     layers: list[nn.Module] = []
     for width in widths:
