@@ -34,17 +34,27 @@ def test_a_running_mean_keeps_its_share_and_absent_clusters_stay():
 def test_one_update_by_hand_as_in_the_code():
     weigh = ExponentialWeights(CLUSTER, 3, step=0.5)
     weights = weigh(torch.tensor([0, 3]), torch.tensor([9.0, 1.0]))
-    # Not every row has been visited, so that size alone asks: 1/3 and 1/1, over their mean 1/2 and 3/2.
-    grown = [math.exp(0.5 * 0.5), math.exp(0.5 * 1.5)]
-    assert weights.tolist() == pytest.approx([g / (sum(grown) / 2) for g in grown])
+    # Not every sample has been visited, so that size alone asks: 1/3 and 1/1, over their mean 1/2 and 3/2.
+    raw = [0.5 * math.exp(0.5 * 0.5), 1.5 * math.exp(0.5 * 1.5)]
+    assert weights.tolist() == pytest.approx([r / (sum(raw) / 2) for r in raw])
+
+
+def test_the_code_form_by_hand_once_every_sample_was_visited_and_nothing_accumulates():
+    weigh = ExponentialWeights(CLUSTER, 3, step=0.05)
+    weigh(torch.arange(6), torch.tensor([1.0, 2.0, 3.0, 4.0, 1.0, 1.0]))
+    # Clusters' mean losses 2, 4 and 1, sizes 3, 1 and 2. Of samples 0, 3 and 4: 2/3, 4/1 and 1/2, over their mean:
+    # u = 12/31, 72/31 and 9/31; u · exp(0.05 u) = 0.39466, 2.60859 and 0.29457, whose mean is 1.09927.
+    for _ in range(3):  # the same losses again: the same weights again
+        weights = weigh(torch.tensor([0, 3, 4]), torch.tensor([1.0, 4.0, 1.0]))
+        assert weights.tolist() == pytest.approx([0.35902, 2.37301, 0.26797], abs=1e-5)
 
 
 class SlowCode:
-    """The released code's bookkeeping, in loops; clusters' losses looked at after every batch."""
+    """The released code's bookkeeping, in loops; clusters' losses are read after every batch."""
 
     def __init__(self, cluster, step):
         self.cluster, self.step = cluster.tolist(), step
-        self.last, self.weight = [None] * len(cluster), [1.0] * len(cluster)
+        self.last = [None] * len(cluster)
 
     def __call__(self, idx, loss):
         number = [self.cluster.count(k) for k in range(max(self.cluster) + 1)]
@@ -55,11 +65,11 @@ class SlowCode:
                 for k, n in enumerate(number)
             ]
             raw = [r * mean[self.cluster[i]] / sum(mean) for r, i in zip(raw, idx, strict=True)]
-        raw = [r / (sum(raw) / len(raw)) for r in raw]
-        new = [self.weight[i] * math.exp(self.step * r) for i, r in zip(idx, raw, strict=True)]
-        for i, value, of_row in zip(idx, new, loss, strict=True):
-            self.weight[i], self.last[i] = value / (sum(new) / len(new)), of_row
-        return [self.weight[i] for i in idx]
+        u = [r / (sum(raw) / len(raw)) for r in raw]
+        new = [x * math.exp(self.step * x) for x in u]
+        for i, of_sample in zip(idx, loss, strict=True):
+            self.last[i] = of_sample
+        return [value / (sum(new) / len(new)) for value in new]
 
 
 def test_the_code_form_equals_a_slow_loop_over_three_epochs():
@@ -79,7 +89,7 @@ def test_weights_of_the_code_form_do_not_overflow():
     for _ in range(20):
         weights = weigh(torch.arange(4096), torch.ones(4096))
     assert torch.isfinite(weights).all() and float(weights.mean()) == pytest.approx(1, rel=1e-3)
-    assert float(weights[-1]) > 4000  # exp(0.05 · 2048) more at each visit
+    assert float(weights[-1]) > 4000  # exp(0.05 · 2048) times its share
 
 
 @pytest.mark.parametrize("kind", [RunningWeights, ExponentialWeights])

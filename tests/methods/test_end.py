@@ -14,10 +14,11 @@ from spurless.methods.parts.dependence import cosines, disentangling, entangling
 from spurless.methods.parts.losses import ce
 from spurless.registry import load_data
 from spurless.train.fit import fit
-from spurless.train.loop import EngineRun
+from spurless.train.loop import EngineRun, Interrupted
 from spurless.train.networks import network_maker
-from tests.support.runs import CPU
-from tests.support.worlds import tiny
+from spurless.train.saved import load_run
+from tests.support.runs import CPU, StopAt, same_weights
+from tests.support.worlds import pictures, tiny
 
 
 def drawn(seed, n=12, d=3, classes=3, values=4):
@@ -115,6 +116,38 @@ def test_the_loss_adds_the_terms_of_every_attribute():
             expected += 0.3 * slow_disentangling(features, b.a[:, k])
             expected += 0.7 * slow_entangling(features, b.y, b.a[:, k], form == "code")
         assert float(stage.loss(b).detach()) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "unit"),
+    [({}, False), ({"form": "code"}, True), ({"unit_norm": True}, True), ({"form": "code", "unit_norm": False}, False)],
+)
+def test_the_released_form_scales_features_to_unit_length(settings, unit):
+    stage, b = started(EnD(**settings), tiny(n=60))
+    plain, _ = started(EnD(), tiny(n=60))
+    features, expected = stage.model.features(b.x), plain.model.features(b.x)
+    if unit:
+        expected = expected / expected.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(features, expected)
+    torch.testing.assert_close(stage.model(b.x), plain.model.head(expected))  # the same weights
+    stage.loss(b).backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in stage.model.parameters())
+
+
+def test_with_the_layer_a_run_resumes_bit_for_bit_and_its_classifier_loads_again(tmp_path):
+    data, method = pictures(), EnD(form="code")
+    whole = fit(method, data, "simconv1", out=tmp_path / "whole", **CPU)
+    for _ in range(50):
+        try:
+            torn = fit(method, data, "simconv1", out=tmp_path / "torn", device="cpu", progress=StopAt(3))
+            break
+        except Interrupted:
+            continue
+    assert same_weights(whole.classifier, torn.classifier)
+    loaded = load_run(tmp_path / "torn", device="cpu")
+    x = torch.rand(4, *data.shape)
+    torch.testing.assert_close(loaded.classifier(x), whole.classifier.eval()(x))
+    torch.testing.assert_close(loaded.classifier.features(x).norm(dim=1), torch.ones(4))
 
 
 def test_a_network_without_an_encoder_is_regularised_by_its_logits():

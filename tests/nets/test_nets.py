@@ -35,6 +35,7 @@ OWN = {
     "simconv1": (3, 28, 28),
     "simconv2": (3, 56, 56),
     "conv3": (3, 28, 28),
+    "conv4": (3, 28, 28),
     "fcn": (3, 28, 28),
     "vgg11_lin": (3, 32, 32),
 }
@@ -95,6 +96,7 @@ def test_vectors_are_no_images(name):
         ("simconv1", 25),
         ("simconv2", 9),
         ({"name": "simconv2", "padding": "valid"}, 87),
+        ({"name": "simconv2", "padding": "valid", "pool": 2}, 46),
         ("conv3", 8),
         ("vgg11_lin", 16),
     ],
@@ -117,6 +119,7 @@ def test_parameter_counts_by_hand():
         "simconv1": conv(3, 8, 4) + conv(8, 32, 4) + conv(32, 64, 4) + 2 * (8 + 32 + 64) + 64 * 10 + 10,
         "simconv2": conv(3, 8, 7) + conv(8, 32, 7) + conv(32, 64, 5) + conv(64, 128, 3) + 2 * 232 + 128 * 10 + 10,
         "conv3": 661_898,  # DCWP's; the paper's 1.3 million counts each weight's mask as well
+        "conv4": conv(3, 16, 7) + conv(16, 32, 7) + conv(32, 64, 7) + conv(64, 128, 7) + 2 * 240 + 128 * 10 + 10,
         "fcn": d * 1024 + 1024 * 1024 + 1024 * 10,
         "vgg11_lin": convs + 512 * 10,
     }

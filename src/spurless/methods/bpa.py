@@ -1,6 +1,5 @@
 """Weights for clusters."""
 
-import math
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated
@@ -24,7 +23,7 @@ class BPA(Method):
     """Bias pseudo-attributes (Seo et al. 2022).  L = mean w_k(i) · CE_i
 
     paper:  w_k = h_k / N_k,        h_k ← (1 − m) h_k + m · (mean CE of cluster k in the batch)
-    code:   s_i ← s_i · exp(η u_k), u_k = N/N_k · l_k / Σ l,   l_k the mean of the last CE of each row of cluster k
+    code:   w_k = u_k · exp(η u_k), u_k = N/N_k · l_k / Σ l,   l_k the mean of the last CE of each sample of cluster k
 
     Features of a plainly trained network are clustered by their direction within each class; clusters do not change.
     Weights, and u, are divided by their mean over the batch.
@@ -80,9 +79,10 @@ class RunningWeights(nn.Module):
 
 
 class ExponentialWeights(nn.Module):
-    """The weight of each row, multiplied at each visit by what its cluster's loss and size ask for.
+    """The weight u · exp(η u) of each sample of a batch, where u is what its cluster's loss and size ask for.
 
-    Until every row has been visited, size alone asks. The losses of the batch count from the next batch on.
+    Until every sample has been visited, size alone asks. The losses of the batch count from the next batch on. The
+    release means to multiply a stored weight by exp(η u), but its parent class stores u there first: nothing adds up.
     """
 
     def __init__(self, cluster: Tensor, number: int, step: float):
@@ -90,7 +90,6 @@ class ExponentialWeights(nn.Module):
         self.step = step
         self.register_buffer("cluster", cluster.clone())
         self.register_buffer("size", torch.bincount(cluster, minlength=number).float())
-        self.register_buffer("log_weight", torch.zeros(len(cluster)))
         self.register_buffer("last", torch.zeros(len(cluster)))
         self.register_buffer("visited", torch.zeros(len(cluster)))
         self.register_buffer("loss", torch.zeros(number, dtype=torch.float64))
@@ -98,7 +97,6 @@ class ExponentialWeights(nn.Module):
 
     cluster: Tensor  # (n,)
     size: Tensor  # (clusters,)
-    log_weight: Tensor  # (n,) as logarithms, because a rare cluster's weight can grow beyond any float in one step
     last: Tensor  # (n,) the loss of each row when it was last visited, 0 before
     visited: Tensor  # (n,)
     loss: Tensor  # (clusters,) the sum of `last`, kept up by what changes in it, so in double precision
@@ -109,10 +107,9 @@ class ExponentialWeights(nn.Module):
         here = self.cluster[idx]
         size = self.size[here]
         mean = torch.where(self.left > 0, torch.ones_like(loss), self.loss[here].float() / size)
-        new = self.log_weight[idx] + self.step * relative(mean / size)
-        self.log_weight[idx] = new - new.logsumexp(0) + math.log(len(new))
+        u = relative(mean / size)
         self._remember(idx, here, loss)
-        return self.log_weight[idx].exp()
+        return relative(u * (self.step * (u - u.max())).exp())  # exp(η u) of a rare cluster is beyond any float
 
     def _remember(self, idx: Tensor, here: Tensor, loss: Tensor) -> None:
         self.loss.index_add_(0, here, (loss - self.last[idx]).double())

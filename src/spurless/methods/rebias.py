@@ -89,13 +89,7 @@ def patches(channels: int, classes: int, kernel: int, widths: tuple[int, ...]) -
     >>> sum(p.numel() for p in patches(3, 10, 1, (16, 32, 64, 128)).parameters())
     12810
     """
-    layers: list[nn.Module] = []
-    for width in widths:
-        conv = nn.Conv2d(channels, width, kernel, padding=kernel // 2)
-        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
-        layers += [conv, nn.BatchNorm2d(width), nn.ReLU()]
-        channels = width
-    return Net(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1)), nn.Linear(channels, classes))
+    return build({"name": "conv4", "kernel": kernel, "widths": widths}, (channels, 1, 1), classes)
 
 
 def flat(shape: tuple[int, ...], classes: int) -> Net:

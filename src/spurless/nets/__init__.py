@@ -20,6 +20,7 @@ NETS: dict[str, str] = {
     "simconv1": "three 4x4 convolutions with dropout (PGD's SimConv-1, for 28 px)",
     "simconv2": "four convolutions with dropout (PGD's SimConv-2, for 56 px)",
     "conv3": "three strided 4x4 convolutions, 64-128-256 (DCWP's, for 28 px)",
+    "conv4": "four 7x7 convolutions without stride, 16-32-64-128 (ReBias's and EnD's, for 28 px)",
     "fcn": "fully connected without bias, two hidden layers of 1024 (large-learning-rate study)",
     "vgg11_lin": "VGG11's convolutions and one linear layer, without bias (large-learning-rate study)",
     "resnet18": "torchvision's ResNet-18, ImageNet or 32-px stem",
@@ -37,7 +38,7 @@ NETS: dict[str, str] = {
 
 # The module of this package that holds each public name.
 _WHERE = {"Net": "net", "BatchNorm2d": "batchnorm", "Dropout": "dropout"}
-_WHERE |= dict.fromkeys(("linear", "mlp", "simconv1", "simconv2", "conv3", "fcn", "vgg11_lin"), "small")
+_WHERE |= dict.fromkeys(("linear", "mlp", "simconv1", "simconv2", "conv3", "conv4", "fcn", "vgg11_lin"), "small")
 _WHERE |= dict.fromkeys(("resnet18", "resnet50", "wide_resnet101_2", "swin_t", "efficientnet_lite0"), "zoo")
 READS_TEXT = ("embedding_bag", "minilm", "bert", "roberta")
 _WHERE |= dict.fromkeys(READS_TEXT, "text")

@@ -65,18 +65,21 @@ def simconv2(
     shape: Shape,
     classes: int,
     dropout: Annotated[float, "share of dropped activations", Range(0, 1)] = 0.5,
-    padding: Annotated[Literal["same", "valid"], "same: zeros around each image; valid: none, from 87 px on"] = "same",
+    padding: Annotated[Literal["same", "valid"], "same: zeros around each image; valid: none"] = "same",
+    pool: Annotated[int, "side of the windows of the two average poolings", Range(1)] = 3,
 ) -> Net:
     """SimConv-2 (Ahn et al. 2023, appendix B.1). In the last two blocks BatchNorm comes after the ReLU.
 
     The paper prints no padding, but then its own 56-px images shrink to 3x3 in front of the 5x5 kernel and nothing
-    can be computed. So each convolution keeps the size of its input here; padding="valid" is the network as printed.
+    can be computed. So each convolution keeps the size of its input here. padding="valid" is the network as printed,
+    from 87 px on; with pool=2 it takes 56 px (56, 50, 25, 19, 9, 5, 3).
     """
-    channels = image(shape, "simconv2", least=9 if padding == "same" else 87)[0]
-    pad = {k: k // 2 if padding == "same" else 0 for k in (7, 5, 3)}
+    same = padding == "same"
+    channels = image(shape, "simconv2", least=pool * pool if same else (7 * pool + 6) * pool + 6)[0]
+    pad = {k: k // 2 if same else 0 for k in (7, 5, 3)}
     encoder = nn.Sequential(
-        *(nn.Conv2d(channels, 8, 7, padding=pad[7]), BatchNorm2d(8), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(3)),
-        *(nn.Conv2d(8, 32, 7, padding=pad[7]), BatchNorm2d(32), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(3)),
+        *(nn.Conv2d(channels, 8, 7, padding=pad[7]), BatchNorm2d(8), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(pool)),
+        *(nn.Conv2d(8, 32, 7, padding=pad[7]), BatchNorm2d(32), nn.ReLU(), Dropout(dropout), nn.AvgPool2d(pool)),
         *(nn.Conv2d(32, 64, 5, padding=pad[5]), nn.ReLU(), BatchNorm2d(64), Dropout(dropout)),
         *(nn.Conv2d(64, 128, 3, padding=pad[3]), nn.ReLU(), BatchNorm2d(128), Dropout(dropout)),
         nn.AdaptiveAvgPool2d(1),
@@ -100,6 +103,25 @@ def conv3(
         layers += after if order == "relu_bn" else after[::-1]
         wide = width
     return Net(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1)), nn.Linear(256, classes))
+
+
+def conv4(
+    shape: Shape,
+    classes: int,
+    kernel: Annotated[int, "side of the filters, an odd number", Range(1)] = 7,
+    widths: Annotated[tuple[int, ...], "channels of each layer", Range(1)] = (16, 32, 64, 128),
+    last: Annotated[Literal["relu", "tanh"], "after the last BatchNorm: ReBias's, or EnD's"] = "relu",
+) -> Net:
+    """ReBias's network for Biased MNIST (Bahng et al. 2020), which EnD took over: no stride, He's start."""
+    wide = image(shape, "conv4")[0]
+    layers: list[nn.Module] = []
+    for width in widths:
+        conv = nn.Conv2d(wide, width, kernel, padding=kernel // 2)
+        nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
+        layers += [conv, nn.BatchNorm2d(width), nn.ReLU()]
+        wide = width
+    layers[-1] = ACTIVATIONS[last]()
+    return Net(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1)), nn.Linear(wide, classes))
 
 
 def vgg11_lin(
