@@ -16,6 +16,7 @@ from spurless.errors import UserError
 from spurless.settings import Range
 
 if TYPE_CHECKING:
+    from spurless.mixing import Mixer
     from spurless.nets import Net
     from spurless.text import Tokens
 
@@ -295,6 +296,7 @@ class Stage:
     # What the outcome depends on beside data, network, recipe and seed, such as {"loss": "gce", "q": 0.7}: runs that
     # agree in all of it train the stage once. None: it is this run's alone.
     shared: Mapping[str, Any] | None = None
+    mix: Mixer | None = None  # how its batches are mixed; None: not, or as the recipe says where select is set
 
     @property
     def may_end_early(self) -> bool:
@@ -350,6 +352,10 @@ class Recipe:
     ] = 0
     drop_last: Annotated[bool, "leave out the last, smaller batch of an epoch"] = False
     augment: Annotated[str, "data: the data set's own augmentation; none; or a preset (see spurless.augment)"] = "data"
+    mix: Annotated[
+        Literal["mixup", "within_class", "selecmix"] | None,
+        "mix the inputs of the last stage: any two; within a class, aligned with conflicting (LC); or SelecMix's pairs",
+    ] = None
     clip_norm: Annotated[float, "largest gradient norm; 0: no limit", Range(0)] = 0.0
     selection: Annotated[
         Literal["last", "val_accuracy", "val_loss", "val_worst_group"], "which weights of the last stage are kept"

@@ -19,6 +19,7 @@ from spurless.distributed import TALK, agree, any_of, as_first, from_first, worl
 from spurless.errors import Diverged, UserError
 from spurless.feed import Inputs, Resident, epoch_order, place, resident
 from spurless.folder import RunFolder
+from spurless.mixing import with_mixing
 from spurless.nets import Net
 from spurless.optim import make_optimizer
 from spurless.scoring import Judged, outputs, score
@@ -167,7 +168,7 @@ class Loop:
 
     def __iter__(self) -> Iterator[Progress]:
         """Drive the generator. A finished stage is loaded instead of trained; an unfinished one goes on."""
-        generator = self.method.stages(self.run)
+        generator = with_mixing(self.method.stages(self.run), self.run)
         index = 0
         try:
             stage = next(generator)

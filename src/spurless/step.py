@@ -27,7 +27,7 @@ from spurless.core import Batch, Bundle, Loss, Recipe, Stage
 from spurless.distributed import average_gradients, dividing, world
 from spurless.errors import UserError, first_line
 from spurless.feed import Inputs, Resident, Streamed
-from spurless.losses import focused
+from spurless.losses import focused, two_labels
 from spurless.optim import layer_weights, why_eager
 from spurless.sharpness import Sharpness
 from spurless.text import bucket, row_lengths
@@ -97,7 +97,7 @@ class Steps:
         self.a = data.train.a.to(device) if show_attributes and data.train.a is not None else None
         self.updates = [(loss, opt, _held(opt)) for loss, opt in stage.updates]
         # Compiled for full batches only: the smaller last batch of an epoch would have everything compiled again.
-        compiles = recipe.compile and world() == 1
+        compiles = recipe.compile and world() == 1 and stage.mix is None  # a second label would be a constant of it
         if compiles:  # each loss for every kind of network: torch would leave it at 8, and go on eagerly
             torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
             _compile_backward_as_it_is_run()
@@ -278,12 +278,15 @@ class Steps:
         if cut:
             x = x[..., :cut]  # the rest is padding in all of its rows
         batch = Batch(x, self.y[idx], a, idx, self.progress[self.at][0])
+        second = None
+        if self.stage.mix is not None:
+            batch, second = self.stage.mix(batch)
         self.watch.begin(batch.x, self.at)
         self._set_lr()
         losses = []
         for loss_of, opt, held in self.updates:
             ask = self.quick[id(loss_of)] if full else loss_of
-            backward = functools.partial(self._backward, ask, batch, opt, held)
+            backward = functools.partial(self._backward, ask, batch, second, opt, held)
             loss = self.sharpness.gradients(backward, held) if self.sharpness else backward()
             if look:
                 self.watch.gradients(held)
@@ -295,11 +298,14 @@ class Steps:
         self.losses.index_copy_(0, self.at, total.reshape(1))
         self.at += 1
 
-    def _backward(self, ask: Loss, batch: Batch, opt: Optimizer, held: list[Tensor]) -> Tensor:
+    def _backward(
+        self, ask: Loss, batch: Batch, second: tuple[Tensor, Tensor] | None, opt: Optimizer, held: list[Tensor]
+    ) -> Tensor:
         """Leave the gradient of a loss in the parameters that are held, and return the loss, without its penalty."""
         mixed = self.recipe.precision == "bf16"
         with (
             focused(self.focal_gamma),
+            two_labels(batch.y, second),
             torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False),
             dividing(),
         ):
