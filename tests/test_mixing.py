@@ -28,12 +28,12 @@ def batch(y, x=None, t=1.0):
 
 def test_mixup_keeps_the_larger_share_and_tells_the_other_label():
     b = batch([0, 1, 2, 0, 1, 2] * 5, torch.eye(30))
-    mixed, (second, share) = Mixer("mixup")(b)
+    mixed, (second, share, whose) = Mixer("mixup")(b)
     assert torch.equal(mixed.y, b.y) and torch.equal(mixed.idx, b.idx)
     assert bool((share >= 0.5).all()) and bool((share <= 1).all())
     for i, row in enumerate(mixed.x):  # each input is a row of the identity: what it is mixed of can be read off
         other = int(row.masked_fill(torch.arange(30) == i, 0).argmax()) if row[i] < 1 else i
-        assert second[i] == b.y[other]
+        assert second[i] == b.y[other] and whose[i] == b.idx[other]
         assert row[i] == share[i] or other == i
         assert float(row.sum()) == pytest.approx(1)
 
@@ -80,7 +80,7 @@ def test_losses_of_two_labels_are_weighted_means_of_both():
     s = torch.rand(6, generator=g)
     for loss in (ce_rows, lambda out, t: torch.stack([gce(out[i : i + 1], t[i : i + 1]) for i in range(6)])):
         by_hand = s * loss(logits, y) + (1 - s) * loss(logits, z)
-        with two_labels(y, (z, s)):
+        with two_labels(y, (z, s, torch.arange(6))):
             mean = ce(logits, y) if loss is ce_rows else gce(logits, y)
             assert torch.allclose(ce(logits, y.clone()), ce_rows(logits, y.clone()).mean())  # other labels: as ever
         assert torch.allclose(mean, by_hand.mean())

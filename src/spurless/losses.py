@@ -44,20 +44,21 @@ def focused(gamma: float) -> Iterator[None]:
 
 
 class _Second(threading.local):
-    """The labels of a mixed batch, the second ones, and the shares of the first ones."""
+    """The labels of a mixed batch, the second ones, the shares of the first ones, and the second samples' numbers."""
 
-    held: tuple[Tensor, Tensor, Tensor] | None = None
+    held: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
 
 _second = _Second()
 
 
 @contextmanager
-def two_labels(y: Tensor, second: tuple[Tensor, Tensor] | None) -> Iterator[None]:
-    """Inside, losses of these very labels `y` are s · loss(y) + (1 − s) · loss(second), where (second, s) is given.
+def two_labels(y: Tensor, second: tuple[Tensor, Tensor, Tensor] | None) -> Iterator[None]:
+    """Inside, losses of these very labels `y` are s · loss(y) + (1 − s) · loss(z), where (z, s, numbers of the samples
+    that have the labels z) are given.
 
     >>> y, logits = torch.tensor([0]), torch.tensor([[2.0, 0.0]])
-    >>> with two_labels(y, (torch.tensor([1]), torch.tensor([0.75]))):
+    >>> with two_labels(y, (torch.tensor([1]), torch.tensor([0.75]), torch.tensor([5]))):
     ...     round(float(ce(logits, y)), 4)  # 0.1269 and 2.1269
     0.6269
     """
@@ -96,6 +97,21 @@ def ce_rows(logits: Tensor, y: Tensor) -> Tensor:
         return rows
     focal = _focal(rows, _focus.gamma)
     return rows.detach() + (focal - focal.detach())  # in this order the value is exactly that of cross entropy
+
+
+def adjusted_ce(logits: Tensor, shift: Tensor, y: Tensor, table: Tensor | None = None) -> Tensor:
+    """Mean cross entropy of logits to which (n, classes) `shift` is added. Of mixed inputs each label has the shift of
+    its own sample, from the `table` of all training samples: with one sample's shift both labels would be over-corrected.
+
+    >>> round(float(adjusted_ce(torch.zeros(1, 2), torch.tensor([[0.75, 0.25]]).log(), torch.tensor([0]))), 4)
+    0.2877
+    """
+    held = _second.held
+    if held is None or held[0] is not y or table is None:
+        return ce(logits + shift, y)
+    _, z, share, numbers = held
+    first, second = ce_rows(logits + shift, y.clone()), ce_rows(logits + table[numbers], z)  # clone: one label at a time
+    return (share * first + (1 - share) * second).mean()
 
 
 def plain_ce_rows(logits: Tensor, y: Tensor) -> Tensor:

@@ -40,14 +40,14 @@ class Mixer:
         self.how, self.minority = how, minority  # (n,) bool: the samples of each class that contradict the bias
         self.embedding = None if embedding is None else normalize(embedding.float(), dim=1)  # (n, d) of what is easy
 
-    def __call__(self, b: Batch) -> tuple[Batch, tuple[Tensor, Tensor] | None]:
-        """The mixed batch and, where two labels count, the second ones with the first ones' shares."""
+    def __call__(self, b: Batch) -> tuple[Batch, tuple[Tensor, Tensor, Tensor] | None]:
+        """The mixed batch and, where two labels count, the second ones, the first ones' shares, and whose they are."""
         pair = self.pair(b)
         s = pair.share.view(-1, *[1] * (b.x.dim() - 1))
         x = s * b.x.index_select(0, pair.first) + (1 - s) * b.x.index_select(0, pair.second)
         a = None if b.a is None else b.a[pair.first]
         mixed = Batch(x.to(b.x.dtype), b.y[pair.first], a, b.idx[pair.first], b.t)
-        return mixed, (b.y[pair.second], pair.share) if pair.both_labels else None
+        return mixed, (b.y[pair.second], pair.share, b.idx[pair.second]) if pair.both_labels else None
 
     @torch.no_grad()
     def pair(self, b: Batch) -> Pair:

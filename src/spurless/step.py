@@ -299,7 +299,7 @@ class Steps:
         self.at += 1
 
     def _backward(
-        self, ask: Loss, batch: Batch, second: tuple[Tensor, Tensor] | None, opt: Optimizer, held: list[Tensor]
+        self, ask: Loss, batch: Batch, second: tuple[Tensor, Tensor, Tensor] | None, opt: Optimizer, held: list[Tensor]
     ) -> Tensor:
         """Leave the gradient of a loss in the parameters that are held, and return the loss, without its penalty."""
         mixed = self.recipe.precision == "bf16"

@@ -13,6 +13,8 @@ METHODS: dict[str, Entry] = {
     "erm": Entry("erm:ERM", "plain training, the baseline", "none"),
     "jtt": Entry("jtt:JTT", "train again with the errors of a first model repeated", "selection"),
     "pgd": Entry("pgd:PGD", "resample by the gradient norm of a biased network", "none"),
+    "dpr": Entry("dpr:DPR", "resample by how surely a biased network disagrees with the label", "none"),
+    "la": Entry("la:LA", "adjust the logits by what a bias predicts (MAT, uLA, LC, or true bias labels)", "none"),
     "lff": Entry("lff:LfF", "weight samples by how a biased network fails beside a debiased one", "none"),
     "disent": Entry("disent:DisEnt", "two encoders, one for the bias, and swapped bias features", "none"),
     "ga": Entry("ga:GA", "epoch-ensemble mining, then balanced gradients of easy and hard samples", "none"),
@@ -29,6 +31,7 @@ METHODS: dict[str, Entry] = {
     "rebias": Entry("rebias:ReBias", "features independent of those of a network that sees small patches only", "none"),
     "irm": Entry("irm:IRM", "one classifier that is best in every environment", "training"),
     "eiil": Entry("eiil:EIIL", "guess environments that break plain training, then train for the worst", "selection"),
+    "xrm": Entry("xrm:XRM", "twins relabel each other's half; then train for the worst group", "selection"),
     "cnc": Entry("cnc:CnC", "contrast rows of a class that a plain model tells apart", "selection"),
     "george": Entry(
         "george:GEORGE", "cluster the features of each class, then train for the worst cluster", "selection"
