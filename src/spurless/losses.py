@@ -110,7 +110,10 @@ def adjusted_ce(logits: Tensor, shift: Tensor, y: Tensor, table: Tensor | None =
     if held is None or held[0] is not y or table is None:
         return ce(logits + shift, y)
     _, z, share, numbers = held
-    first, second = ce_rows(logits + shift, y.clone()), ce_rows(logits + table[numbers], z)  # clone: one label at a time
+    first, second = (
+        ce_rows(logits + shift, y.clone()),
+        ce_rows(logits + table[numbers], z),
+    )  # clone: one label at a time
     return (share * first + (1 - share) * second).mean()
 
 

@@ -25,6 +25,10 @@ METHODS: dict[str, Entry] = {
     "rs": Entry("rs:RS", "draw groups, or classes, equally often", "training"),
     "gc_dro": Entry("gc_dro:GCDRO", "train for the worst rows of the worst groups", "training"),
     "dfr": Entry("dfr:DFR", "retrain the last layer on held-out rows, balanced by group", "validation"),
+    "afr": Entry(
+        "afr:AFR", "retrain the last layer on held-out samples that the network does not believe", "selection"
+    ),
+    "evals": Entry("evals:EVaLS", "retrain the last layer on held-out samples of high and low loss", "none"),
     "end": Entry(
         "end:EnD", "push apart features that share the bias, pull together those that share the class", "training"
     ),
