@@ -68,8 +68,9 @@ class EVaLS(Method):
 
 
 def extremes(loss: Tensor, y: Tensor, k: int) -> Tensor:
-    """(m,) Numbers of the k samples of the highest and the k of the lowest loss in each class, in order; of a class with
-    fewer than 2 k, all.
+    """(m,) Numbers of the k samples of the highest and the k of the lowest loss in each class, in order.
+
+    Of a class with fewer than 2 k samples all are taken.
 
     >>> extremes(torch.tensor([0.1, 3.0, 0.5, 0.2, 0.4, 0.3]), torch.tensor([0, 0, 0, 1, 1, 1]), 1).tolist()
     [0, 1, 3, 4]
