@@ -33,13 +33,18 @@ QUICK = {  # settings that only make a test shorter
 }
 
 
+# Of the toy's 500 validation samples 25 conflict: too few for crossfit's gate to leave plain training. The promise is kept
+# by what it would train; test_crossfit.py has the gate.
+OPEN = {"crossfit": {"level": 1}}
+
+
 def quick(name):
     return make_method({"name": name} | QUICK.get(name, {}))
 
 
 @functools.cache
 def on_toy(name):
-    return fit(name, load_data("toy"), seed=0, **CPU)
+    return fit(make_method({"name": name} | OPEN.get(name, {})), load_data("toy"), seed=0, **CPU)
 
 
 @pytest.mark.parametrize("name", METHODS)

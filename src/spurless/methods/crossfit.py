@@ -26,7 +26,7 @@ class CrossFit(Method):
     training, to the bit.
     """
 
-    share: Annotated[float, "length of the experts' training, of the recipe's", Range(0.01, 1)] = 0.5
+    share: Annotated[float, "length of the experts' training, of the recipe's", Range(0.01, 1)] = 0.2
     q: Annotated[float, "how strongly the experts prefer easy samples (GCE)", Range(0, 1)] = 0.7
     floor: Annotated[float, "ε, share of the draws that are uniform", Range(0, 1)] = 0.3
     level: Annotated[float, "chance of leaving plain training where both are equally good; 1: always", Range(0, 1)] = (
