@@ -33,8 +33,8 @@ QUICK = {  # settings that only make a test shorter
 }
 
 
-# Of the toy's 500 validation samples 25 conflict: too few for crossfit's gate to leave plain training. The promise is kept
-# by what it would train; test_crossfit.py has the gate.
+# Of the toy's 500 validation samples 25 conflict: too few for crossfit's gate to leave plain training. The promise is
+# kept by what it would train; test_crossfit.py has the gate.
 OPEN = {"crossfit": {"level": 1}}
 
 

@@ -100,8 +100,10 @@ def ce_rows(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def adjusted_ce(logits: Tensor, shift: Tensor, y: Tensor, table: Tensor | None = None) -> Tensor:
-    """Mean cross entropy of logits to which (n, classes) `shift` is added. Of mixed inputs each label has the shift of
-    its own sample, from the `table` of all training samples: with one sample's shift both labels would be over-corrected.
+    """Mean cross entropy of logits to which (n, classes) `shift` is added.
+
+    Of mixed inputs each label has the shift of its own sample, from the `table` of all training samples: with the first
+    sample's for both, the second label would be over-corrected.
 
     >>> round(float(adjusted_ce(torch.zeros(1, 2), torch.tensor([[0.75, 0.25]]).log(), torch.tensor([0]))), 4)
     0.2877

@@ -13,7 +13,8 @@ from spurless.losses import ce, gce
 from spurless.nets import Net
 from spurless.settings import Range
 
-FIXED = 0.2  # of plain training's errors on samples that contradict what is easy: the least that must be gone
+FIXED = 0.2  # the least share that must be gone of plain training's errors where what is easy misleads
+TRADE = 3.0  # how many times larger the gain there must be than the loss elsewhere, each in percent of the samples
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,7 @@ class CrossFit(Method):
 
     Two experts learn what is easy, each from one half of the samples; h is read off the one that has not seen the
     sample, so that none is known by heart. One network is trained plainly, and a fresh one on samples drawn by h. It
-    takes the plain one's place only where held-out samples are evidence of a shortcut; otherwise this is plain
-    training, to the bit.
+    takes the plain one's place only where held-out samples are evidence of a shortcut; otherwise it is plain training.
     """
 
     share: Annotated[float, "length of the experts' training, of the recipe's", Range(0.01, 1)] = 0.2
@@ -34,27 +34,25 @@ class CrossFit(Method):
     )
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        held_out, rest = hold_out(run)
+        n, y = len(run.data.train), run.data.train.y.to(run.device)
+        held_out, rows = hold_out(run) if run.data.val is None else (None, None)
         plain = run.net()
-        yield Stage("plain", lambda b: ce(plain(b.x), b.y), run.optimizer(plain), model=plain, rows=rest, shared=PLAIN)
-        experts, fold = yield from self.experts(run, rest)
+        yield Stage("plain", lambda b: ce(plain(b.x), b.y), run.optimizer(plain), model=plain, rows=rows, shared=PLAIN)
+        experts, fold = yield from self.experts(run, torch.arange(n) if rows is None else rows)
         p = torch.stack([run.outputs(e).double().softmax(1) for e in experts])  # (2, n, classes)
-        y = run.data.train.y.to(run.device)
-        p_y = p[1 - fold, torch.arange(len(y), device=run.device), y]  # (n,) by the expert that has not seen it
+        p_y = p[1 - fold, torch.arange(n, device=run.device), y]  # (n,) by the expert that has not seen it
         run.mined(p_y < 0.5)
-        h = odds(p_y, y, self.floor)[slice(None) if rest is None else rest.to(run.device)]
-        net = run.net()
-        yield Stage(
-            "debiased", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, rows=rest, weights=h, select=True
-        )
+        h, net = odds(p_y, y, self.floor), run.net()
+        h = h if rows is None else h[rows.to(run.device)]
+        optimizer = run.optimizer(net)
+        yield Stage("debiased", lambda b: ce(net(b.x), b.y), optimizer, model=net, rows=rows, weights=h, select=True)
         if self.level == 1 or self.finds_shortcut(run, experts, plain, net, held_out):
             return net
-        run.mined(torch.zeros_like(p_y, dtype=torch.bool))  # nothing is taken for conflicting
+        run.mined(torch.zeros(n))  # nothing is taken for conflicting
         return plain
 
-    def experts(self, run: Run, rest: Tensor | None) -> Generator[Stage, None, tuple[list[Net], Tensor]]:
+    def experts(self, run: Run, rows: Tensor) -> Generator[Stage, None, tuple[list[Net], Tensor]]:
         """Two networks, and (n,) which of them has trained on each sample."""
-        rows = torch.arange(len(run.data.train)) if rest is None else rest
         fold = torch.zeros(len(run.data.train), dtype=torch.long)
         fold[rows[torch.randperm(len(rows), generator=run.generator("folds"))[: len(rows) // 2]]] = 1
         length, steps = self.share * run.recipe.epochs, round(self.share * run.recipe.iterations / 2)
@@ -70,11 +68,10 @@ class CrossFit(Method):
 
     def finds_shortcut(self, run: Run, experts: list[Net], plain: Net, net: Net, held_out: Tensor | None) -> bool:
         """The gate, on samples that no network has trained on."""
-        split = run.data.train if held_out is not None or run.data.val is None else run.data.val
+        split = run.data.val or run.data.train
         kept = slice(None) if held_out is None else held_out
         out = [run.outputs(f, split).double().softmax(1).cpu()[kept] for f in (*experts, plain, net)]
-        y = split.y[kept]
-        easy, before, after = (p.argmax(1) == y for p in (out[0] + out[1], out[2], out[3]))
+        easy, before, after = (p.argmax(1) == split.y[kept] for p in (out[0] + out[1], out[2], out[3]))
         return shortcut_evidence(easy, before, after, self.level)
 
 
@@ -86,27 +83,25 @@ def odds(p_y: Tensor, y: Tensor, floor: float) -> Tensor:
     """
     missed = (1 - p_y).clamp_min(1e-12)
     total = missed.new_zeros(int(y.max()) + 1).index_add(0, y, missed)
-    classes = (total > 0).sum()
-    return (1 - floor) * missed / total[y] / classes + floor / len(y)
+    return (1 - floor) * missed / total[y] / (total > 0).sum() + floor / len(y)
 
 
 def shortcut_evidence(easy: Tensor, before: Tensor, after: Tensor, level: float = 0.05) -> bool:
-    """Whether the second of two networks is better where what is easy misleads, by which samples (n,) are right: what is
-    easy, the network before, the network after. There more must be right after than before, beyond chance, and at least
-    a share FIXED of the errors gone, because what is only hard stays hard; and altogether no more may be lost than by
-    chance, because what is only noise is learnt at the expense of all others.
+    """Whether a network is better than the one before it where what is easy misleads, by which samples (n,) are right.
+
+    There more must be right, beyond chance; a share FIXED of the errors must be gone, because what is only hard stays
+    hard; and the gain must be TRADE times the loss elsewhere, because what is only noise is learnt at that expense.
 
     >>> easy, before = torch.arange(100) >= 20, torch.arange(100) >= 10
     >>> shortcut_evidence(easy, before, before | True), shortcut_evidence(easy, before, ~before)
     (True, False)
     """
     gained, lost = after & ~before, before & ~after
-    fixed = int(gained[~easy].sum()) - int(lost[~easy].sum())
-    return (
-        chance(int(gained[~easy].sum()), int(lost[~easy].sum())) <= level
-        and fixed >= FIXED * int((~before & ~easy).sum())
-        and chance(int(lost.sum()), int(gained.sum())) > level
-    )
+    up, down = int(gained[~easy].sum()), int(lost[~easy].sum())
+    if chance(up, down) > level or up - down < FIXED * int((~before & ~easy).sum()):
+        return False
+    elsewhere = float((lost.float() - gained.float())[easy].mean()) if easy.any() else 0.0
+    return (up - down) / int((~easy).sum()) >= TRADE * elsewhere
 
 
 def chance(more: int, less: int) -> float:
@@ -118,10 +113,7 @@ def chance(more: int, less: int) -> float:
     return sum(math.comb(more + less, k) for k in range(more, more + less + 1)) / 2 ** (more + less)
 
 
-def hold_out(run: Run) -> tuple[Tensor | None, Tensor | None]:
+def hold_out(run: Run) -> tuple[Tensor, Tensor]:
     """Where there is no validation split: numbers of a tenth of the training samples, and of the others."""
-    if run.data.val is not None:
-        return None, None
     order = torch.randperm(len(run.data.train), generator=run.generator("held out"))
-    cut = max(1, len(order) // 10)
-    return order[:cut].sort().values, order[cut:].sort().values
+    return order[: len(order) // 10 + 1].sort().values, order[len(order) // 10 + 1 :].sort().values
