@@ -1,4 +1,4 @@
-"""crossfit scores samples by networks that have not seen them; where nothing speaks against it, it is plain training."""
+"""crossfit scores samples by networks that have not seen them, and is plain training if nothing speaks against it."""
 
 from dataclasses import replace
 
