@@ -10,7 +10,7 @@ from spurless.core.method import Stage
 from spurless.core.recipe import Recipe
 from spurless.core.settings import settings_of
 from spurless.methods import METHODS
-from spurless.registry import load_data, method_class, name_of
+from spurless.registry import load_data, make_method, method_class, name_of
 from spurless.train.fit import fit
 from spurless.train.loop import Interrupted
 from spurless.train.saved import load_run
@@ -28,10 +28,14 @@ UNPROMISED = (*PRUNERS, "rebias")
 ERM_AT_MOST = 30
 OTHERS = 40  # a debiasing method must at least leave the baseline clearly behind
 
+# Of the toy's 500 validation samples 25 conflict: too few for crossfit's gate to leave plain training. The promise is
+# kept by what it would train; test_crossfit.py has the gate.
+OPEN = {"crossfit": {"level": 1}}
+
 
 @functools.cache
 def on_toy(name):
-    return fit(name, load_data("toy"), seed=0, **CPU)
+    return fit(make_method({"name": name} | OPEN.get(name, {})), load_data("toy"), seed=0, **CPU)
 
 
 @pytest.mark.parametrize("name", METHODS)

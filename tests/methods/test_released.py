@@ -1,7 +1,7 @@
 """Each method equals its authors' released code, over a few steps.
 
-tests/methods/released/ holds numbers that the released functions gave once on drawn inputs. `source` names the repository and
-its commit, `how` what was called on what. No line of that code is kept.
+released/ holds numbers that the released functions gave once on drawn inputs. `source` names the repository and its
+commit, `how` what was called on what. No line of that code is kept.
 """
 
 import json

@@ -15,6 +15,7 @@ from spurless.core.data import Batch, Bundle, Labels, Split
 from spurless.core.recipe import Recipe
 
 if TYPE_CHECKING:
+    from spurless.methods.parts.mixing import Mixer
     from spurless.nets import Net
 
 M = TypeVar("M", bound=nn.Module)
@@ -46,6 +47,7 @@ class Stage:
     # What the outcome depends on beside data, network, recipe and seed, such as {"loss": "gce", "q": 0.7}: runs that
     # agree in all of it train the stage once. None: it is this run's alone.
     shared: Mapping[str, Any] | None = None
+    mix: Mixer | None = None  # how its batches are mixed; None: not, or as the recipe says where select is set
 
     @property
     def may_end_early(self) -> bool:

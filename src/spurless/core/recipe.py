@@ -50,6 +50,10 @@ class Recipe:
     ] = 0
     drop_last: Annotated[bool, "leave out the last, smaller batch of an epoch"] = False
     augment: Annotated[str, "data: the data set's own augmentation; none; or a preset (spurless.core.augment)"] = "data"
+    mix: Annotated[
+        Literal["mixup", "within_class", "selecmix"] | None,
+        "mix the inputs of the last stage: any two; within a class, aligned with conflicting (LC); or SelecMix's pairs",
+    ] = None
     clip_norm: Annotated[float, "largest gradient norm; 0: no limit", Range(0)] = 0.0
     selection: Annotated[
         Literal["last", "val_accuracy", "val_loss", "val_worst_group"], "which weights of the last stage are kept"

@@ -11,8 +11,11 @@ class Entry(NamedTuple):
 
 METHODS: dict[str, Entry] = {
     "erm": Entry("erm:ERM", "plain training, the baseline", "none"),
+    "crossfit": Entry("crossfit:CrossFit", "ours: resample by held-out scores, unless there is no shortcut", "none"),
     "jtt": Entry("jtt:JTT", "train again with the errors of a first model repeated", "selection"),
     "pgd": Entry("pgd:PGD", "resample by the gradient norm of a biased network", "none"),
+    "dpr": Entry("dpr:DPR", "resample by how surely a biased network disagrees with the label", "none"),
+    "la": Entry("la:LA", "adjust the logits by what a bias predicts (MAT, uLA, LC, or true bias labels)", "none"),
     "lff": Entry("lff:LfF", "weight samples by how a biased network fails beside a debiased one", "none"),
     "disent": Entry("disent:DisEnt", "two encoders, one for the bias, and swapped bias features", "none"),
     "ga": Entry("ga:GA", "epoch-ensemble mining, then balanced gradients of easy and hard samples", "none"),
@@ -23,12 +26,17 @@ METHODS: dict[str, Entry] = {
     "rs": Entry("rs:RS", "draw groups, or classes, equally often", "training"),
     "gc_dro": Entry("gc_dro:GCDRO", "train for the worst rows of the worst groups", "training"),
     "dfr": Entry("dfr:DFR", "retrain the last layer on held-out rows, balanced by group", "validation"),
+    "afr": Entry(
+        "afr:AFR", "retrain the last layer on held-out samples that the network does not believe", "selection"
+    ),
+    "evals": Entry("evals:EVaLS", "retrain the last layer on held-out samples of high and low loss", "none"),
     "end": Entry(
         "end:EnD", "push apart features that share the bias, pull together those that share the class", "training"
     ),
     "rebias": Entry("rebias:ReBias", "features independent of those of a network that sees small patches only", "none"),
     "irm": Entry("irm:IRM", "one classifier that is best in every environment", "training"),
     "eiil": Entry("eiil:EIIL", "guess environments that break plain training, then train for the worst", "selection"),
+    "xrm": Entry("xrm:XRM", "twins relabel each other's half; then train for the worst group", "selection"),
     "cnc": Entry("cnc:CnC", "contrast rows of a class that a plain model tells apart", "selection"),
     "george": Entry(
         "george:GEORGE", "cluster the features of each class, then train for the worst cluster", "selection"

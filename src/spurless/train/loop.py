@@ -20,6 +20,7 @@ from spurless.core.method import M, Method, Run, Stage
 from spurless.core.parallel import TALK, agree, any_of, as_first, from_first, world
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
+from spurless.methods.parts.mixing import with_mixing
 from spurless.metrics.scores import Judged, score
 from spurless.nets import Net
 from spurless.nets.outputs import Inputs, outputs
@@ -170,7 +171,7 @@ class Loop:
 
     def __iter__(self) -> Iterator[Progress]:
         """Drive the generator. A finished stage is loaded instead of trained; an unfinished one goes on."""
-        generator = self.method.stages(self.run)
+        generator = with_mixing(self.method.stages(self.run), self.run)
         index = 0
         try:
             stage = next(generator)

@@ -220,6 +220,8 @@ def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
         raise UserError(f"recipe.selection = {recipe.selection} needs a validation split, which {data.name} lacks.")
     if recipe.augment not in ("data", "none") and len(data.shape) != 3:
         raise UserError(f"recipe.augment = {recipe.augment} is for images, and {data.name} holds none; use none.")
+    if recipe.mix and data.tokens is not None:
+        raise UserError(f"recipe.mix = {recipe.mix} mixes inputs, and {data.name} holds token ids; use none.")
     split = {"training": data.train, "validation": data.val}.get(need)
     if need != "none" and (split is None or split.a is None):
         free = ", ".join(name for name, entry in METHODS.items() if entry.labels in ("none", "selection"))

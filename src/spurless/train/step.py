@@ -29,7 +29,7 @@ from spurless.core.method import Loss, Stage
 from spurless.core.parallel import average_gradients, dividing, world
 from spurless.core.recipe import Recipe
 from spurless.data.tokens import bucket, row_lengths
-from spurless.methods.parts.losses import focused
+from spurless.methods.parts.losses import focused, two_labels
 from spurless.nets.outputs import Inputs
 from spurless.train.feed import Resident, Streamed
 from spurless.train.observe import StepWatch
@@ -100,7 +100,7 @@ class Steps:
         self.a = data.train.a.to(device) if show_attributes and data.train.a is not None else None
         self.updates = [(loss, opt, _held(opt)) for loss, opt in stage.updates]
         # Compiled for full batches only: the smaller last batch of an epoch would have everything compiled again.
-        compiles = recipe.compile and world() == 1
+        compiles = recipe.compile and world() == 1 and stage.mix is None  # a second label would be a constant of it
         if compiles:  # each loss for every kind of network: torch would leave it at 8, and go on eagerly
             torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
             _compile_backward_as_it_is_run()
@@ -281,12 +281,15 @@ class Steps:
         if cut:
             x = x[..., :cut]  # the rest is padding in all of its rows
         batch = Batch(x, self.y[idx], a, idx, self.progress[self.at][0])
+        second = None
+        if self.stage.mix is not None:
+            batch, second = self.stage.mix(batch)
         self.watch.begin(batch.x, self.at)
         self._set_lr()
         losses = []
         for loss_of, opt, held in self.updates:
             ask = self.quick[id(loss_of)] if full else loss_of
-            backward = functools.partial(self._backward, ask, batch, opt, held)
+            backward = functools.partial(self._backward, ask, batch, second, opt, held)
             loss = self.sharpness.gradients(backward, held) if self.sharpness else backward()
             if look:
                 self.watch.gradients(held)
@@ -298,11 +301,14 @@ class Steps:
         self.losses.index_copy_(0, self.at, total.reshape(1))
         self.at += 1
 
-    def _backward(self, ask: Loss, batch: Batch, opt: Optimizer, held: list[Tensor]) -> Tensor:
+    def _backward(
+        self, ask: Loss, batch: Batch, second: tuple[Tensor, Tensor, Tensor] | None, opt: Optimizer, held: list[Tensor]
+    ) -> Tensor:
         """Leave the gradient of a loss in the parameters that are held, and return the loss, without its penalty."""
         mixed = self.recipe.precision == "bf16"
         with (
             focused(self.focal_gamma),
+            two_labels(batch.y, second),
             torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False),
             dividing(),
         ):

@@ -41,7 +41,7 @@ class Groups(NamedTuple):
 
 
 Inference = Generator[Stage, None, Groups]
-How = Literal["known", "gce", "jtt", "ecs", "eiil", "cnc", "george", "bpa"]
+How = Literal["known", "gce", "jtt", "ecs", "eiil", "cnc", "george", "bpa", "xrm"]
 GroupsFrom = Annotated[How, "where the groups come from: known needs training bias labels, the others guess"]
 
 # Below spurless.methods.group_inference: module and function, each `(run, **settings) -> Inference`.
@@ -54,6 +54,7 @@ INFERENCES: dict[str, str] = {
     "cnc": "predictions:infer_cnc",
     "george": "clusters:infer_george",
     "bpa": "clusters:infer_bpa",
+    "xrm": "xrm:infer_xrm",
 }
 
 

@@ -6,7 +6,7 @@ weights of LfF and GA, the group losses of GroupDRO, the confidences of a miner)
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -43,13 +43,47 @@ def focused(gamma: float) -> Iterator[None]:
         _focus.gamma = before
 
 
+class _Second(threading.local):
+    """The labels of a mixed batch, the second ones, the shares of the first ones, and the second samples' numbers."""
+
+    held: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+
+
+_second = _Second()
+
+
+@contextmanager
+def two_labels(y: Tensor, second: tuple[Tensor, Tensor, Tensor] | None) -> Iterator[None]:
+    """Inside, losses of these very labels `y` are s · loss(y) + (1 − s) · loss(z), where (z, s, numbers of the samples
+    that have the labels z) are given.
+
+    >>> y, logits = torch.tensor([0]), torch.tensor([[2.0, 0.0]])
+    >>> with two_labels(y, (torch.tensor([1]), torch.tensor([0.75]), torch.tensor([5]))):
+    ...     round(float(ce(logits, y)), 4)  # 0.1269 and 2.1269
+    0.6269
+    """
+    before, _second.held = _second.held, None if second is None else (y, *second)
+    try:
+        yield
+    finally:
+        _second.held = before
+
+
+def _by_labels(rows: Callable[[Tensor], Tensor], y: Tensor) -> Tensor:
+    """(n,) A loss of the labels, or of both labels of mixed inputs."""
+    held = _second.held
+    if held is None or held[0] is not y:
+        return rows(y)
+    return held[2] * rows(y) + (1 - held[2]) * rows(held[1])
+
+
 def ce(logits: Tensor, y: Tensor) -> Tensor:
     """Mean cross entropy.
 
     >>> round(float(ce(torch.zeros(1, 4), torch.tensor([2]))), 4)  # log 4
     1.3863
     """
-    return ce_rows(logits, y).mean() if _focus.gamma else cross_entropy(logits, y)
+    return ce_rows(logits, y).mean() if _focus.gamma or _second.held else cross_entropy(logits, y)
 
 
 def ce_rows(logits: Tensor, y: Tensor) -> Tensor:
@@ -65,9 +99,29 @@ def ce_rows(logits: Tensor, y: Tensor) -> Tensor:
     return rows.detach() + (focal - focal.detach())  # in this order the value is exactly that of cross entropy
 
 
+def adjusted_ce(logits: Tensor, shift: Tensor, y: Tensor, table: Tensor | None = None) -> Tensor:
+    """Mean cross entropy of logits to which (n, classes) `shift` is added.
+
+    Of mixed inputs each label has the shift of its own sample, from the `table` of all training samples: with the first
+    sample's for both, the second label would be over-corrected.
+
+    >>> round(float(adjusted_ce(torch.zeros(1, 2), torch.tensor([[0.75, 0.25]]).log(), torch.tensor([0]))), 4)
+    0.2877
+    """
+    held = _second.held
+    if held is None or held[0] is not y or table is None:
+        return ce(logits + shift, y)
+    _, z, share, numbers = held
+    first, second = (
+        ce_rows(logits + shift, y.clone()),
+        ce_rows(logits + table[numbers], z),
+    )  # clone: one label at a time
+    return (share * first + (1 - share) * second).mean()
+
+
 def plain_ce_rows(logits: Tensor, y: Tensor) -> Tensor:
     """Cross entropy of each row, with its own gradient whatever the recipe's loss is."""
-    return cross_entropy(logits, y, reduction="none")
+    return _by_labels(lambda t: cross_entropy(logits, t, reduction="none"), y)
 
 
 def focal_rows(logits: Tensor, y: Tensor, gamma: float = 2.0) -> Tensor:
@@ -100,12 +154,16 @@ def gce(logits: Tensor, y: Tensor, q: float = 0.7, form: Form = "paper") -> Tens
     >>> round(float(gce(logits, torch.tensor([0]), q=1.0)), 4), round(float(gce(logits, torch.tensor([0]), q=0.5)), 4)
     (0.5, 0.5858)
     """
-    log_p = -plain_ce_rows(logits, y)  # (n,) through the logarithm: p^q from p would give NaN where p underflows
+    return _by_labels(lambda t: _gce_rows(-cross_entropy(logits, t, reduction="none"), q, form), y).mean()
+
+
+def _gce_rows(log_p: Tensor, q: float, form: Form) -> Tensor:
+    """(n,) From the logarithm of p_y: p^q from p would give NaN where p underflows."""
     if q == 0:  # the limit of the paper's form is cross entropy
-        return -log_p.mean()
+        return -log_p
     if form == "code":
-        return (q * (q * log_p.detach()).exp() * -log_p).mean()
-    return -(torch.expm1(q * log_p) / q).mean()
+        return q * (q * log_p.detach()).exp() * -log_p
+    return -torch.expm1(q * log_p) / q
 
 
 class LossMemory(nn.Module):
