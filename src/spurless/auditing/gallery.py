@@ -67,7 +67,7 @@ def galleries(
         rows = _typical(case.features, usual)[:each], _highest(score, against)[:each]
         empty = {"picture": None, "map": None, "text": None}
         kinds = [[{"row": r, "name": name_of(case, r)} | empty for r in part] for part in rows]
-        found.append({"class": case.data.classes[label], "usual": kinds[0], "contradicting": kinds[1]})
+        found.append({"class": case.data.classes[label], "aligned": kinds[0], "conflicting": kinds[1]})
     return found
 
 
@@ -215,7 +215,7 @@ def histogram(
     """How many usual rows and candidates (n,) have which score (n,); None without scores.
 
     >>> found = histogram(torch.tensor([0.0, 0.02, 1.0]), torch.tensor([False, False, True]))
-    >>> found["edges"][:3], found["usual"][:2], found["candidates"][-1]
+    >>> found["edges"][:3], found["aligned"][:2], found["conflicting"][-1]
     ([0.0, 0.05, 0.1], [2, 0], 1)
     """
     known = score.isfinite()
@@ -225,7 +225,7 @@ def histogram(
     edges = [round(low + (high - low) * i / BARS, 6) for i in range(BARS + 1)]
     place = ((score.double() - low) / (high - low) * BARS).nan_to_num().long().clamp(0, BARS - 1)
     counts = [place[known & mask].bincount(minlength=BARS).tolist() for mask in (~candidates, candidates)]
-    return {"edges": edges, "usual": counts[0], "candidates": counts[1], "title": title}
+    return {"edges": edges, "aligned": counts[0], "conflicting": counts[1], "title": title}
 
 
 def map2d(case: Case, groups: Tensor | None, names: Sequence[str], most: int = 1500) -> dict[str, Any] | None:
