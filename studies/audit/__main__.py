@@ -12,6 +12,7 @@ import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits b
 
 import argparse
 import json
+import random
 import tempfile
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 from studies.audit.kinds import KINDS, STRENGTHS, Kind, kinds
 
 ROOT = Path(__file__).parents[2]
-QUOTED = ROOT / "src" / "spurless" / "auditing" / "calibration.json"
+QUOTED = ROOT / "src" / "spurless" / "auditing" / "power.json"
 RANK = ("found", "gap", "available", "cannot tell", "no evidence")
 
 
@@ -49,13 +50,16 @@ def data_size(data) -> int:
 
 
 def jobs(half: str, draws: int, clean_draws: int, first: int):
+    """In random order, so that a run cut short is a sample of everything."""
+    every = []
     for seed in range(first, first + max(draws, clean_draws)):
         for kind in kinds(half):
             if kind.clean and seed < first + clean_draws:
-                yield kind, 0.5, seed
+                every.append((kind, 0.5, seed))
             elif not kind.clean and seed < first + draws:
-                for strength in STRENGTHS:
-                    yield kind, strength, seed
+                every += [(kind, strength, seed) for strength in STRENGTHS]
+    random.Random(0).shuffle(every)
+    return every
 
 
 def read(folder: Path) -> list[dict]:
@@ -70,7 +74,9 @@ def rate(hits: list[bool]) -> dict | None:
 
 
 def shown(score: dict | None) -> str:
-    return "–" if score is None else f"{score['value']:.0f} % [{score['low']:.0f}–{score['high']:.0f}], n = {score['n']}"
+    return (
+        "–" if score is None else f"{score['value']:.0f} % [{score['low']:.0f}–{score['high']:.0f}], n = {score['n']}"
+    )
 
 
 def summary(rows: list[dict], half: str) -> str:
@@ -106,7 +112,9 @@ def quoted(rows: list[dict]) -> dict:
                 "found": rate([r["verdict"] in ("found", "gap", "available") for r in bad]),
                 "without_attributes": rate([r["without_attributes"] in ("found", "available") for r in bad]),
                 "false_alarms": rate([r["verdict"] in ("found", "gap") for r in clean]),
-                "backgrounds": rate([r["without_attributes"] in ("found", "available") for r in bad if "places" in r["kind"]]),
+                "backgrounds": rate(
+                    [r["without_attributes"] in ("found", "available") for r in bad if "places" in r["kind"]]
+                ),
             }
     return found
 

@@ -439,4 +439,6 @@ def _table(kind: Kind, strength: float, rng: Rng, attribute: bool) -> Bundle:
     label = tables.Field("label", np.where(y == 1, "one", "zero").astype(object), ())
     split = np.full(len(y), "train", object)
     fields = [field] if named is not None and (attribute or kind.clean) else []
-    return tables.to_bundle(frame.drop(columns=list(hidden)), label, fields, split, name=kind.name, keep_columns=("serial",))
+    return tables.to_bundle(
+        frame.drop(columns=list(hidden)), label, fields, split, name=kind.name, keep_columns=("serial",)
+    )

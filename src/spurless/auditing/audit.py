@@ -38,14 +38,13 @@ from spurless.auditing.model import (
     given,
     open_data,
     plain_case,
-    suited,
     train,
     with_held_out,
 )
 from spurless.auditing.pool import Pool, pool_of
 from spurless.auditing.record import AuditReport
 from spurless.auditing.slices import find_slices
-from spurless.auditing.suspects import WORTH, Cue, Suspect, attribute_cue, available, balance, gather, harm, use
+from spurless.auditing.suspects import Cue, Suspect, attribute_cue, available, balance, gather, harm, use, worth_asking
 from spurless.auditing.text_words import of_errors
 from spurless.auditing.verdict import (
     ACCUSED,
@@ -73,7 +72,6 @@ if TYPE_CHECKING:
     from spurless.progress import Watcher
 
 FILE, REPORT = "audit.json", "report.html"
-FIX_MINUTES = 10.0  # for --fix, where no budget is named
 SURE = 0.99  # a probability that the model gives to a class other than the label, for the label to look wrong
 STEPS = ("data", "model", "attributes", "cues", "slices", "pictures", "fix", "report")
 
@@ -173,8 +171,7 @@ def audit(
         step("fix")
         from spurless.auditing.fix import repair
 
-        left = (seconds or 60 * FIX_MINUTES) - (time.monotonic() - started if seconds else 0)
-        found.fix = repair(case, audited, leading, _cue_named(case, pool, leading), left, folder, source, settings, progress)
+        found.fix = repair(case, leading, _cue_named(case, pool, leading), folder)
     found.seconds = round(time.monotonic() - started, 1)
     if folder is not None:
         step("report")
@@ -225,7 +222,7 @@ def _of_attributes(case: Case, pool: Pool, step: Callable[..., None]) -> list[Su
         s.follows, s.asked = e["follows"], torch.arange(len(case.held))
         if e.get("says") is not None:
             s.says = e["says"]
-        s.extra |= {"entry": e, "needed": e["needed"], "groups": e["groups"]}
+        s.extra |= {"entry": e, "needed": e["needed"], "groups": e["groups"], "classes": len(case.data.classes)}
         s.harm = {"aligned": e["following"], "conflicting": e["contradicting"], "gap": e["gap"], "p": e["p"]}
         s.harm["balanced"] = None
         if e["finding"] in ("found", "suspected"):
@@ -260,7 +257,7 @@ def _of_cues(case: Case, pool: Pool, step: Callable[..., None]) -> list[Suspect]
             continue  # the attribute itself
         step("cues", cue.name)
         s = available(case, pool, cue)
-        if s.strength >= WORTH:
+        if worth_asking(case, s):
             _ask(case, pool, cue, s)
         found.append(s)
     return found
@@ -325,7 +322,9 @@ def _quick(
     leading = next((s for s in suspects if s.verdict == "available"), None)
     found = AuditReport(
         verdict=verdict,
-        headline=headline(verdict, leading, case, len(suspects)).replace("; whether the model uses it could not be tested", ""),
+        headline=headline(verdict, leading, case, len(suspects)).replace(
+            "; whether the model uses it could not be tested", ""
+        ),
         **_facts(case, None, command, None),
         shortcut=None if leading is None else {"name": leading.name, "kind": leading.kind, "words": leading.words},
         findings=[entry(s) for s in suspects if s.verdict != "no evidence"],
@@ -391,9 +390,15 @@ def _is_of(file: Path, data: Bundle, model: Any, net: NetSpec | None) -> bool:
         place = {"model": saved["settings"]["model"]} if "model" in saved["settings"] else {}
     except (ValueError, KeyError, TypeError):  # damaged, or of another program
         return False
-    return of[:2] == (data.name, _in_words(data.settings)) and name in (None, of[2]) and of[3] == source and place in (
-        {},
-        _place(model),
+    return (
+        of[:2] == (data.name, _in_words(data.settings))
+        and name in (None, of[2])
+        and of[3] == source
+        and place
+        in (
+            {},
+            _place(model),
+        )
     )
 
 

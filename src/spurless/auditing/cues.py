@@ -164,7 +164,9 @@ def smoothed(x: Tensor) -> Tensor:
 
 def read_sharpness(x: Tensor) -> Tensor:
     edges, spread = laplacian(grey(x)).abs().flatten(1), x.std((1, 2, 3)).clamp_min(1e-2)
-    return torch.stack([(edges.mean(1) / spread).clamp_min(1e-3).log(), ranks(edges, 0.98)[:, 0].clamp_min(1e-3).log()], 1)
+    return torch.stack(
+        [(edges.mean(1) / spread).clamp_min(1e-3).log(), ranks(edges, 0.98)[:, 0].clamp_min(1e-3).log()], 1
+    )
 
 
 def swap_sharpness(x: Tensor, donor: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from spurless.auditing.case import Case
 from spurless.auditing.cues import floats
+from spurless.auditing.plain import Presence
 from spurless.errors import UserError
 from spurless.progress import complain
 
@@ -103,8 +104,10 @@ def highlight(case: Case, rows: Sequence[int]) -> Shown:
 
     x = case.held[torch.tensor(wanted)]
     try:
-        maps: Tensor | None = attribute_tokens(
-            case.net, x, case.predicted[wanted], steps=STEPS, batch_size=TEXTS_AT_ONCE
+        maps: Tensor | None = (
+            _of_words(case.net.encoder, case.net.head.weight.detach().cpu(), x, case.predicted[wanted])
+            if isinstance(case.net.encoder, Presence)
+            else attribute_tokens(case.net, x, case.predicted[wanted], steps=STEPS, batch_size=TEXTS_AT_ONCE)
         )
     except Exception as error:  # an audit does not fail for it
         complain(f"No attribution of words: {error}")
@@ -125,6 +128,13 @@ def highlight(case: Case, rows: Sequence[int]) -> Shown:
         if len(words) > len(cut):
             found[row].append([" …", None])
     return found
+
+
+def _of_words(encoder: Presence, weight: Tensor, x: Tensor, predicted: Tensor) -> Tensor:
+    """(n, l) What each word adds to the predicted class against the mean of all: exact, since the model is a sum."""
+    beyond = torch.nn.functional.pad(weight - weight.mean(0), (0, 1))  # unknown words add nothing
+    place = torch.where(x[:, 1] > 0, encoder.place.cpu()[x[:, 0].long()], encoder.known)
+    return beyond[predicted[:, None], place]
 
 
 def with_texts(items: Sequence[Mapping[str, Any]], shown: Shown) -> list[dict[str, Any]]:

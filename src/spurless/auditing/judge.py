@@ -48,7 +48,13 @@ def of_cue(case: Case, s: Suspect) -> str:
         return "available" if s.strength >= CLEAR or matches(case, s) else "no evidence"
     crisp = s.strength >= CLEAR and s.extra.get("crisp", 1.0) >= CRISP and s.kind != "part"
     strong = s.strength >= 0.8 and s.extra.get("crisp", 1.0) >= 0.6 and s.kind != "part"
-    if crisp or strong or matches(case, s) or (s.strength >= 0.35 and s.effect >= 0.3) or (s.kind == "file" and s.strength > 0.5):
+    if (
+        crisp
+        or strong
+        or matches(case, s)
+        or (s.strength >= 0.35 and s.effect >= 0.3)
+        or (s.kind == "file" and s.strength > 0.5)
+    ):
         return "available"
     return "no evidence"
 
@@ -67,7 +73,11 @@ def of_attribute(s: Suspect) -> str:
         helps = fair and fair["gain"] >= 10 and fair["gain"] - max(0.0, fair["loss"]) >= 6 and fair["p"] < 0.01
         if s.used is not None:
             return "found" if helps and used(s) else strong or "no evidence"
-        if helps or e["by"] == "answers" or (not fair and e["finding"] == "found"):
+        # Against a strong attribute the model is worse than a guess: it answers by it, or by what goes with it.
+        worse = (
+            s.strength >= CLEAR and e["contradicting"] and e["contradicting"]["high"] < 100 / max(2, s.extra["classes"])
+        )
+        if helps or worse or e["by"] == "answers" or (not fair and e["finding"] == "found"):
             return "gap"
         return strong or "no evidence"
     return strong or e["finding"].replace("none", "no evidence")
@@ -86,7 +96,9 @@ def used(s: Suspect) -> bool:
 
 
 def harmful(s: Suspect) -> bool:
-    return s.harm is not None and s.harm["gap"] is not None and s.harm["gap"]["value"] >= LEAST_GAP and s.harm["p"] < LEVEL
+    return (
+        s.harm is not None and s.harm["gap"] is not None and s.harm["gap"]["value"] >= LEAST_GAP and s.harm["p"] < LEVEL
+    )
 
 
 def recovers(s: Suspect) -> bool:
@@ -112,7 +124,9 @@ def order(suspects: Sequence[Suspect]) -> list[Suspect]:
     with effect stands out more, that one is what was found: the first is a part of it."""
     found = [s for s in suspects if s.verdict == "found"]
     if found:
-        top = max((s for s in suspects if s.verdict in ("found", "available")), key=lambda s: weight(s) + 0.1 * (s in found))
+        top = max(
+            (s for s in suspects if s.verdict in ("found", "available")), key=lambda s: weight(s) + 0.1 * (s in found)
+        )
         if top.verdict == "available" and top.effect >= 0.12 and top.kind != "attribute":
             top.verdict = "found"
     return sorted(suspects, key=lambda s: (VERDICTS.index(s.verdict), -weight(s)))

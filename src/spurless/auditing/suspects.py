@@ -22,7 +22,7 @@ from torch import Tensor
 from spurless.auditing import marks
 from spurless.auditing.case import Case
 from spurless.auditing.columns import columns_of
-from spurless.auditing.cues import background_only, centre, floats, like, properties, swap_background
+from spurless.auditing.cues import background_only, floats, like, properties, swap_background
 from spurless.auditing.evidence import Score, apart, more_errors, more_than_half, share
 from spurless.auditing.files import NAMES, read_files
 from spurless.auditing.learner import Guess
@@ -32,10 +32,23 @@ from spurless.core import Split
 from spurless.metrics.groups import wilson
 
 PAIRS, FEWEST_PAIRS = 160, 20  # exchanged samples at most and at least
+PHOTOS = 90, 0.45  # of photographs, whose passes take long: exchanged samples, and how strong a cue must be to be asked
 SPOTS = 48  # pixels a side up to which marks at changing places are looked for
 WORTH = 0.35  # by how much more often the cue says a class of that class than of others, for the model to be asked
 CHUNK = 400
-KINDS = ("file", "mark", "margin", "detail", "light", "place", "text", "column", "spot", "part", "background")  # the most specific first
+KINDS = (
+    "file",
+    "mark",
+    "margin",
+    "detail",
+    "light",
+    "place",
+    "text",
+    "column",
+    "spot",
+    "part",
+    "background",
+)  # the most specific first
 AREA = 64  # pixels a side, from which images have backgrounds that can be told from objects
 
 Swap = Callable[[Tensor, Tensor], Tensor]
@@ -232,6 +245,15 @@ def _told(says: Tensor, y: Tensor, c: int) -> float:
 # Used
 
 
+def slow(case: Case) -> bool:
+    return case.images and min(case.data.shape[1:]) >= AREA
+
+
+def worth_asking(case: Case, suspect: Suspect) -> bool:
+    """Whether the cue gives away enough for the model to be asked about it."""
+    return suspect.strength >= (PHOTOS[1] if slow(case) and suspect.kind != "background" else WORTH)
+
+
 def use(case: Case, pool: Pool, cue: Cue, suspect: Suspect) -> None:
     """Exchange the cue between samples of different classes, and as a placebo between samples of one class."""
     if cue.swap is None:
@@ -239,6 +261,8 @@ def use(case: Case, pool: Pool, cue: Cue, suspect: Suspect) -> None:
     y, right = case.held.y[pool.asked], case.right[pool.asked]
     typical = suspect.follows[pool.asked]
     of, other, same = exchange_pairs(y, right & typical, typical, suspect.extra["best"], case.seed)
+    if slow(case):
+        of, other, same = of[: PHOTOS[0]], other[: PHOTOS[0]], same[: PHOTOS[0]]
     if len(of) < FEWEST_PAIRS:
         suspect.used = None
         suspect.extra["pairs"] = len(of)
@@ -247,7 +271,7 @@ def use(case: Case, pool: Pool, cue: Cue, suspect: Suspect) -> None:
     toward = y[other]
     answers = []
     for donor in (other, same, of):  # the last one is a sham: the edit with the sample itself as the donor
-        many = min(len(of), PAIRS // 4) if donor is of else len(of)
+        many = len(of) // 4 if donor is of else len(of)
         edited = _edited(x, of[:many], donor[:many], cue.swap, case.images)
         answers.append(case.answers(edited, pool.asked[of[:many]]))
     went = [a == toward[: len(a)] for a in answers]
@@ -331,6 +355,7 @@ def harm(case: Case, suspect: Suspect) -> None:
 
 FEWEST = 5  # conflicting samples that a balanced head can be judged by
 HEAVIEST = 30.0  # weight of a sample, in mean weights
+FAIR = (0.1, 1.0, 10.0)  # ridges of a balanced head
 
 
 def balance(case: Case, suspect: Suspect) -> None:
@@ -365,8 +390,12 @@ def _folds(case: Case, rows: Tensor) -> tuple[Tensor, Tensor]:
 def _head(
     features: Tensor, y: Tensor, classes: int, fold: Tensor, learn: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    w = None if weights is None else weights[learn]
-    return fit_heads(features[learn], y[learn], classes, fold[learn], w, strength=0.1).logits(features, fold)
+    if weights is None:
+        return fit_heads(features[learn], y[learn], classes, fold[learn]).logits(features, fold)
+    # A few heavy samples are easily learnt by heart: stronger ridges are tried than for the plain head.
+    tried = [fit_heads(features[learn], y[learn], classes, fold[learn], weights[learn], s) for s in FAIR]
+    answers = [heads.logits(features, fold) for heads in tried]
+    return max(answers, key=lambda logits: float((weights[learn] * (logits[learn].argmax(1) == y[learn])).sum()))
 
 
 def group_weights(y: Tensor, follows: Tensor) -> Tensor:
@@ -391,6 +420,3 @@ def background_part(case: Case, suspect: Suspect) -> float:
     )
     chance = 1 / max(1, len(classes))
     return (alone - chance) / max(1e-6, whole - chance) if alone > chance + 0.1 else 0.0
-
-
-__all__ = ["Cue", "Suspect", "available", "balance", "centre", "gather", "harm", "use"]

@@ -22,7 +22,6 @@ LONGEST = 4  # tokens of a beginning or an end that are looked at together
 SIGNS = frozenset("<>/\\@#&{}[]|*_~^=") | {"http", "https", "www", "br", "html", "rt", "amp"}
 
 
-
 class Body(NamedTuple):
     """A row in three pieces: what stands before the text that a cue is about, its token ids, and what stands after."""
 
@@ -94,7 +93,7 @@ def text_cues(words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int
             found.append(
                 TextCue(
                     f"{name} '{spelt(piece)}'",
-                    f"whether the text {name} '{spelt(piece)}'",
+                    f"the {'ending' if end else 'beginning'} '{spelt(piece)}'",
                     numbers(lambda ids, holds=holds: [float(holds(ids))]),
                     each(lambda a, b, piece=piece, end=end: swap_end(a, b, piece, end)),
                     frozenset(piece),
@@ -104,7 +103,7 @@ def text_cues(words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int
     lead = numbers(lambda ids: [float(bool(ids) and bool(digit[ids[0]]))])
     if 0.02 < float(lead.mean()) < 0.98:
         found.append(
-            TextCue("starts with a number", "whether the text starts with a number", lead,
+            TextCue("starts with a number", "a number at the beginning", lead,
                     each(lambda a, b: swap_run(a, b, digit)))
         )  # fmt: skip
     ends = {i for cue in found for i in cue.tokens}
@@ -121,7 +120,7 @@ def text_cues(words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int
                     numbers(lambda ids: [float(_has_pair(ids, pair))]),
                     each(lambda a, b: swap_pair(a, b, pair)), frozenset(pair))
         )  # fmt: skip
-    for some in ([plain[:1], plain] if len(plain) > 1 else [plain]):
+    for some in [plain[:1], plain] if len(plain) > 1 else [plain]:
         if some:
             named = ", ".join(f"'{words.texts[i]}'" for i in some)
             title = f"the word{'s' if len(some) > 1 else ''} {named}"

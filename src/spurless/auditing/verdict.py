@@ -151,7 +151,9 @@ def sentence(s: Suspect) -> str:
     """What was measured about a suspect."""
     told = [f"Alone it gives {s.alone['value']:.1f} % (placebo {s.placebo:.0f} %)"]
     if s.of:
-        told[0] = f"It gives class '{s.of}' away ({100 * s.strength:.0f} points more often than other classes, at least)"
+        told[0] = (
+            f"It gives class '{s.of}' away ({100 * s.strength:.0f} points more often than other classes, at least)"
+        )
     if s.used:
         u = s.used
         told.append(
@@ -211,8 +213,10 @@ def cost(shortcut: Shortcut | None) -> dict[str, Any] | None:
 
 def power(case: Case) -> dict[str, Any] | None:
     """How often such verdicts were right where the truth was known (studies/audit), for this kind of input."""
-    file = files(__package__).joinpath("calibration.json")
+    file = files(__package__).joinpath("power.json")
     if not file.is_file():
         return None
-    domain = "text" if case.texts else "table" if not case.images else "photo" if min(case.data.shape[1:]) >= 64 else "small"
+    domain = (
+        "text" if case.texts else "table" if not case.images else "photo" if min(case.data.shape[1:]) >= 64 else "small"
+    )
     return json.loads(file.read_text(encoding="utf-8")).get(domain)
