@@ -44,7 +44,10 @@ def pool_of(case: Case) -> Pool:
     )
     x = torch.cat([case.data.train[rows], case.held[asked]])
     y = torch.cat([case.data.train.y[rows], case.held.y[asked]])
-    n, both = len(rows), (files_of(case.data.train, rows), files_of(case.data, case.held, asked))
+    n, both = len(rows), (
+        files_of(case.data, case.data.train, rows),
+        files_of(case.data, case.held, asked),
+    )
     files = None if both[0] is None or both[1] is None else both[0] + both[1]
     return Pool(x, y, torch.arange(n), torch.arange(n, len(y)), asked, files)
 
