@@ -42,7 +42,7 @@ _WHERE = {
 __all__ = ["__version__", *_WHERE]
 
 if TYPE_CHECKING:
-    from spurless.auditing import audit
+    from spurless.auditing.audit import audit
     from spurless.augment import Augment
     from spurless.core import Batch, Bundle, Method, Recipe, Run, Split, Stage
     from spurless.embedding import embed

@@ -4,8 +4,8 @@
     python -m studies.audit --half "held out" --out results/audit_zoo   # the same, once
     python -m studies.audit --summary --out results/audit_zoo           # tables, and what every report quotes
 
-Each audit is judged twice: with what was planted as an attribute, and by the other findings alone, as if no attribute were
-known. The plain model of the audit is judged, with no network named.
+Each audit is judged twice: with what was planted as an attribute, and by the other findings alone, as if no attribute
+were known. The plain model of the audit is judged, with no network named.
 """
 
 import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
@@ -81,8 +81,8 @@ def shown(score: dict | None) -> str:
 
 def summary(rows: list[dict], half: str) -> str:
     """A table by domain: what was found with and without attributes, named right, and false alarms."""
-    out = ["| domain | with attributes | without | named right | found, without | false found or gap | available, clean |",
-           "| :-- | --: | --: | --: | --: | --: | --: |"]  # fmt: skip
+    heads = ("domain", "with attributes", "without", "named right", "found, without", "false alarm", "available, clean")
+    out = ["| " + " | ".join(heads) + " |", "| :-- " + "| --: " * 6 + "|"]
     rows = [row for row in rows if row["half"] == half]
     for domain in ("small", "photo", "text", "table", "all"):
         own = [row for row in rows if domain in ("all", row["domain"])]

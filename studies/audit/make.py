@@ -1,7 +1,7 @@
 """The data of a kind: real samples, into which something that goes with the label is planted, or nothing.
 
-`a` is what was planted in each sample: it agrees with the label in a share of the samples (the strength), and is given to
-the audit as an attribute only where that is asked for.
+`a` is what was planted in each sample: it agrees with the label in a share of the samples (the strength), and is given
+to the audit as an attribute only where that is asked for.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ def about(n: float) -> int:
 def _look(facts: Facts) -> Iterator[Advice]:
     yield _item(
         "Say whether it may decide",
-        f"Only you know whether {facts.shortcut} belongs to the task. If it does not, take it out of the data or collect "
-        "samples in which it points elsewhere: the next model may use it, whatever this one does.",
+        f"Only you know whether {facts.shortcut} belongs to the task. If it does not, take it out of the data or "
+        "collect samples in which it points elsewhere: the next model may use it, whatever this one does.",
         facts.command("data", "describe"),
     )
 
@@ -178,8 +178,8 @@ def _in_time(facts: Facts, method: str) -> bool:
 def _try_all(facts: Facts) -> Iterator[Advice]:
     yield _item(
         "Let the audit repair it",
-        f"{_gap(facts)}It fits the last layer again with balanced groups, takes the cue out of the input, and shows what "
-        f"each brings on {facts.held_out:,} samples, out of fold.",
+        f"{_gap(facts)}It fits the last layer again with balanced groups, takes the cue out of the input, and shows "
+        f"what each brings on {facts.held_out:,} samples, out of fold.",
         facts.command("audit", "--fix"),
     )
 

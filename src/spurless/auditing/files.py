@@ -49,7 +49,7 @@ def _facts(file: str) -> dict[str, Any]:
             width, height = picture.size
             exif = picture.getexif()
             tables = getattr(picture, "quantization", None)
-            quality = -float(np.log(np.mean(list(tables.values())[0]))) if tables else None
+            quality = -float(np.log(np.mean(next(iter(tables.values()))))) if tables else None
             return {
                 "file format": picture.format or "unknown",
                 "JPEG quality": quality,
@@ -65,6 +65,6 @@ def _facts(file: str) -> dict[str, Any]:
 
 
 def _one_hot(values: Sequence[str], most: int = 12) -> Tensor:
-    names, codes, count = np.unique(np.array(values, dtype=object).astype(str), return_inverse=True, return_counts=True)
+    _, codes, count = np.unique(np.array(values, dtype=object).astype(str), return_inverse=True, return_counts=True)
     kept = np.argsort(-count, kind="stable")[:most]
     return torch.from_numpy((codes[:, None] == kept[None]).astype(np.float32))

@@ -61,8 +61,8 @@ class Tried:
 def repair(case: Case, leading: Suspect | None, cue: Cue | None, out: Path | None) -> dict[str, Any]:
     """Try the repairs that fit the finding, and choose one by samples that none of its heads has seen.
 
-    With ten or more conflicting samples, their out-of-fold accuracy decides. With fewer, exchanged inputs do: a sample with
-    the cue of another class must keep its answer.
+    With ten or more conflicting samples, their out-of-fold accuracy decides. With fewer, exchanged inputs do: a sample
+    with the cue of another class must keep its answer.
     """
     if leading is None or leading.verdict not in ("found", "gap", "available"):
         return {"rule": "", "chosen": None, "text": ["Nothing was found that a repair could be judged by."], "rows": []}
@@ -74,8 +74,8 @@ def repair(case: Case, leading: Suspect | None, cue: Cue | None, out: Path | Non
     by_exchange = few and tried[0].kept is not None
     chosen = _choose(tried, fixer.follows, by_exchange)
     rule = (
-        f"the most samples that keep their answer with the cue of another class ({len(fixer.of):,} exchanged ones; only "
-        f"{int((~fixer.follows).sum())} samples are conflicting)"
+        f"the most samples that keep their answer with the cue of another class ({len(fixer.of):,} exchanged ones; "
+        f"only {int((~fixer.follows).sum())} samples are conflicting)"
         if by_exchange
         else f"the highest mean of the accuracies where it helps and where it misleads "
         f"({int((~fixer.follows).sum()):,} conflicting samples)"
@@ -219,8 +219,8 @@ def _text(tried: list[Tried], chosen: Tried | None, leading: Suspect, follows: T
     """What improved, what it cost, and how to get more conflicting samples."""
     few = int((~follows).sum())
     more = (
-        f"More samples in which {leading.words} points to another class would help most: {few:,} of {len(follows):,} do. "
-        "Look for them among the samples that are listed as conflicting, or make some by exchanging it."
+        f"More samples in which {leading.words} points to another class would help most: {few:,} of {len(follows):,} "
+        "do. Look for them among the samples that are listed as conflicting, or make some by exchanging it."
     )
     if chosen is None:
         return [f"No repair of the last layer or of the input was clearly better out of fold. {more}"]
@@ -228,8 +228,9 @@ def _text(tried: list[Tried], chosen: Tried | None, leading: Suspect, follows: T
     told = [f"{chosen.method}: {chosen.words}."]
     if new["conflicting"] and old["conflicting"]:
         told.append(
-            f"Where {leading.words} misleads, {old['conflicting']['value']:.0f} % become {new['conflicting']['value']:.0f} % "
-            f"(n = {few:,}); where it helps, {old['aligned']['value']:.0f} % become {new['aligned']['value']:.0f} %."
+            f"Where {leading.words} misleads, {old['conflicting']['value']:.0f} % become "
+            f"{new['conflicting']['value']:.0f} % (n = {few:,}); where it helps, {old['aligned']['value']:.0f} % become "
+            f"{new['aligned']['value']:.0f} %."
         )
     if new["exchanged"] and old["exchanged"]:
         told.append(

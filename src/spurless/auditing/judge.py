@@ -37,7 +37,7 @@ def of_cue(case: Case, s: Suspect) -> str:
     if s.kind == "background":
         return _of_background(case, s)
     if used(s) and harmful(s) and (s.kind not in ("column", "text") or s.strength >= CLEAR):
-        # Either balanced groups help, or what was exchanged cannot be the object: light, or something that was put there.
+        # Either balanced groups help, or what was exchanged cannot be the object: light, or what was put there.
         light = s.kind in ("light", "detail") and (s.effect >= 0.3 or s.strength >= 0.5)
         put = s.kind in ("mark", "spot", "margin", "text") and s.strength >= CLEAR and s.extra.get("crisp", 1.0) >= 0.9
         if recovers(s) or light or put:
@@ -62,8 +62,8 @@ def of_cue(case: Case, s: Suspect) -> str:
 def of_attribute(s: Suspect) -> str:
     """Of a known attribute: found only where it is an input that was exchanged; a gap where that cannot be done.
 
-    A gap needs that a model trained with balanced groups does better there: else the samples are hard, and so it would be
-    for a column that the model never sees and that goes with a legitimate input."""
+    A gap needs that a model trained with balanced groups does better there: else the samples are hard, and so it would
+    be for a column that the model never sees and that goes with a legitimate input."""
     e = s.extra["entry"]
     strong = "available" if s.strength >= CLEAR else None
     if not e["varies"]:
@@ -103,8 +103,10 @@ def harmful(s: Suspect) -> bool:
 
 def recovers(s: Suspect) -> bool:
     """Whether training with balanced groups helps where the cue misleads: hard samples would stay hard."""
-    fair = s.harm and s.harm["balanced"]
-    return bool(fair) and fair["gain"] >= GAIN and fair["gain"] - max(0.0, fair["loss"]) >= NET and fair["p"] < 0.01
+    fair = None if s.harm is None else s.harm["balanced"]
+    return (
+        fair is not None and fair["gain"] >= GAIN and fair["gain"] - max(0.0, fair["loss"]) >= NET and fair["p"] < 0.01
+    )
 
 
 def matches(case: Case, s: Suspect) -> bool:
@@ -120,8 +122,8 @@ def matches(case: Case, s: Suspect) -> bool:
 
 
 def order(suspects: Sequence[Suspect]) -> list[Suspect]:
-    """The worst first; among equals the one that stands out most. Where a cue is found, and another one that is exchanged
-    with effect stands out more, that one is what was found: the first is a part of it."""
+    """The worst first; among equals the one that stands out most. Where a cue is found, and another one that is
+    exchanged with effect stands out more, that one is what was found: the first is a part of it."""
     found = [s for s in suspects if s.verdict == "found"]
     if found:
         top = max(

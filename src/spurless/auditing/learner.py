@@ -1,4 +1,5 @@
-"""What a few numbers tell about the class, judged on samples that were left out: ridge regression, exact and at once."""
+"""What a few numbers tell about the class, judged on samples that were left out: ridge regression, exact and at
+once."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def windows(x: Tensor) -> tuple[Tensor, int, int]:
 
 def strength(numbers: Tensor, y: Tensor, classes: int, half: Tensor) -> Tensor:
     """(windows, classes) True less false positives of "this window says it is this class", on the other half."""
-    n, k = numbers.shape[:2]
+    n = len(numbers)
     z = numbers.flatten(2).permute(2, 0, 1)  # (windows, n, k)
     z = torch.cat(
         [(z - z.mean(1, keepdim=True)) / z.std(1, keepdim=True).clamp_min(1e-4), torch.ones(*z.shape[:2], 1)], 2
@@ -69,7 +69,8 @@ def search(x: Tensor, y: Tensor, classes: int, seed: int, most: int = 4) -> list
 
 
 def is_steady(cut: Tensor, x: Tensor, own: Tensor) -> bool:
-    """Whether, in the class or in the others, most windows are nearly one picture that stands out from the image's edge."""
+    """Whether, in the class or in the others, most windows are nearly one picture that stands out from the image's
+    edge."""
     edge = torch.cat([x[..., 0, :], x[..., -1, :], x[..., 0], x[..., -1]], dim=2).median(2).values  # (n, c)
     common = edge.median(0).values[:, None, None]
     for group in (own, ~own):

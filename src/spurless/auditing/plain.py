@@ -1,8 +1,8 @@
-"""The plain model of an audit: a frozen encoder and a ridge-regression head, so that every sample gets an out-of-fold answer.
+"""The plain model of an audit: a frozen encoder and a ridge head, so that every sample gets an out-of-fold answer.
 
-Photographs go through EfficientNet-Lite0 where its package is installed, small images through filters drawn from their own
-patches (Coates and Ng 2011), texts through the presence of their words, tables through random waves (Rahimi and Recht
-2007). Only the head is fitted, in closed form, once for all training samples and once without each fold.
+Photographs go through EfficientNet-Lite0 where its package is installed, small images through filters drawn from their
+own patches (Coates and Ng 2011), texts through the presence of their words, tables through random waves (Rahimi and
+Recht 2007). Only the head is fitted, in closed form, once for all training samples and once without each fold.
 """
 
 from __future__ import annotations

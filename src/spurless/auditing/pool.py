@@ -1,4 +1,4 @@
-"""The samples that an audit looks at: some to learn from what gives the label away, some that the model is asked about."""
+"""The samples that an audit looks at: those that show what gives the label away, and those the model is asked about."""
 
 from __future__ import annotations
 
@@ -44,9 +44,12 @@ def pool_of(case: Case) -> Pool:
     )
     x = torch.cat([case.data.train[rows], case.held[asked]])
     y = torch.cat([case.data.train.y[rows], case.held.y[asked]])
-    n, both = len(rows), (
-        files_of(case.data, case.data.train, rows),
-        files_of(case.data, case.held, asked),
+    n, both = (
+        len(rows),
+        (
+            files_of(case.data, case.data.train, rows),
+            files_of(case.data, case.held, asked),
+        ),
     )
     files = None if both[0] is None or both[1] is None else both[0] + both[1]
     return Pool(x, y, torch.arange(n), torch.arange(n, len(y)), asked, files)

@@ -1,11 +1,11 @@
 """What could stand in for the label, and three questions to each: is it available, is it used, does it do harm?
 
-- Available: numbers that hold the cue and nothing else are fitted to the labels, each sample judged by a fit without it.
-  The placebo is the same fit to labels in random order.
-- Used: samples that the model gets right are given the cue of a sample of another class, and as a placebo that of a sample
-  of their own class. What counts is how much more often the model then answers as the donor's class would have it.
-- Harm: the model's accuracy where the cue points to the label and where it points elsewhere (exact test by class), and
-  whether a head that is trained with balanced groups does better there. Samples that are simply hard stay hard.
+- Available: numbers that hold the cue and nothing else are fitted to the labels, each sample judged by a fit without
+  it. The placebo is the same fit to labels in random order.
+- Used: samples that the model gets right are given the cue of a sample of another class, and as a placebo that of a
+  sample of their own class. What counts is how much more often the model then answers as the donor's class would have
+it. - Harm: the model's accuracy where the cue points to the label and where it points elsewhere (exact test by class),
+  and whether a head that is trained with balanced groups does better there. Samples that are simply hard stay hard.
 """
 
 from __future__ import annotations
@@ -223,8 +223,8 @@ def available(case: Case, pool: Pool, cue: Cue) -> Suspect:
 def _crisp(scores: Tensor, agrees: Tensor) -> float:
     """How sure the cue is where it points elsewhere, against where it points to the label.
 
-    What was put into an image or a text is there or not, so that the cue is as sure where it misleads. What belongs to the
-    classes themselves (a boot is taller than a sandal) misleads where a sample is near the border between them."""
+    What was put into an image or a text is there or not, so that the cue is as sure where it misleads. What belongs to
+    the classes themselves (a boot is taller than a sandal) misleads where a sample is near the border between them."""
     ahead = scores.topk(2, dim=1).values
     sure = (ahead[:, 0] - ahead[:, 1]) / ahead[:, 0].abs().clamp_min(1e-3)
     if int((~agrees).sum()) < 3:

@@ -8,6 +8,8 @@ common is learnt from half of the training samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -79,9 +81,6 @@ def text_cues(words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int
 
         return swap
 
-    def numbers(of: Callable[[list[int]], Sequence[float]]) -> Tensor:
-        return torch.tensor([list(of(ids)) for ids in texts], dtype=torch.float32)
-
     def spelt(ids: Sequence[int]) -> str:
         return " ".join(words.texts[i] for i in ids)
 
@@ -89,18 +88,13 @@ def text_cues(words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int
     for end, name in ((False, "starts with"), (True, "ends with")):
         piece = _common_end(own[0], own[1], classes, end)
         if piece:
-            holds = lambda ids, piece=piece, end=end: _holds(ids, piece, end)  # noqa: E731
+            told = f"the {'ending' if end else 'beginning'} '{spelt(piece)}'"
+            values = torch.tensor([[float(_holds(ids, piece, end))] for ids in texts])
             found.append(
-                TextCue(
-                    f"{name} '{spelt(piece)}'",
-                    f"the {'ending' if end else 'beginning'} '{spelt(piece)}'",
-                    numbers(lambda ids, holds=holds: [float(holds(ids))]),
-                    each(lambda a, b, piece=piece, end=end: swap_end(a, b, piece, end)),
-                    frozenset(piece),
-                )
+                TextCue(f"{name} '{spelt(piece)}'", told, values, each(partial(_end, piece, end)), frozenset(piece))
             )
     digit = np.array([t.isdigit() for t in words.texts])
-    lead = numbers(lambda ids: [float(bool(ids) and bool(digit[ids[0]]))])
+    lead = torch.tensor([[float(bool(ids) and bool(digit[ids[0]]))] for ids in texts])
     if 0.02 < float(lead.mean()) < 0.98:
         found.append(
             TextCue("starts with a number", "a number at the beginning", lead,
@@ -117,40 +111,46 @@ def text_cues(words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int
     if pair and not set(pair) <= ends:
         found.append(
             TextCue(f"the phrase '{spelt(pair)}'", f"the phrase '{spelt(pair)}'",
-                    numbers(lambda ids: [float(_has_pair(ids, pair))]),
+                    torch.tensor([[float(_has_pair(ids, pair))] for ids in texts]),
                     each(lambda a, b: swap_pair(a, b, pair)), frozenset(pair))
         )  # fmt: skip
     for some in [plain[:1], plain] if len(plain) > 1 else [plain]:
         if some:
             named = ", ".join(f"'{words.texts[i]}'" for i in some)
             title = f"the word{'s' if len(some) > 1 else ''} {named}"
-            found.append(
-                TextCue(title, title, numbers(lambda ids, some=some: [float(i in ids) for i in some]),
-                        each(lambda a, b, some=some: swap_marked(a, b, frozenset(some))), frozenset(some))
-            )  # fmt: skip
+            values = torch.tensor([[float(i in ids) for i in some] for ids in texts])
+            found.append(TextCue(title, title, values, each(partial(_marked, frozenset(some))), frozenset(some)))
     for name, told, kind in (
         ("markup", "links, tags and other markup", sign),
         ("punctuation", "the punctuation", punctuation & ~sign),
         ("digits", "the numbers in the text", digit),
     ):
-        used = [i for i in marker_ids(own[0], own[1], classes, len(special), 12, kind)]
+        used = marker_ids(own[0], own[1], classes, len(special), 12, kind)
         if used:
-            found.append(
-                TextCue(name, told,
-                        numbers(lambda ids, used=used, kind=kind: [*(float(i in ids) for i in used),
-                                                                   sum(bool(kind[i]) for i in ids) / max(1, len(ids))]),
-                        each(lambda a, b, kind=kind: swap_kind(a, b, kind)), frozenset(used))
-            )  # fmt: skip
+            share = [[sum(bool(kind[i]) for i in ids) / max(1, len(ids))] for ids in texts]
+            values = torch.tensor(
+                [[*(float(i in ids) for i in used), *part] for ids, part in zip(texts, share, strict=True)]
+            )
+            found.append(TextCue(name, told, values, each(partial(_of_kind, kind)), frozenset(used)))
     upper = np.array([t != t.lower() for t in words.texts])
     if upper.mean() > 0.05:  # else the tokenizer reads all letters as small ones
-        found.append(
-            TextCue("casing", "capital letters", numbers(lambda ids: [sum(bool(upper[i]) for i in ids) / max(1, len(ids))]),
-                    each(lambda a, b: a))
-        )  # fmt: skip
-    found.append(
-        TextCue("length", "the length of the text", numbers(lambda ids: [float(np.log1p(len(ids)))]), each(swap_length))
-    )
+        values = torch.tensor([[sum(bool(upper[i]) for i in ids) / max(1, len(ids))] for ids in texts])
+        found.append(TextCue("casing", "capital letters", values, each(lambda a, b: a)))
+    length_of = torch.tensor([[float(np.log1p(len(ids)))] for ids in texts])
+    found.append(TextCue("length", "the length of the text", length_of, each(swap_length)))
     return found
+
+
+def _end(piece: list[int], end: bool, mine: list[int], theirs: list[int]) -> list[int]:
+    return swap_end(mine, theirs, piece, end)
+
+
+def _marked(marked: frozenset[int], mine: list[int], theirs: list[int]) -> list[int]:
+    return swap_marked(mine, theirs, marked)
+
+
+def _of_kind(kind: np.ndarray, mine: list[int], theirs: list[int]) -> list[int]:
+    return swap_kind(mine, theirs, kind)
 
 
 def gains(held: np.ndarray, total: np.ndarray) -> np.ndarray:
@@ -176,9 +176,9 @@ def marker_ids(
     return [int(i) for i in order if gain[i] > 0]
 
 
-def _best(keys: Sequence[object | None], y: np.ndarray, classes: int) -> object | None:
+def _best(keys: Sequence[int | None], y: np.ndarray, classes: int) -> int | None:
     """The key, of one for each text, that goes most with a class."""
-    names = sorted({k for k in keys if k is not None}, key=str)
+    names = sorted({k for k in keys if k is not None})
     place = {k: i for i, k in enumerate(names)}
     held = np.zeros((classes, len(names) + 1), np.int64)
     for key, label in zip(keys, y.tolist(), strict=True):
@@ -215,7 +215,7 @@ def _phrase(texts: Sequence[list[int]], y: np.ndarray, classes: int) -> tuple[in
     """The two tokens in a row that go most with a class."""
     held: dict[tuple[int, int], np.ndarray] = {}
     for ids, label in zip(texts, y.tolist(), strict=True):
-        for pair in set(zip(ids, ids[1:], strict=False)):
+        for pair in set(pairwise(ids)):
             held.setdefault(pair, np.zeros(classes, np.int64))[label] += 1
     many = {pair: count for pair, count in held.items() if count.sum() >= FREQUENT * len(texts)}
     if not many:
@@ -226,7 +226,7 @@ def _phrase(texts: Sequence[list[int]], y: np.ndarray, classes: int) -> tuple[in
 
 
 def _has_pair(ids: list[int], pair: tuple[int, int]) -> bool:
-    return any(pair == both for both in zip(ids, ids[1:], strict=False))
+    return any(pair == both for both in pairwise(ids))
 
 
 # What an exchange does with the ids of two texts

@@ -57,8 +57,8 @@ def doubt(case: Case, unseen: bool) -> Doubt | None:
     accuracy, guess = share(case.right.numpy()), 100 * int(case.held.y.bincount().max()) / len(case.held)
     if accuracy is not None and accuracy["low"] <= guess and not _knows_classes(case):
         return Doubt(
-            f"The model is right on {accuracy['value']:.1f} % of the held-out samples, and to guess the commonest class "
-            f"would be on {guess:.1f} %: too little is learnt to tell what it relies on.",
+            f"The model is right on {accuracy['value']:.1f} % of the held-out samples, and to guess the commonest "
+            f"class would be on {guess:.1f} %: too little is learnt to tell what it relies on.",
             "Train the model until it is better than a guess",
             f"{len(case.held):,} held-out samples do not show that it is. Look at its learning rate and length, at the "
             "labels, and at whether the inputs are made as in its training; of rare classes collect more samples.",
@@ -68,8 +68,8 @@ def doubt(case: Case, unseen: bool) -> Doubt | None:
             "The model was trained on other data than this: what says nothing of the label here may have said much "
             "there.",
             "Audit it on the data that it was trained on",
-            "Cues are looked for among the training samples at hand, and those are not the ones that it has learnt from. "
-            "Attributes that are named are tested by its answers, wherever it learnt them.",
+            "Cues are looked for among the training samples at hand, and those are not the ones that it has learnt "
+            "from. Attributes that are named are tested by its answers, wherever it learnt them.",
         )
     return None
 
@@ -139,11 +139,12 @@ def _worst_groups(s: Suspect) -> str | None:
     if not groups:
         return None
     worst = min(groups, key=lambda g: g["accuracy"])
-    best = max((g for g in groups if g["label"] == worst["label"]), key=lambda g: g["accuracy"])
+    same = [g for g in groups if g["label"] == worst["label"]]
+    best = max(same, key=lambda g: float(g["accuracy"]))
     return (
-        f"The model is right on {worst['accuracy']:.0f} % of '{worst['label']}' with {s.name} = {worst['value']}, and on "
-        f"{best['accuracy']:.0f} % with {s.name} = {best['value']}. Whether it relies on {s.words} cannot be tested: it "
-        "cannot be exchanged."
+        f"The model is right on {worst['accuracy']:.0f} % of '{worst['label']}' with {s.name} = {worst['value']}, and "
+        f"on {best['accuracy']:.0f} % with {s.name} = {best['value']}. Whether it relies on {s.words} cannot be "
+        "tested: it cannot be exchanged."
     )
 
 
@@ -165,8 +166,8 @@ def sentence(s: Suspect) -> str:
     if s.harm and s.harm["aligned"] and s.harm["conflicting"]:
         h = s.harm
         told.append(
-            f"the model is right on {h['aligned']['value']:.1f} % of {h['aligned']['n']:,} samples where it helps and on "
-            f"{h['conflicting']['value']:.1f} % of {h['conflicting']['n']:,} where it misleads"
+            f"the model is right on {h['aligned']['value']:.1f} % of {h['aligned']['n']:,} samples where it helps and "
+            f"on {h['conflicting']['value']:.1f} % of {h['conflicting']['n']:,} where it misleads"
         )
         if h["balanced"]:
             told.append(

@@ -77,8 +77,8 @@ GALLERY_NOTE = (
 
 
 FACTS_NOTE = (
-    "Scores are percentages of samples that the answering model was not trained on, with 95 % CIs; p-values are corrected "
-    "for the number of tests (Holm)."
+    "Scores are percentages of samples that the answering model was not trained on, with 95 % CIs; p-values are "
+    "corrected for the number of tests (Holm)."
 )
 
 
