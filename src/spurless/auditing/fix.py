@@ -229,8 +229,8 @@ def _text(tried: list[Tried], chosen: Tried | None, leading: Suspect, follows: T
     if new["conflicting"] and old["conflicting"]:
         told.append(
             f"Where {leading.words} misleads, {old['conflicting']['value']:.0f} % become "
-            f"{new['conflicting']['value']:.0f} % (n = {few:,}); where it helps, {old['aligned']['value']:.0f} % become "
-            f"{new['aligned']['value']:.0f} %."
+            f"{new['conflicting']['value']:.0f} % (n = {few:,}); where it helps, {old['aligned']['value']:.0f} % "
+            f"become {new['aligned']['value']:.0f} %."
         )
     if new["exchanged"] and old["exchanged"]:
         told.append(

@@ -124,7 +124,7 @@ def headline(verdict: str, leading: Suspect | None, case: Case, tested: int, dou
     if verdict == "gap":
         return _worst_groups(leading) or f"The model is weaker where {leading.words} is unusual{costs}."
     one = f" class '{leading.of}'" if leading.of else " the label"
-    flips = leading.used and leading.used["effect"]["value"]
+    flips = None if leading.used is None else float(leading.used["effect"]["value"])
     does = (
         "; whether the model uses it could not be tested"
         if flips is None
