@@ -67,7 +67,14 @@ def make_audit(folder, classes=CLASSES, grounds=GROUND, pictures=6, points=300, 
         "date": "2026-11-15T20:40:00Z",
         "command": f"spurless audit folder:/home/someone/{name} --set data.attribute=place",
         "seconds": 184.2,
-        "data": {"name": name, "samples": 11788, "answered": 1199, "split": "test", "classes": list(classes), "attributes": ["place"]}
+        "data": {
+            "name": name,
+            "samples": 11788,
+            "answered": 1199,
+            "split": "test",
+            "classes": list(classes),
+            "attributes": ["place"],
+        }
         | {"notes": ["A fifth of the rows has no attribute and was left out of the tests by attribute."]},
         "model": {"name": "resnet18", "source": "trained for this audit", "average": score(86.7, 1199)},
         "shortcut": {"name": "background", "kind": "background", "words": "the background"},
@@ -116,7 +123,14 @@ def make_audit(folder, classes=CLASSES, grounds=GROUND, pictures=6, points=300, 
         | {"text": ["DFR gains 15 points where the shortcut misleads, and loses 2 where it helps."]}
         | {
             "rows": [
-                {"method": m, "words": m, "aligned": score(f), "conflicting": score(c), "average": score(a), "exchanged": None}
+                {
+                    "method": m,
+                    "words": m,
+                    "aligned": score(f),
+                    "conflicting": score(c),
+                    "average": score(a),
+                    "exchanged": None,
+                }
                 for m, f, c, a in (("before", 97.2, 66.8, 86.7), ("dfr", 95.1, 82.0, 90.2))
             ]
         },
