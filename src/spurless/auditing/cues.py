@@ -90,15 +90,16 @@ def read_colour(x: Tensor) -> Tensor:
     return torch.cat([tones(x), mean - mean.mean(1, keepdim=True)], 1)
 
 
+def tint(x: Tensor) -> Tensor:
+    """(n, c, 1, 1) The mean colour of the pixels that are not black; its largest channel is 1."""
+    lit = (x.amax(1, keepdim=True) > 0.05).float()
+    mean = (x * lit).sum((2, 3), keepdim=True) / lit.sum((2, 3), keepdim=True).clamp_min(1)
+    return mean / mean.amax(1, keepdim=True).clamp_min(1e-3)
+
+
 def swap_colour(x: Tensor, donor: Tensor) -> Tensor:
-    """The channels scaled so that their means among lit pixels stand to each other as the donor's do."""
-    lit = [(grey(each) > 0.05).float() for each in (x, donor)]
-    mine, theirs = (
-        (each * on).sum((2, 3), keepdim=True) / on.sum((2, 3), keepdim=True).clamp_min(1) + 1e-3
-        for each, on in zip((x, donor), lit, strict=True)
-    )
-    ratio = (theirs / theirs.mean(1, keepdim=True)) / (mine / mine.mean(1, keepdim=True))
-    return (x * ratio.clamp(0.1, 10)).clamp(0, 1)
+    """Every pixel moved from the image's mean colour to the donor's, as far as the pixel is bright."""
+    return (x + x.amax(1, keepdim=True) * (tint(donor) - tint(x))).clamp(0, 1)
 
 
 def read_saturation(x: Tensor) -> Tensor:
