@@ -139,7 +139,8 @@ def _look(facts: Facts) -> Iterator[Advice]:
     yield _item(
         "Say whether it may decide",
         f"Only you know whether {facts.shortcut} belongs to the task. If it does not, take it out of the data or "
-        "collect samples in which it points elsewhere: the next model may use it, whatever this one does.",
+        f"collect samples in which it points elsewhere ({facts.contradicting or 0:,} do): the next model may use it, "
+        "whatever this one does.",
         facts.command("data", "describe"),
     )
 

@@ -405,7 +405,7 @@ def _is_of(file: Path, data: Bundle, model: Any, net: NetSpec | None) -> bool:
 def _left_by_a_kill(folder: Path, trains: bool) -> bool:
     """Whether all that lies here is what an audit writes before its file: the model first, then pictures and fixes."""
     names = _names(folder)
-    if trains:  # that `model` is this audit's own is checked when its training goes on
+    if trains and "model" in names:  # that it is this audit's own is checked when its training goes on
         return names <= {"model", "pictures", "fix", REPORT}
     drawn = _names(folder / "pictures") if "pictures" in names else set()
     return names <= {"pictures", "fix"} and all(re.fullmatch(r"\d+(-map)?\.png", name) for name in drawn)
