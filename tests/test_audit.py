@@ -358,10 +358,9 @@ def test_a_repair_is_chosen_out_of_fold():
     g = torch.Generator().manual_seed(0)
     y = torch.arange(800) % 2
     put = torch.where(torch.rand(800, generator=g) < 0.95, y, 1 - y)
-    x = (0.4 * torch.rand(800, 1, 24, 24, generator=g) * 255).to(torch.uint8)
-    x[y == 0, :, 8:10, 5:15] = 190
-    x[y == 1, :, 5:15, 8:10] = 190
-    x[:, :, 5:15, 5:15] = (x[:, :, 5:15, 5:15].float() * torch.rand(800, 1, 10, 10, generator=g)).to(torch.uint8)
+    stripes = (torch.arange(24) % 4 < 2).float() * 0.12
+    shape = torch.where(y[:, None, None, None] == 1, stripes[None, None, :, None], stripes[None, None, None, :])
+    x = ((0.5 * torch.rand(800, 1, 24, 24, generator=g) + shape) * 255).to(torch.uint8)
     x[put == 1, :, 20:23, 20:23] = 250
     found = audit(Bundle("marked", Split(x, y), net="conv3"), fix=True, **QUIET)
     assert found.verdict in ("found", "available") and found.shortcut["name"].startswith("a mark in the lower right")
@@ -398,8 +397,8 @@ def test_groups_without_held_out_samples_are_said(tmp_path):
     found = audit(data, out=tmp_path / "audit", **QUIET)
     known = found["coverage"]
     assert {(g["label"], g["value"]) for g in known["small_groups"]} == {("yes", "m"), ("no", "f")}
-    (note,) = known["notes"]
-    assert "no, sex=f" in note and "yes, sex=m" in note
+    note = known["notes"][0]
+    assert "no, sex=f" in " ".join(known["notes"]) and "yes, sex=m" in " ".join(known["notes"])
     console = Console(file=io.StringIO(), width=400)
     console.print(screen(found))
     assert note in console.file.getvalue() and note in (tmp_path / "audit" / "report.html").read_text()
