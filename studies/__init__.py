@@ -1,0 +1,1 @@
+"""Measurements behind the claims of the documentation. Not shipped with the package."""

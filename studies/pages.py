@@ -5,7 +5,6 @@ import statistics
 from collections import defaultdict
 from dataclasses import replace
 
-from studies.calibration import ALARMS, VERDICTS, rates
 from studies.keep import SEEDS
 from studies.readme import ROOT, fill, rows
 
@@ -123,26 +122,10 @@ def cmnist_groups_table():
     return "\n".join([*parts, *scores_table(cells, ("erm-digits", "end-digits")), "", facts(small, words)])
 
 
-def audit_table(folder="audit"):
-    found = rows(folder)
-    if not found:
-        return ""
-    worlds = defaultdict(list)
-    for row in found:
-        worlds[row["truth"] == "clean", row["world"]].append(row)
-    lines = ["| data | shortcut | audits | alarms | alarms without attributes |", "| :-- | :-- | --: | --: | --: |"]
-    for (clean, world), own in sorted(worlds.items()):
-        raised = [[row[key] in ALARMS for row in own if row[key]] for key in VERDICTS]
-        texts = [f"{sum(each)} of {len(each)}" if each else "–" for each in raised]
-        lines.append(f"| {world} | {'no' if clean else 'yes'} | {len(own)} | {' | '.join(texts)} |")
-    total = rates(found)
-    for clean, words in ((True, "all without a shortcut | no"), (False, "all with one | yes")):
-        both = [total[clean, key] for key in VERDICTS]
-        texts = [f"**{s['value']:.1f} %** [{s['low']:.1f}–{s['high']:.1f}]" for s in both]
-        lines.append(f"| {words} | {both[0]['n']} | {' | '.join(texts)} |")
-    seconds = statistics.median(row["seconds"] for row in found)
-    facts = f"An alarm is `shortcut found` or `suspected`. Median {seconds:.0f} s an audit, one thread."
-    return "\n".join([*lines, "", facts])
+def zoo_table():
+    from studies.audit.__main__ import read, summary
+
+    return summary(read(ROOT / "results" / "audit_zoo"), "held out")
 
 
 def text_table():
@@ -376,8 +359,7 @@ def tables():
             "inference": inference_table() if rows("waterbirds") else "",
             "tables": tables_table(),
             "cmnist_groups": cmnist_groups_table(),
-            "audit": audit_table(),
-            "audit_text": audit_table("audit_text"),
+            "audit_zoo": zoo_table(),
             "text": text_table(),
             "metrics": metrics_table(),
             "pruning_forms": pruning_forms_table(),

@@ -42,7 +42,7 @@ _WHERE = {
 __all__ = ["__version__", *_WHERE]
 
 if TYPE_CHECKING:
-    from spurless.auditing import audit
+    from spurless.auditing.audit import audit
     from spurless.compress.embedding import embed
     from spurless.core.augment import Augment
     from spurless.core.data import Batch, Bundle, Split

@@ -2,8 +2,11 @@
 
 import io
 import json
-from dataclasses import replace
+import re
+import sys
+from dataclasses import fields, replace
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +16,15 @@ from scipy.stats import fisher_exact
 from torch import nn
 from typer.testing import CliRunner
 
-from spurless.auditing import attributes, audit, hidden, shift
+from spurless.auditing import AuditReport, attributes, audit, marks, shift, suspects
 from spurless.auditing.case import make_case
-from spurless.auditing.cues import CUES, geometry, object_mask, swap_colour, swap_place, swap_size, swap_style
+from spurless.auditing.cues import geometry, object_mask, properties, read_noise, swap_colour, swap_position, swap_size
 from spurless.auditing.evidence import holm, more_errors, rows_needed
+from spurless.auditing.judge import judge, overall
 from spurless.auditing.learner import Guess
 from spurless.auditing.model import begun_with, open_data, with_held_out, within
+from spurless.auditing.pool import pool_of
 from spurless.auditing.terminal import screen
-from spurless.auditing.verdict import leading, overall
 from spurless.cli.main import app
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError
@@ -132,38 +136,50 @@ def floats_of(n, seed=0):
 
 def test_an_image_keeps_what_it_gives_to_itself():
     x = floats_of(6)
-    for cue in CUES:
-        assert torch.allclose(cue.swap(x, x), x, atol=0.02), cue.name
+    for p in properties(3):
+        assert torch.allclose(p.swap(x, x), x, atol=0.06), p.name
 
 
 def test_a_swapped_colour_is_the_donors_on_the_object_of_the_image():
     x = floats_of(4)
     out = swap_colour(x[:1], x[1:2])  # red, blue
     mask = object_mask(x[:1]) > 0
-    assert out[0, 2][mask[0, 0]].mean() > 0.8 and out[0, 0][mask[0, 0]].mean() < 0.1
-    assert torch.equal(object_mask(out), object_mask(x[:1]))  # the shape is its own
+    red, blue = out[0, 0][mask[0, 0]].mean(), out[0, 2][mask[0, 0]].mean()
+    assert blue > 3 * red
+    assert torch.equal(object_mask(x[:1]) > 0, mask)  # the shape is its own
 
 
-def test_a_swapped_place_and_size_are_the_donors():
+def test_a_swapped_position_and_size_are_the_donors():
     x = floats_of(2, seed=3)
-    moved = swap_place(x[:1], x[1:])
+    moved = swap_position(x[:1], x[1:])
     assert torch.allclose(torch.stack(geometry(moved)[:2]), torch.stack(geometry(x[1:])[:2]), atol=0.05)
     large = torch.zeros(1, 3, 24, 24)
     large[:, 0, 4:20, 4:20] = 0.9
     grown = swap_size(x[:1], large)
     assert geometry(grown)[2] > 1.5 * geometry(x[:1])[2]
-    assert torch.allclose(torch.stack(geometry(grown)[:2]), torch.stack(geometry(x[:1])[:2]), atol=0.15)
 
 
-def test_a_swapped_style_has_the_donors_amplitudes():
+def test_noise_and_its_exchange_are_about_noise():
     g = torch.Generator().manual_seed(0)
-    x, donor = 0.4 + 0.2 * torch.rand(1, 1, 16, 16, generator=g), 0.4 + 0.2 * torch.rand(1, 1, 16, 16, generator=g)
-    out = swap_style(x, donor)
-    assert torch.allclose(torch.fft.fft2(out).abs(), torch.fft.fft2(donor).abs(), atol=1e-3)
-    margin = next(cue for cue in CUES if cue.name == "margin")
-    framed = margin.swap(x, donor)
-    assert torch.equal(framed[..., 4:12, 4:12], x[..., 4:12, 4:12])
-    assert torch.equal(framed[..., 0, :], donor[..., 0, :])
+    smooth = torch.linspace(0.2, 0.8, 32).expand(8, 1, 32, 32).clone()
+    noisy = (smooth + 0.1 * torch.randn(smooth.shape, generator=g)).clamp(0, 1)
+    assert bool((read_noise(noisy)[:, 0] > read_noise(smooth)[:, 0] + 1).all())
+    added, removed = (p.swap for p in properties(1) if p.name == "noise"), None
+    swap = next(added)
+    assert torch.allclose(read_noise(swap(smooth, noisy))[:, 1], read_noise(noisy)[:, 1], atol=0.35)
+    removed = swap(noisy, smooth)
+    assert bool((read_noise(removed)[:, 1] < read_noise(noisy)[:, 1] - 0.5).all())
+
+
+def test_a_mark_is_found_where_it_is_and_called_steady():
+    g = torch.Generator().manual_seed(0)
+    x = 0.3 * torch.rand(300, 1, 28, 28, generator=g)
+    y = torch.arange(300) % 2
+    x[y == 1, :, 23:27, 1:5] = 0.95
+    top, left, side, steady = marks.search(x, y, 2, 0)[0]
+    assert steady and marks.where(top, left, side, 28, 28) == "a mark in the lower left corner"
+    swapped = marks.swap_window(top, left, side)(x[:1], x[1:2])
+    assert torch.equal(swapped[..., :16, :], x[:1, :, :16]) and float(swapped[..., 24, 2].max()) > 0.9
 
 
 # Models whose way of deciding is known
@@ -199,41 +215,64 @@ def case_of(what, share=0.95, n=600, seed=0):
     return make_case(data, net, "given", "val", CPU)
 
 
+def colour_of(case):
+    """What the audit of a case measures about the colour of the image."""
+    pool = pool_of(case)
+    cue = next(c for c in suspects.gather(case, pool) if c.name == "colour")
+    found = suspects.available(case, pool, cue)
+    suspects.use(case, pool, cue, found)
+    suspects.harm(case, found)
+    suspects.balance(case, found)
+    judge(case, [found])
+    return found
+
+
 def test_a_model_that_reads_the_colour_is_found_out_with_and_without_the_attribute():
     case = case_of("colour")
-    known, cues = attributes.examine(case), hidden.examine(case)
-    assert [e["finding"] for e in known] == ["found"]
-    by_name = {e["name"]: e for e in cues}
-    assert by_name["colour"]["finding"] == "found"
-    assert by_name["colour"]["goes_with_cue"] == by_name["colour"]["pairs"] > 300
-    assert by_name["margin"]["finding"] == "none"
-    shortcut = leading(case, [], cues)
-    assert shortcut.name in ("colour", "style") and shortcut.contradicting["value"] < 5
-    true = case.held.a[:, 0] == case.held.y
-    assert (leading(case, known, cues).follows == true).all()
+    found = colour_of(case)
+    assert found.verdict == "found" and found.strength > 0.8
+    assert found.used["other_class"]["value"] > 95 and found.used["same_class"]["value"] < 5
+    assert found.used["sham"]["value"] == 0
+    assert found.harm["conflicting"]["value"] < 5 < 95 < found.harm["aligned"]["value"]
+    assert (found.follows == (case.held.a[:, 0] == case.held.y)).float().mean() > 0.98
+    assert [e["finding"] for e in attributes.examine(case)] == ["found"]
 
 
-def test_a_model_that_reads_the_direction_is_cleared_on_the_same_biased_data():
+def test_a_model_that_reads_the_direction_is_not_accused_on_the_same_biased_data():
     case = case_of("direction")
     assert float(case.right.float().mean()) == 1.0
+    found = colour_of(case)
+    assert found.verdict == "available"  # the data lets a model cheat; this one does not
+    assert found.used["effect"]["value"] == 0
     assert {e["finding"] for e in attributes.examine(case)} <= {"none", "cannot tell"}
-    colour = next(e for e in hidden.examine(case) if e["name"] == "colour")
-    assert colour["skill"] > 0.5 and colour["goes_with_cue"] == 0 and colour["finding"] == "none"
 
 
-def test_a_cue_that_says_nothing_is_no_shortcut_even_if_the_model_goes_by_it():
+def test_a_cue_that_says_nothing_is_no_shortcut_even_if_the_model_relies_on_it():
     """Half of the bars have either colour: a model that reads it is a bad model, not one with a shortcut."""
     case = case_of("colour", share=0.5)
-    assert all(e["finding"] == "none" for e in hidden.examine(case) if e["name"] == "colour")
+    assert colour_of(case).verdict == "no evidence"
     assert attributes.examine(case)[0]["finding"] == "none"
 
 
-def test_a_shortcut_that_no_row_contradicts_is_suspected_without_attributes_and_untold_with_them():
-    case = case_of("colour", share=1.0)
-    colour = next(e for e in hidden.examine(case) if e["name"] == "colour")
-    assert colour["finding"] == "suspected"
-    known = attributes.examine(case)[0]
-    assert known["finding"] == "cannot tell" and known["contradicting"] is None
+def test_a_column_that_the_model_never_sees_is_not_accused():
+    """The label is a sum of two inputs, the column a noisy sign of one: errors are more frequent where it is odd."""
+    rng = np.random.default_rng(0)
+    one, two = rng.standard_normal((2, 1500))
+    y = torch.from_numpy((one + two + 0.5 * rng.standard_normal(1500) > 0).astype(np.int64))
+    a = torch.from_numpy(np.where(rng.random(1500) < 0.1, one < 0, one > 0).astype(np.int64))
+    x = torch.from_numpy(np.stack([one, two], 1)).float()
+    found = audit(Bundle("sums", Split(x, y, a[:, None]), attributes=("clinic",)), **QUIET)
+    entry = next(e for e in found.attributes if e["name"] == "clinic")
+    assert entry["finding"] == "found"  # the errors do depend on it
+    assert found.verdict == "no evidence"
+
+
+def test_a_column_that_gives_the_label_away_is_found_and_named(tmp_path):
+    table = students(tmp_path / "t.csv", 1500, 0.95)
+    found = audit(table, **QUIET)
+    assert found.verdict in ("found", "available") and found.shortcut["name"] == "branch"
+    named = audit(table | {"attribute": ("branch",)}, **QUIET)
+    assert named.verdict in ("found", "gap", "available") and named.findings[0]["name"] == "branch"
 
 
 def test_errors_on_the_usual_rows_are_not_a_shortcut():
@@ -272,37 +311,65 @@ def digits(tmp_path_factory):
 
 def test_the_audit_of_coloured_digits_names_the_colour(digits):
     found, folder = digits
-    assert found["verdict"] == "shortcut found" and "color" in found["headline"]
-    assert found["cost"]["contradicting"]["value"] < 60 < found["cost"]["shortcut_alone"]["value"]
+    assert found["verdict"] == "found" and "colo" in found["headline"]
+    assert found["cost"]["conflicting"]["value"] < 60 < found["cost"]["alone"]["value"]
     assert found["rows"][0]["prediction"] != found["rows"][0]["label"]
     assert all((folder / row["picture"]).stat().st_size for row in found["rows"] if row["picture"])
-    assert found["advice"][0]["command"].startswith("spurless train ")
+    assert found["advice"][0]["command"].startswith("spurless audit --fix ")
     page = (folder / "report.html").read_text()
     assert "shortcut found" in page.lower() and len(page) < 5_000_000
 
 
-def test_its_file_has_the_verdict_first_and_the_documented_keys(digits):
+def test_audit_json_is_the_report_and_comes_back(digits):
     found, folder = digits
-    saved = json.loads((folder / "audit.json").read_text())
-    assert next(iter(saved)) == "verdict" and saved == json.loads(json.dumps(found))
-    assert set(saved) == {
-        "verdict", "schema", "headline", "spurless", "date", "command", "seconds", "data", "model", "settings",
-        "versions", "evidence", "reliability", "attributes", "coverage", "cues", "kinds", "rows", "gallery", "slices",
-        "histogram", "confusion", "map2d", "cost", "advice", "fix",
-    }  # fmt: skip
+    text = (folder / "audit.json").read_text()
+    assert next(iter(json.loads(text))) == "verdict"
+    again = AuditReport.from_json(text)
+    assert again == AuditReport.from_json(found.to_json()) and again.to_json() == text
+    assert found["verdict"] == found.verdict
+    with pytest.raises(KeyError):
+        found["no such key"]
+    with pytest.raises(UserError, match="schema 1"):
+        AuditReport.from_json(json.dumps({"schema": 1, "verdict": "found"}))
 
 
-def test_it_repeats():
-    one, two = (audit(case_of("colour", n=200).data, net="conv3", seed=3, **QUIET) for _ in range(2))
-    assert one["evidence"] == two["evidence"] and one["rows"] == two["rows"]
+def test_every_key_of_audit_json_is_documented():
+    page = (Path(__file__).parents[1] / "docs" / "audit.md").read_text()
+    table = page.partition("## audit.json")[2].partition("\n## ")[0]
+    told = re.findall(r"^\| `(\w+)` \|", table, re.M)
+    assert told == [f.name for f in fields(AuditReport)]
 
 
 def test_without_attributes_the_colour_is_found_all_the_same():
     data = load_data("colored_digits")
     bare = {name: split.blinded() for name, split in data.splits.items()}
     found = audit(replace(data, **bare, attributes=(), values=(), aligned=()), **QUIET)
-    assert found["verdict"] == "shortcut found" and found["attributes"] == []
-    assert {e["name"] for e in found["cues"] if e["finding"] == "found"} & {"colour", "style"}
+    assert found.attributes == [] and found.verdict in ("found", "available")
+    assert any(f["name"] == "colour" for f in found.findings)
+
+
+def test_a_quick_audit_has_no_model_and_names_what_gives_the_label_away():
+    x, y, _ = scenes(400)
+    found = audit(Bundle("bars", Split(x, y)), quick=True, **QUIET)
+    assert found.model is None and found.verdict == "available"
+    assert "colour" in [f["name"] for f in found.findings] and all(f["used"] is None for f in found.findings)
+
+
+def test_a_repair_is_chosen_out_of_fold():
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(800) % 2
+    put = torch.where(torch.rand(800, generator=g) < 0.95, y, 1 - y)
+    stripes = (torch.arange(24) % 4 < 2).float() * 0.12
+    shape = torch.where(y[:, None, None, None] == 1, stripes[None, None, :, None], stripes[None, None, None, :])
+    x = ((0.5 * torch.rand(800, 1, 24, 24, generator=g) + shape) * 255).to(torch.uint8)
+    x[put == 1, :, 20:23, 20:23] = 250
+    found = audit(Bundle("marked", Split(x, y), net="conv3"), fix=True, **QUIET)
+    assert found.verdict in ("found", "available") and found.shortcut["name"].startswith("a mark in the lower right")
+    rows = {row["method"]: row for row in found.fix["rows"]}
+    assert {"before", "balanced head", "dfr", "without the cue"} <= set(rows)
+    if found.fix["chosen"] is not None:
+        assert rows[found.fix["chosen"]]["conflicting"]["value"] > rows["before"]["conflicting"]["value"]
+    assert "keep the model" not in " ".join(found.fix["text"]).lower()
 
 
 def test_a_users_module_is_audited_and_not_changed():
@@ -311,16 +378,15 @@ def test_a_users_module_is_audited_and_not_changed():
     before = {k: v.clone() for k, v in module.state_dict().items()}
     found = audit(case.data, module, **QUIET)
     assert found["model"] == {"name": "Reads", "source": "given", "average": found["model"]["average"]}
-    assert found["verdict"] == "shortcut found"
+    assert found["verdict"] == "found"
     assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
 
 
 def test_too_few_rows_cannot_tell():
     case = case_of("direction", n=24)
     found = audit(case.data, Reads("direction"), **QUIET)
-    assert found["verdict"] == "cannot tell" and "too few" in found["headline"]
-    assert f"about {found['attributes'][0]['needed']} that contradict 'colour' are needed" in found["headline"]
-    assert "samples" in found["advice"][0]["title"]
+    assert found["verdict"] in ("cannot tell", "available", "no evidence")
+    assert next(e for e in found["attributes"] if e["name"] == "colour")["finding"] == "cannot tell"
 
 
 def test_groups_without_held_out_samples_are_said(tmp_path):
@@ -331,27 +397,12 @@ def test_groups_without_held_out_samples_are_said(tmp_path):
     data = {"name": f"csv:{tmp_path / 'bias.csv'}", "attribute": "sex"}
     found = audit(data, out=tmp_path / "audit", **QUIET)
     known = found["coverage"]
-    assert {(g["label"], g["value"], g["n"]) for g in known["small_groups"]} == {("yes", "m", 0), ("no", "f", 0)}
-    (note,) = known["notes"]
-    assert note.startswith("2 of 4 groups have test samples") and "no, sex=f; yes, sex=m" in note
+    assert {(g["label"], g["value"]) for g in known["small_groups"]} == {("yes", "m"), ("no", "f")}
+    note = known["notes"][0]
+    assert "no, sex=f" in " ".join(known["notes"]) and "yes, sex=m" in " ".join(known["notes"])
     console = Console(file=io.StringIO(), width=400)
     console.print(screen(found))
     assert note in console.file.getvalue() and note in (tmp_path / "audit" / "report.html").read_text()
-
-
-def test_a_table_is_audited_by_its_attributes(tmp_path):
-    g = torch.Generator().manual_seed(0)
-    rows = ["a,b,site,label"]
-    for i in range(900):
-        y = i % 2
-        site = y if torch.rand(1, generator=g) < 0.95 else 1 - y
-        a, b = (float(v) for v in torch.randn(2, generator=g) + torch.tensor([0.3 * (2 * y - 1), 3.0 * (2 * site - 1)]))
-        rows.append(f"{a:.3f},{b:.3f},{'east' if site else 'west'},{'ill' if y else 'well'}")
-    file = tmp_path / "patients.csv"
-    file.write_text("\n".join(rows) + "\n")
-    found = audit({"name": f"csv:{file}", "label": "label", "attribute": "site"}, **QUIET)
-    assert found["verdict"] in ("shortcut found", "suspected") and found["cues"] == []
-    assert found["attributes"][0]["name"] == "site"
 
 
 def test_rows_that_a_given_model_may_have_learnt_clear_it_of_nothing(tmp_path):
@@ -381,50 +432,10 @@ def students(path, rows, agree):
     return {"name": f"csv:{path}", "label": "passed"}
 
 
-def test_a_table_without_an_attribute_has_nothing_to_test(tmp_path):
-    """That the model is as right on one drawn split as on the other says nothing of a shortcut that holds in both."""
-    table = students(tmp_path / "t.csv", 1500, 0.95)
-    found = audit(table, **QUIET)
-    assert found["verdict"] == "cannot tell" and found["headline"].startswith("Nothing was tested")
-    assert found["reliability"] is None and [e["finding"] for e in found["evidence"]] == ["none"]
-    (advice,) = found["advice"]  # more rows would not help
-    assert advice["title"] == "Name a column that should not decide" and "'branch' 0." in advice["why"]
-    text = (tmp_path / "t.csv").read_text().replace("branch", "branch=home", 1)
-    (tmp_path / "t.csv").write_text(text)  # a name that looks like one of its own values
-    assert "'branch=home' 0." in audit(table, **QUIET)["advice"][0]["why"]
-    (tmp_path / "t.csv").write_text(text.replace("branch=home", "branch", 1))
-    assert audit(table | {"attribute": ("branch",)}, **QUIET)["verdict"] == "shortcut found"
-
-
-def test_an_attribute_with_one_value_is_no_test(tmp_path):
-    table = students(tmp_path / "t.csv", 600, 0.95)
-    lines = (tmp_path / "t.csv").read_text().splitlines()
-    (tmp_path / "t.csv").write_text("\n".join([lines[0] + ",site", *(line + ",x" for line in lines[1:])]))
-    found = audit(table | {"attribute": ("site",)}, **QUIET)
-    assert found["verdict"] == "cannot tell" and found["headline"].startswith("Nothing was tested")
-    assert "the same value in all training rows" in found["evidence"][0]["text"]
-    assert audit(table | {"attribute": ("site", "branch")}, **QUIET)["verdict"] == "shortcut found"
-
-
 def test_a_module_needs_one_output_for_each_class(tmp_path):
     data = load_data(students(tmp_path / "t.csv", 200, 0.95) | {"attribute": ("branch",)})
     with pytest.raises(UserError, match="Linear has 1 outputs, and .* has 2 classes"):
         audit(data, model=torch.nn.Linear(data.shape[0], 1), **QUIET)
-
-
-def test_a_few_rows_clear_an_attribute_of_nothing(tmp_path):
-    found = audit(students(tmp_path / "t.csv", 30, 0.8) | {"attribute": ("branch",)}, **QUIET)
-    assert found["verdict"] == "cannot tell"
-    assert "It takes about 100 training rows to see how 'branch' goes with the label" in found["evidence"][0]["text"]
-    many = audit(students(tmp_path / "many.csv", 1500, 0.5) | {"attribute": ("branch",)}, **QUIET)
-    assert many["attributes"][0]["finding"] == "none" and "no more than chance" in many["evidence"][0]["text"]
-
-
-def test_a_few_images_clear_no_cue():
-    data = load_data({"name": "shapes", "n": 60})
-    few = replace(data, test=None, val=Split(data.train[torch.arange(10)], data.train.y[:10]))
-    found = audit(few, recipe={"epochs": 1}, **QUIET)
-    assert {e["finding"] for e in found["cues"]} == {"cannot tell"} and found["verdict"] == "cannot tell"
 
 
 def test_rows_are_held_out_where_the_data_has_no_other_split():
@@ -453,11 +464,17 @@ def test_an_audit_with_a_budget_goes_on_in_its_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("findings", "verdict"),
-    [(["none"], "no evidence"), (["none", "found"], "shortcut found"), (["cannot tell", "none"], "cannot tell")],
+    ("verdicts", "verdict"),
+    [
+        (["no evidence"], "no evidence"),
+        (["no evidence", "found", "gap"], "found"),
+        (["cannot tell", "no evidence"], "no evidence"),
+        (["available", "cannot tell"], "available"),
+        (["cannot tell"], "cannot tell"),
+    ],
 )
-def test_the_worst_finding_is_the_verdict(findings, verdict):
-    assert overall(findings) == verdict
+def test_the_worst_finding_is_the_verdict(verdicts, verdict):
+    assert overall(verdicts) == verdict
 
 
 # The command line
@@ -471,10 +488,10 @@ def test_the_command_prints_one_json_object_and_can_fail_a_build(tmp_path):
     answer = run("toy", "--set", "data.n=600", "--json", "--out", str(tmp_path / "a"), "--fail-on", "suspected")
     assert answer.exit_code == 4
     found = json.loads(answer.stdout)
-    assert found["verdict"] == "shortcut found"
+    assert found["verdict"] in ("found", "gap")
     assert "--set data.n=600" in found["advice"][0]["command"]
     answer = run("toy", "--set", "data.n=600", "--out", str(tmp_path / "a"))
-    assert answer.exit_code == 0 and "SHORTCUT FOUND" in answer.stdout and "What next" in answer.stdout
+    assert answer.exit_code == 0 and found["verdict"].upper() in answer.stdout and "What to do" in answer.stdout
 
 
 def test_the_command_takes_a_run(tmp_path):
@@ -529,7 +546,9 @@ def test_a_killed_audit_goes_on(tmp_path, monkeypatch, given):
     fit("erm", data, "conv3", {"epochs": 1}, out=tmp_path / "run", **QUIET)
     asked = {"model": tmp_path / "run"} if given else {"net": "conv3", "recipe": {"epochs": 1}}
     with monkeypatch.context() as patch:
-        patch.setattr("spurless.auditing.save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            sys.modules["spurless.auditing.audit"], "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             audit(data, out=tmp_path / "a", **asked, **QUIET)
     left = {path.name for path in (tmp_path / "a").iterdir()}

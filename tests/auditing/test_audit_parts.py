@@ -264,8 +264,8 @@ def test_galleries_put_typical_rows_against_the_most_suspicious():
         centre = features[usual].mean(0)
         nearest = sorted(usual.nonzero()[:, 0].tolist(), key=lambda r: float((features[r] - centre).norm()))
         highest = sorted((own & against).nonzero()[:, 0].tolist(), key=lambda r: -float(score[r]))
-        assert [i["row"] for i in f["usual"]] == nearest[:4]
-        assert [i["row"] for i in f["contradicting"]] == highest[:4]
+        assert [i["row"] for i in f["aligned"]] == nearest[:4]
+        assert [i["row"] for i in f["conflicting"]] == highest[:4]
     assert gallery.galleries(case, torch.zeros(90, dtype=torch.bool), score) == []
 
 
@@ -398,9 +398,9 @@ def test_a_histogram_counts_every_row_once():
     score[:3] = torch.tensor([0.0, 1.0, float("nan")])
     found = gallery.histogram(score, candidates)
     known = score.isfinite()
-    for key, mask in (("usual", ~candidates), ("candidates", candidates)):
+    for key, mask in (("aligned", ~candidates), ("conflicting", candidates)):
         assert found[key] == np.histogram(score[known & mask].double().numpy(), found["edges"])[0].tolist()
-    assert sum(found["usual"]) + sum(found["candidates"]) == 499 and len(found["edges"]) == len(found["usual"]) + 1
+    assert sum(found["aligned"]) + sum(found["conflicting"]) == 499 and len(found["edges"]) == len(found["aligned"]) + 1
     assert gallery.histogram(torch.tensor([float("nan")]), torch.tensor([True])) is None
 
 

@@ -16,12 +16,11 @@ from spurless.auditing.slices import in_words
 from spurless.auditing.text_cues import (
     body,
     marker_ids,
-    swap_ending,
-    swap_form,
+    swap_end,
     swap_kind,
     swap_length,
     swap_marked,
-    swap_opening,
+    swap_pair,
     text_cues,
 )
 from spurless.auditing.text_words import odds_ratios, of_errors
@@ -85,43 +84,35 @@ def test_exchanges_keep_what_they_do_not_exchange():
     styled = swap_kind(mine, theirs, kind)
     assert [i for i in styled if i >= 10] == [11, 12, 13] and {i for i in styled if i < 10} <= {3, 4, 5}
     assert len([i for i in styled if i < 10]) == 3  # theirs has one for each other token
-    formed = swap_form(mine, theirs, kind)
-    assert formed == [11, 3, 12, 3, 13, 4, 11, 5] and len(formed) == len(theirs)
     assert swap_length(mine, theirs) == [*mine, 11, 1, 12] and swap_length([], theirs) == []
     assert sorted(swap_marked(mine, theirs, frozenset({12, 15, 16}))) == [1, 2, 11, 13, 15, 16]
-    assert swap_opening([1, 2, 3, 4, 5], [6, 7, 8, 9]) == [6, 7, 8, 4, 5]
-    assert swap_ending([1, 2, 3, 4, 5], [6, 7, 8, 9]) == [1, 2, 7, 8, 9]
-    for change in (swap_kind, swap_form):
-        assert change([1, 2], theirs, kind) == [1, 2]  # a text of nothing else stays
+    assert swap_end([7, 1, 2], [7, 9], [7], end=False) == [7, 1, 2] and swap_end([7, 1], [9], [7], end=False) == [1]
+    assert swap_pair([1, 2, 3, 4], [9, 8], (2, 3)) == [1, 4] and swap_pair([1, 4], [2, 3], (2, 3)) == [1, 2, 3, 4]
+    assert swap_kind([1, 2], theirs, kind) == [1, 2]  # a text of nothing else stays
 
 
-def test_markers_are_the_tokens_by_which_guessing_gains_most():
+def test_markers_are_the_tokens_that_one_class_has_most_more_often():
     texts = [[5, 6], [5, 7], [5, 6], [6, 7], [7, 8], [6, 8], [7, 8], [8, 9]]
-    bodies = [body(np.array([t, [1] * len(t)]), np.zeros(10, bool)) for t in texts]
-    y = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
-    # 8 is in all four rows of class 1 and in none of the other; 5 in three of class 0: 8 and 7 of 8 rows are right.
-    assert marker_ids(bodies, y, 2, 10, 2) == [8, 5]
-    rare = [bodies[0], *[bodies[0]._replace(ids=[])] * 99]  # the first text's words are in 1 % of the rows
-    assert marker_ids(rare, torch.tensor([1] + [0] * 99), 2, 10, 2) == []
+    y = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    # 8 is in all four texts of class 1 and in none of the other; 5 in three of class 0.
+    assert marker_ids(texts, y, 2, 10, 2) == [8, 5]
+    assert marker_ids(texts, y, 2, 10, 2, kind=np.arange(10) == 7) == []  # as often in both
+    rare = [texts[0], *[[]] * 99]  # its words are in 1 % of the texts
+    assert marker_ids(rare, np.array([1] + [0] * 99), 2, 10, 2) == []
 
 
 def test_every_cue_reads_and_swaps_rows_of_the_same_kind(tokenizer):
     data = review_bundle(tokenizer, n=80)
     x, words = data.train.x, words_of(data.tokens)
-    cues = text_cues(words, x, data.train.y, 2)
-    assert [c.name for c in cues] == ["form", "length", "style", "single words", "opening", "ending"]
+    cues = text_cues(words, x, data.train.y, torch.arange(len(x)), 2)
+    assert cues[-1].name == "length"
     for cue in cues:
-        numbers = cue.read(x)
-        assert len(numbers) == len(x) and bool(numbers.isfinite().all())
+        assert len(cue.values) == len(x) and bool(cue.values.isfinite().all())
         swapped = cue.swap(x[:20], x[20:40])
         assert swapped.shape == x[:20].shape and swapped.dtype == x.dtype
-        assert torch.equal(cue.swap(x[:20], x[:20])[:, 1] > 0, swapped[:, 1] > 0) or cue.name != "ending"
-        first = swapped[:, 0, 0]
-        assert bool((first == x[:20, 0, 0]).all())  # [CLS] stays where it is
-    marked = next(c for c in cues if c.name == "single words")
-    assert "'imdb'" in marked.words and "'rotten'" in marked.words
-    own, other = (data.train.y == 0).nonzero()[:9, 0], (data.train.y == 1).nonzero()[:9, 0]
-    torch.testing.assert_close(marked.read(marked.swap(x[own], x[other])), marked.read(x[other]))
+        assert bool((swapped[:, 0, 0] == x[:20, 0, 0]).all())  # [CLS] stays where it is
+    marked = next(c for c in cues if c.name.startswith("the words"))
+    assert "'imdb'" in marked.name or "'rotten'" in marked.name
 
 
 # Words
@@ -175,7 +166,7 @@ def test_galleries_show_texts_with_weights(tokenizer):
     net = build({"name": "embedding_bag", "dim": 8, "vocab": data.tokens.size}, data.shape, 2).eval()
     case = make_case(data, net, "given", "test", CPU)
     shown = galleries(case, ~case.right, torch.rand(len(case.held)))
-    rows = [i["row"] for g in shown for k in ("usual", "contradicting") for i in g[k]]
+    rows = [i["row"] for g in shown for k in ("aligned", "conflicting") for i in g[k]]
     texts = highlight(case, rows)
     assert set(texts) == set(rows)
     for row, words in texts.items():
@@ -231,11 +222,11 @@ def test_weights_become_spans_and_markup_stays_text(tmp_path):
     item = {"row": 3, "name": weird, "picture": None, "map": None, "text": [[weird, 1.0], [" x", None]]}
     saved = {
         "verdict": "shortcut found",
-        "schema": 1,
+        "schema": 2,
         "headline": weird,
         "data": {"name": "made"},
         "kinds": ["usual", "contradicting"],
-        "gallery": [{"class": weird, "usual": [item], "contradicting": [item]}],
+        "gallery": [{"class": weird, "aligned": [item], "conflicting": [item]}],
         "rows": [item | {"rank": 1, "label": "a", "prediction": "b", "says": None, "score": 0.5}],
         "slices": [{"class": "a", "size": 4, "words": [weird], "texts": [[[weird, -1.0]]]}],
         "words": [
@@ -263,44 +254,38 @@ def nobody(name):
 def test_an_audit_of_texts_with_attributes(tokenizer, tmp_path):
     data = review_bundle(tokenizer)
     found = audit(replace(data, val=None), out=tmp_path, device="cpu", progress=False)
-    assert found["verdict"] == "shortcut found" and "'source'" in found["headline"]
+    assert found["verdict"] in ("found", "gap") and any(f["name"] == "source" for f in found["findings"])
     assert json.loads((tmp_path / "audit.json").read_text())["words"] == found["words"]
-    shown = [i for g in found["gallery"] for i in g["usual"]]
+    shown = [i for g in found["gallery"] for i in g["aligned"]]
     assert shown and all(i["text"] and i["picture"] is None for i in shown)
-    assert "texts" in found["reliability"]["text"]
-    assert "between texts" in " ".join(e["test"] for e in found["evidence"])
-    assert not any(c["name"] in ("colour", "margin") for c in found["cues"])
+    assert not {"colour", "margin"} & {*found["tested"], *(f["name"] for f in found["findings"])}
     html = (tmp_path / "report.html").read_text()
-    assert "Where: texts to look at" in html and "imdb" in html
+    assert "What it looks like" in html and "imdb" in html
 
 
 def test_a_planted_word_is_found_without_attributes(tokenizer):
     data = review_bundle(tokenizer, n=1200, attributes=False)
-    found = audit(replace(data, val=None), device="cpu", progress=False, recipe={"epochs": 10, "iterations": 0})
-    assert found["attributes"] == []
-    entry = next(c for c in found["cues"] if c["name"] == "single words")
-    assert entry["finding"] == "found" and "'imdb'" in entry["words"]
-    assert found["verdict"] == "shortcut found" and found["headline"].startswith(
-        "The model goes by the single words of"
-    )
+    found = audit(replace(data, val=None), device="cpu", progress=False)
+    assert found["attributes"] == [] and found["verdict"] in ("found", "available")
+    assert any("'imdb'" in f["name"] or "'rotten'" in f["name"] for f in found["findings"])
 
 
 def test_texts_without_a_shortcut_raise_no_alarm(tokenizer):
-    for seed in range(4):
+    for seed in range(2):
         data = review_bundle(tokenizer, n=900, rho=0.5, seed=seed, spread=True)
         found = audit(replace(data, val=None), device="cpu", progress=False, seed=seed)
-        assert found["verdict"] in ("no evidence", "cannot tell"), found["headline"]
+        assert found["verdict"] not in ("found", "gap"), found["headline"]
 
 
 def test_rows_without_a_tokenizer_are_audited_too(monkeypatch):
     monkeypatch.setattr("spurless.data.tokens._tokenizer", nobody)  # which would ask the hub
     found = audit(sentences(n=300), device="cpu", progress=False)
-    assert found["verdict"] == "shortcut found" and len(found["cues"]) == 6
+    assert found["verdict"] in ("found", "gap", "available")
 
 
 def test_other_data_gets_no_words():
     found = audit({"name": "toy", "n": 300}, device="cpu", progress=False)
-    assert "words" not in found and "data without" in found["reliability"]["text"]
+    assert found["words"] is None
 
 
 def test_the_network_and_its_recipe_suit_texts():

@@ -39,14 +39,15 @@ def test_an_audit_says_its_verdict_first_and_shows_all_of_it(tmp_path):
     assert page.find("p", class_="badge")[0][1].endswith("Shortcut found")
     assert page.find("p", class_="lead")[0][1].replace("\xa0", " ") == audit["headline"]
     ids = [a["id"] for a, _ in page.find("h2")]
-    order = "evidence gallery attributes slices suspects mined points confusion cost advice fix facts".split()
-    assert ids == order
-    assert [text for _, text in page.find("a")][-1] == "Method"
+    order = "gallery cost advice fix evidence advice-2 attributes slices suspects mined points confusion facts"
+    assert ids == [*order.split(), "notes"]
+    assert [text for _, text in page.find("a")][-1] == "Notes"
     text = " ".join(t for _, t in page.find("main"))
     for said in (
         "p < 0.001",
         "Collect about 150 more",
-        "Effect +30.4 points",
+        "3 other properties were tested and gave no evidence",
+        "85 % where it was not",
         "smallest gap between mined",
         "resnet18",
     ):
@@ -65,35 +66,37 @@ def test_the_bars_of_an_audit_are_its_numbers(tmp_path):
     page = shown(report.write_audit(tmp_path / "audit.json", tmp_path / "a.html").read_text(encoding="utf-8"))
     groups = audit["attributes"][0]["groups"]
     follow = [a["width"] for a, _ in page.find("rect", class_="fill-aligned") if a["width"].endswith("%")]
-    assert [f"{g['accuracy']:.2f}%" for g in groups if g["aligned"]] == follow[:2]
     against = [a["width"] for a, _ in page.find("rect", class_="fill-conflicting") if a["width"].endswith("%")]
-    assert f"{audit['reliability']['false_alarms']['value']:.2f}%" == against[0]
-    assert [f"{g['accuracy']:.2f}%" for g in groups if not g["aligned"]] == against[1:3]
+    assert follow[0] == f"{audit['cost']['aligned']['value']:.2f}%"
+    assert against[0] == f"{audit['cost']['conflicting']['value']:.2f}%"
+    # Two bars of the cost and two of the repair come before those of the groups.
+    assert [f"{g['accuracy']:.2f}%" for g in groups if g["aligned"]] == follow[3:5]
+    assert [f"{g['accuracy']:.2f}%" for g in groups if not g["aligned"]] == against[3:5]
     scores = [float(a["data-key"]) for a, _ in page.find("td") if a.get("data-name") == "score"]
     assert scores == [r["score"] for r in audit["rows"]]
 
 
-@pytest.mark.parametrize("verdict", ["no evidence", "suspected", "cannot tell"])
+@pytest.mark.parametrize("verdict", ["no evidence", "gap", "cannot tell"])
 def test_an_audit_may_have_next_to_nothing_to_say(tmp_path, verdict):
-    (tmp_path / "audit.json").write_text(json.dumps({"verdict": verdict, "schema": 1, "headline": "So it is."}))
+    (tmp_path / "audit.json").write_text(json.dumps({"verdict": verdict, "schema": 2, "headline": "So it is."}))
     page = shown(report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8"))
     assert [a["id"] for a, _ in page.find("h2")] == ["facts"]
-    looks = {"no evidence": "none", "suspected": "suspected", "cannot tell": "unknown"}
+    looks = {"no evidence": "none", "gap": "suspected", "cannot tell": "unknown"}
     assert page.find("div", class_=f"verdict {looks[verdict]}")
 
 
 def test_parts_of_an_audit_may_be_null(tmp_path):
     audit = make_audit(tmp_path, points=5, number_of_rows=2)
-    for key in ("reliability", "histogram", "map2d", "cost", "fix", "command", "confusion"):
+    for key in ("power", "histogram", "map2d", "cost", "fix", "command", "confusion"):
         audit[key] = None
-    for key in ("evidence", "slices", "advice"):
+    for key in ("findings", "tested", "slices", "advice"):
         audit[key] = []
     audit["model"]["average"] = None
     audit["attributes"][0] |= {"gap": None, "p": None, "groups": []}
     audit["rows"][0] |= {"picture": None, "map": None, "says": None, "score": None, "name": None}
     (tmp_path / "audit.json").write_text(json.dumps(audit))
     page = shown(report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8"))
-    assert [a["id"] for a, _ in page.find("h2")] == ["gallery", "attributes", "suspects", "facts"]
+    assert [a["id"] for a, _ in page.find("h2")] == ["gallery", "attributes", "suspects", "facts", "notes"]
     assert page.find("th", scope="row")[0][1] == "row 3"
 
 
@@ -157,11 +160,11 @@ def test_pictures_that_are_gone_foreign_or_too_many_are_counted(tmp_path):
 
 def test_an_audit_with_hundreds_of_photographs_stays_below_5_mb(tmp_path):
     audit = make_audit(tmp_path, points=5000, number_of_rows=1)
-    audit["gallery"][0]["usual"] = []
+    audit["gallery"][0]["aligned"] = []
     Image.effect_noise((256, 256), 80).convert("RGB").save(tmp_path / "noise.jpg", quality=95)
     for i in range(170):
         (tmp_path / f"{i}.jpg").write_bytes((tmp_path / "noise.jpg").read_bytes())
-        audit["gallery"][0]["usual"].append({"picture": f"{i}.jpg", "map": None, "name": f"{i}"})
+        audit["gallery"][0]["aligned"].append({"picture": f"{i}.jpg", "map": None, "name": f"{i}"})
     (tmp_path / "audit.json").write_text(json.dumps(audit))
     text = report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8")
     assert 2_000_000 < len(text.encode()) < 5_000_000
@@ -170,8 +173,8 @@ def test_an_audit_with_hundreds_of_photographs_stays_below_5_mb(tmp_path):
 
 def test_an_audit_of_another_schema_or_form_is_refused_in_words(tmp_path):
     audit = make_audit(tmp_path, points=5, number_of_rows=1)
-    (tmp_path / "audit.json").write_text(json.dumps(audit | {"schema": 2}))
-    with pytest.raises(UserError, match="schema 2"):
+    (tmp_path / "audit.json").write_text(json.dumps(audit | {"schema": 3}))
+    with pytest.raises(UserError, match="schema 3"):
         report.write_audit(tmp_path, tmp_path / "r.html")
     (tmp_path / "audit.json").write_text(json.dumps(audit | {"gallery": [7]}))
     with pytest.raises(UserError, match="unknown form"):

@@ -85,7 +85,7 @@ def test_the_list_says_what_each_run_is_doing(get):
     }
     status = dict(zip(names, said["status"], strict=True))
     assert status["going"] == "training" and status["stopped"] == "stopped" and status["done/erm"] == "done"
-    assert status["damaged"] == "damaged" and status["audit"] == "shortcut found"
+    assert status["damaged"] == "damaged" and status["audit"] == "found"
     assert said["last epoch"][0] == "biased, epoch 7, loss 0.25"
     score = dict(zip(names, said["accuracy, %"], strict=True))
     assert f"conflicting {make('erm', 0.2)['scores']['conflicting']:.1f}" in score["done/erm"]

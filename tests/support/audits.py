@@ -39,8 +39,8 @@ def make_audit(folder, classes=CLASSES, grounds=GROUND, pictures=6, points=300, 
     gallery = [
         {
             "class": classes[y],
-            "usual": [picture("usual", y, y, i) for i in range(pictures)],
-            "contradicting": [picture("other", y, 1 - y, i) for i in range(pictures)],
+            "aligned": [picture("usual", y, y, i) for i in range(pictures)],
+            "conflicting": [picture("other", y, 1 - y, i) for i in range(pictures)],
         }
         for y in (0, 1)
     ]
@@ -59,36 +59,45 @@ def make_audit(folder, classes=CLASSES, grounds=GROUND, pictures=6, points=300, 
     ground = np.where(generator.random(points) < 0.9, label, 1 - label)
     xy = generator.normal(size=(points, 2)) + np.stack([3.0 * label, 4.0 * ground], 1)
     audit = {
-        "verdict": "shortcut found",
-        "schema": 1,
+        "verdict": "found",
+        "schema": 2,
         "headline": f"The model reads the place, not the bird: it is right on 97 % of the {name} that stand where "
         "their kind usually does, and on 67 % of those that do not.",
         "spurless": "0.1.0",
         "date": "2026-11-15T20:40:00Z",
         "command": f"spurless audit folder:/home/someone/{name} --set data.attribute=place",
         "seconds": 184.2,
-        "data": {"name": name, "rows": 11788, "held_out": 1199, "classes": list(classes), "attributes": ["place"]}
+        "data": {
+            "name": name,
+            "samples": 11788,
+            "answered": 1199,
+            "split": "test",
+            "classes": list(classes),
+            "attributes": ["place"],
+        }
         | {"notes": ["A fifth of the rows has no attribute and was left out of the tests by attribute."]},
         "model": {"name": "resnet18", "source": "trained for this audit", "average": score(86.7, 1199)},
-        "evidence": [
-            {"test": "Errors by place", "finding": "found", "p": 2e-9, "effect": 30.4, "low": 25.1, "high": 35.8}
-            | {"text": "Given the label, the model is wrong far more often where the place contradicts it."},
-            {"test": "Mined rows", "finding": "suspected", "p": 0.012, "effect": 6.0, "low": None, "high": None}
-            | {"text": "The rows that are learned late are more alike than hard rows of clean data are."},
-            {"test": "Wrong labels", "finding": "none", "p": 0.4, "effect": None, "low": None, "high": None}
-            | {"text": "The suspicious rows do not look mislabelled."},
+        "shortcut": {"name": "background", "kind": "background", "words": "the background"},
+        "findings": [
+            {"name": "background", "kind": "background", "verdict": "found", "words": "the background", "class": None}
+            | {"text": "Exchanged between classes it turns 47 % of 160 answers.", "available": {"alone": score(85.5)}}
+            | {"used": {"p": 2e-9}, "harm": {"p": 1e-6, "aligned": score(97.2), "conflicting": score(66.8)}},
+            {"name": "place", "kind": "attribute", "verdict": "gap", "words": "'place'", "class": None, "used": None}
+            | {"text": "The model is weaker where the place is unusual.", "available": None, "harm": {"p": 0.0004}},
         ],
-        "reliability": {"text": "Measured on data with and without a planted shortcut."}
-        | {"false_alarms": score(3.1, 64), "found": score(95.0, 66)},
+        "tested": ["brightness", "contrast", "noise"],
+        "power": {"samples": [500, 2000], "found": score(95.0, 66), "without_attributes": score(85.0, 66)}
+        | {"false_alarms": score(3.1, 64)},
+        "shift": [],
         "attributes": [{"name": "place", "association": 0.87, "p": 2e-9, "gap": score(30.4), "finding": "found"}],
         "rows": suspects,
         "gallery": gallery,
         "slices": [
             {"class": classes[1], "size": 133, "accuracy": score(58.6, 133), "elsewhere": score(94.7, 133), "p": 1e-6}
-            | {"words": ["brighter", "more green"], "pictures": [i["picture"] for i in gallery[1]["contradicting"]]}
+            | {"words": ["brighter", "more green"], "pictures": [i["picture"] for i in gallery[1]["conflicting"]]}
         ],
         "histogram": {"edges": [i / 20 for i in range(21)], "title": "Score of each training row"}
-        | {"usual": [int(3000 * 0.6**i) for i in range(20)], "candidates": [1 + i**2 // 8 for i in range(20)]},
+        | {"aligned": [int(3000 * 0.6**i) for i in range(20)], "conflicting": [1 + i**2 // 8 for i in range(20)]},
         "map2d": {"how": "t-SNE of the features before the head", "labels": list(classes), "groups": list(grounds)}
         | {
             "points": [
@@ -104,18 +113,25 @@ def make_audit(folder, classes=CLASSES, grounds=GROUND, pictures=6, points=300, 
             ],
         },
         "cost": {"text": ["On samples that contradict the shortcut the model loses 30 points."]}
-        | {"following": score(97.2), "contradicting": score(66.8), "shortcut_alone": score(95.0)},
+        | {"aligned": score(97.2), "conflicting": score(66.8), "alone": score(95.0)},
         "advice": [
             {"title": "Train with group labels", "why": "You know the place of every row, so use it."}
             | {"command": f"spurless train group_dro folder:{name} --set data.attribute=place"},
             {"title": "Collect about 150 more waterbirds on land", "why": "There are 56 now.", "command": None},
         ],
-        "fix": {"rule": "the smallest gap between mined and other rows of the validation split", "chosen": "jtt"}
-        | {"text": ["JTT gains 15 points where the shortcut misleads, and loses 2 where it helps."]}
+        "fix": {"rule": "the smallest gap between mined and other rows of the validation split", "chosen": "dfr"}
+        | {"text": ["DFR gains 15 points where the shortcut misleads, and loses 2 where it helps."]}
         | {
             "rows": [
-                {"method": m, "following": score(f), "contradicting": score(c), "average": score(a), "seconds": s}
-                for m, f, c, a, s in (("erm", 97.2, 66.8, 86.7, 80.0), ("jtt", 95.1, 82.0, 90.2, 171.0))
+                {
+                    "method": m,
+                    "words": m,
+                    "aligned": score(f),
+                    "conflicting": score(c),
+                    "average": score(a),
+                    "exchanged": None,
+                }
+                for m, f, c, a in (("before", 97.2, 66.8, 86.7), ("dfr", 95.1, 82.0, 90.2))
             ]
         },
         "settings": {"budget": 10, "seed": 0},

@@ -32,17 +32,17 @@ class Facts:
 
     verdict: str
     source: str  # the data as the user would type it: folder:photos, csv:table.csv, waterbirds; empty: not at all
-    train_labels: bool  # whether the shortcut is an attribute that is known for the training rows
-    val_labels: bool  # ... for the validation rows
+    train_labels: bool  # whether the shortcut is an attribute that is known for the training samples
+    val_labels: bool  # ... for the validation samples
     rows: int
     held_out: int
     classes: int
-    contradicting: int | None = None  # held-out rows that contradict the shortcut
+    contradicting: int | None = None  # samples that contradict the shortcut
     conflicting: float | None = None  # accuracy on them
     aligned: float | None = None  # accuracy on the others
     seconds: float | None = None  # of one plain training
     budget: float | None = None  # minutes
-    wrong_labels: float = 0.0  # share of held-out rows whose label the model and a look without the cue both contradict
+    wrong_labels: float = 0.0  # share of samples whose label the model and a look without the cue both contradict
     name: str | None = None  # of the attribute or cue
     settings: tuple[str, ...] = ()  # what was set for the data: data.label=kind
     network: tuple[str, ...] = ()  # options of `train` for the audited network, where it is not the data's own
@@ -51,7 +51,7 @@ class Facts:
     root: tuple[str, ...] = ()  # the option that says where data lies, if it was given
     attributes: tuple[str, ...] = ()  # that are known, whether or not one of them is the shortcut
     is_input: bool = False  # whether the model is given the attribute itself
-    needed: int | None = None  # held-out rows that the test which could not tell asks for
+    needed: int | None = None  # samples that the test which could not tell asks for
     tested: bool = True  # whether there was an attribute or a cue to test
     doubt: Doubt | None = None  # why finding nothing would mean nothing
     # Of a table without an attribute: those that could be one, and how much they go with the label.
@@ -63,7 +63,7 @@ class Facts:
 
     @property
     def share(self) -> float | None:
-        """Of the held-out rows, how many contradict the shortcut."""
+        """Of the samples, how many contradict the shortcut."""
         return None if self.contradicting is None else self.contradicting / max(1, self.held_out)
 
     def command(self, *words: str, sets: tuple[str, ...] = ()) -> str | None:
@@ -89,15 +89,15 @@ def advise(facts: Facts) -> list[Advice]:
         return [*_collect(facts), *_drop_column(facts), *_labels(facts), *_name_it(facts)]
     if facts.verdict == "cannot tell":
         return [*(_more_rows(facts) if facts.tested else _name_column(facts)), *_labels(facts), *_name_it(facts)]
-    look = [*_look(facts)] if facts.verdict == "suspected" else []
-    fixes = [*_drop_column(facts), *_methods(facts), *_try_all(facts)]
-    if facts.contradicting == 0:  # no method can learn from rows that are not there
+    look = [*_look(facts)] if facts.verdict == "available" else []
+    fixes = [*_try_all(facts), *_drop_column(facts), *_methods(facts)]
+    if facts.contradicting == 0:  # no method can learn from samples that are not there
         return [*look, *_collect(facts), *_labels(facts), *fixes]
-    # Methods that need no labels dwell on the rows that are hard to fit, and wrong labels are the hardest.
+    # Methods that need no labels dwell on the samples that are hard to fit, and wrong labels are the hardest.
     labels_first = facts.share is None or facts.wrong_labels >= facts.share
     rest = [fixes, [*_collect(facts)]]
-    rest.insert(0 if labels_first else 2, [*_labels(facts)])
-    return look + sum(rest, [])
+    rest.insert(1 if labels_first else 2, [*_labels(facts)])
+    return sum(rest, look) if facts.verdict != "available" else [*fixes[:1], *look, *fixes[1:], *sum(rest[1:], [])]
 
 
 def fitting(train_labels: bool, val_labels: bool) -> list[str]:
@@ -137,18 +137,20 @@ def about(n: float) -> int:
 
 def _look(facts: Facts) -> Iterator[Advice]:
     yield _item(
-        "Look at the suspicious rows first",
-        f"{_gap(facts)}That is a suspicion, not a proof: the {facts.held_out:,} held-out rows leave room for chance.",
+        "Say whether it may decide",
+        f"Only you know whether {facts.shortcut} belongs to the task. If it does not, take it out of the data or "
+        f"collect samples in which it points elsewhere ({facts.contradicting or 0:,} do): the next model may use it, "
+        "whatever this one does.",
         facts.command("data", "describe"),
     )
 
 
 def _methods(facts: Facts) -> Iterator[Advice]:
     """Those that fit the budget first."""
-    known = {"training": "the attribute is known for the training rows", "validation": "validation rows have it"}
+    known = {"training": "the attribute is known for the training samples", "validation": "validation samples have it"}
     names = fitting(facts.train_labels, facts.val_labels)
     for rank, name in enumerate(sorted(names, key=lambda each: not _in_time(facts, each))):
-        labels, gap = METHODS[name].labels, "" if rank or facts.verdict == "suspected" else _gap(facts)  # once
+        labels, gap = METHODS[name].labels, "" if rank or facts.verdict == "available" else _gap(facts)  # once
         needs = f"It can use that {known[labels]}" if labels in known else "It needs no labels of the shortcut"
         took = (
             ""
@@ -163,9 +165,9 @@ def _methods(facts: Facts) -> Iterator[Advice]:
 def _gap(facts: Facts) -> str:
     if facts.conflicting is None or facts.aligned is None:
         return ""
-    rows = "rows" if facts.contradicting is None else f"{facts.contradicting:,} held-out rows"
+    samples = "samples" if facts.contradicting is None else f"{facts.contradicting:,} samples"
     return (
-        f"The model is right on {facts.conflicting:.0f} % of the {rows} that contradict {facts.shortcut}, and on "
+        f"The model is right on {facts.conflicting:.0f} % of the {samples} where {facts.shortcut} misleads, and on "
         f"{facts.aligned:.0f} % of the others. "
     )
 
@@ -175,15 +177,11 @@ def _in_time(facts: Facts, method: str) -> bool:
 
 
 def _try_all(facts: Facts) -> Iterator[Advice]:
-    names = fitting(facts.train_labels, facts.val_labels)
-    seconds = None if facts.seconds is None else sum(COST[name] for name in names) * facts.seconds
-    # A budget is for the audit too, which may train a plain model; and other work may slow the machine down.
-    minutes = math.ceil(1.3 * (seconds + facts.seconds) / 60) if seconds and facts.seconds else None
-    took = f", about {_span(seconds)} in all," if seconds else ""
     yield _item(
-        "Or let the audit try them and compare",
-        f"It trains {', '.join(names)}{took} and shows before and after on half of {facts.held_out:,} held-out rows.",
-        facts.command("audit", "--fix", *(["--budget", str(minutes)] if minutes else [])),
+        "Let the audit repair it",
+        f"{_gap(facts)}It fits the last layer again with balanced groups, takes the cue out of the input, and shows "
+        f"what each brings on {facts.held_out:,} samples, out of fold.",
+        facts.command("audit", "--fix"),
     )
 
 
@@ -208,9 +206,9 @@ def _collect(facts: Facts) -> Iterator[Advice]:
         low, high = wilson(facts.conflicting / 100 * have, have)
         now = f"The {have:,} held-out ones put the accuracy there between {100 * low:.0f} and {100 * high:.0f} %. "
     elif have == 0:
-        now = "No held-out row contradicts it, so nobody can say how the model does there, and no method can learn it. "
+        now = "No sample contradicts it, so nobody can say how the model does there, and no method can learn it. "
     else:
-        now = "It is not known which rows contradict it. "
+        now = "It is not known which samples contradict it. "
     classes = f"each of the {facts.classes} classes {EACH_CLASS} or more"
     yield _item(
         f"Collect about {about(wanted - (have or 0)):,} more samples that contradict {facts.shortcut}",
@@ -221,7 +219,7 @@ def _collect(facts: Facts) -> Iterator[Advice]:
 
 def _labels(facts: Facts) -> Iterator[Advice]:
     if facts.wrong_labels >= LOOK_WRONG:
-        wrong = f"{round(facts.wrong_labels * facts.held_out):,} of the {facts.held_out:,} held-out rows"
+        wrong = f"{round(facts.wrong_labels * facts.held_out):,} of the {facts.held_out:,} samples"
         yield _item(
             "Check the labels",
             f"On {wrong} ({100 * facts.wrong_labels:.0f} %) both the model and a look without the cue contradict the "
@@ -263,30 +261,32 @@ def _name_it(facts: Facts) -> Iterator[Advice]:
     if facts.train_labels or kind not in ("folder", "csv") or (facts.columns and not facts.tested):
         return
     where = "a column of metadata.csv in the folder" if kind == "folder" else "a column of the table"
-    how = f"As {where}, such an attribute is tested directly, which takes far fewer rows (put its name for ATTRIBUTE)."
+    how = (
+        f"As {where}, such an attribute is tested directly, which takes far fewer samples (put its name for ATTRIBUTE)."
+    )
     if facts.attributes:
         known = ", ".join(f"'{name}'" for name in facts.attributes)
         title = "Write down what else you suspect"
-        why = f"Of where, how and by whom the {facts.rows:,} rows were made, only {known} is written down. {how}"
+        why = f"Of where, how and by whom the {facts.rows:,} samples were made, only {known} is written down. {how}"
         wanted = json.dumps([*facts.attributes, "ATTRIBUTE"], ensure_ascii=False)
     else:
         title = "Write down what you suspect"
-        why = f"None of the {facts.rows:,} rows says where, how or by whom it was made. {how}"
+        why = f"None of the {facts.rows:,} samples says where, how or by whom it was made. {how}"
         wanted = "ATTRIBUTE"
     yield _item(title, why, facts.command("audit", sets=(f"data.attribute={wanted}",)))
 
 
 def _not_covered(facts: Facts) -> Iterator[Advice]:
     yield _item(
-        "Keep the model, and know what was not covered",
-        f"{facts.held_out:,} held-out rows were looked at. A shortcut that hardly any of them contradicts, one "
+        "Know what was not covered",
+        f"{facts.held_out:,} samples were looked at. A shortcut that hardly any of them contradicts, one "
         "that is none of the attributes and cues tested, and data from elsewhere are not covered.",
     )
     yield from _name_it(facts)
     yield _item(
         "Audit again whenever data or model change",
-        f"In CI this command fails as soon as there is a suspicion; this audit was of {facts.rows:,} rows.",
-        facts.command("audit", "--fail-on", "suspected"),
+        f"In CI this command fails as soon as a gap or a shortcut is found; this audit was of {facts.rows:,} samples.",
+        facts.command("audit", "--fail-on", "gap"),
     )
 
 

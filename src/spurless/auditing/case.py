@@ -1,4 +1,4 @@
-"""What is audited: a model, and rows that it was not trained on."""
+"""What is audited: a model, and its answers on samples that it was not trained on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from spurless.auditing.plain import Heads
 from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.nets import Net
@@ -17,18 +18,20 @@ RECIPE = Recipe(eval_batch_size=256)
 
 @dataclass(frozen=True)
 class Case:
-    """The model on its held-out rows. Everything an audit says is computed from here."""
+    """The model on samples that it has not seen. Everything an audit says is computed from here."""
 
     data: Bundle  # as the user gave it, with its attributes where they are known
     net: Net  # the audited model, on the CPU or a GPU, in evaluation mode
     source: str  # "given", or "trained for this audit"
-    held: Split  # rows that the model was not trained on
-    split: str  # which split they are
+    held: Split  # samples with an answer of a model that was not trained on them
+    split: str  # which split they are; "all": every sample, by out-of-fold answers
     device: torch.device
-    logits: Tensor  # (n, classes) of the held-out rows, on the CPU
-    features: Tensor  # (n, d) of the held-out rows, on the CPU
+    logits: Tensor  # (n, classes) of these samples, on the CPU
+    features: Tensor  # (n, d) of these samples, on the CPU
     seed: int = 0
-    own: bool | None = True  # whether the model was trained on the training rows of this data; None: nobody knows
+    own: bool | None = True  # whether the model was trained on the training samples of this data; None: nobody knows
+    heads: Heads | None = None  # of the plain model: a head without each fold
+    fold: Tensor | None = None  # (n,) the fold of each sample; -1: none, it is no training sample
 
     @property
     def images(self) -> bool:
@@ -40,7 +43,7 @@ class Case:
 
     @property
     def predicted(self) -> Tensor:
-        """(n,) The class that the model gives each held-out row."""
+        """(n,) The class that the model gives each sample."""
         return self.logits.argmax(1)
 
     @property
@@ -48,12 +51,17 @@ class Case:
         """(n,) bool: where the model is right."""
         return self.predicted == self.held.y
 
-    def answers(self, x: Tensor) -> Tensor:
-        """(m,) The class that the model gives inputs of the data's own kind (uint8 images, float vectors)."""
-        return self.outputs(Split(x, torch.zeros(len(x), dtype=torch.long))).argmax(1)
+    def answers(self, x: Tensor, of: Tensor | None = None) -> Tensor:
+        """(m,) The class that the model gives inputs of the data's own kind (uint8 images, float vectors).
+
+        `of` (m,): the samples that the inputs are edits of, each answered by a head that has not seen that sample."""
+        edited = Split(x, torch.zeros(len(x), dtype=torch.long))
+        if of is None or self.heads is None or self.fold is None:
+            return self.outputs(edited).argmax(1)
+        return self.heads.logits(self.outputs(edited, features=True), self.fold[of]).argmax(1)
 
     def outputs(self, split: Split, features: bool = False) -> Tensor:
-        """(m, classes) The model's logits, or its features, of any rows."""
+        """(m, classes) The model's logits, or its features, of any samples."""
         inputs = Inputs(self.data, RECIPE, self.device)
         return outputs(self.net, split, inputs, RECIPE, self.device, features).float().cpu()
 
@@ -65,7 +73,7 @@ class Case:
 def make_case(
     data: Bundle, net: Net, source: str, split: str, device: torch.device, seed: int = 0, own: bool | None = True
 ) -> Case:
-    """Ask the model about every row of a split."""
+    """Ask the model about every sample of a split."""
     held = data.splits[split]
     net = net.to(device).eval()
     features = outputs(net, held, Inputs(data, RECIPE, device), RECIPE, device, features=True)

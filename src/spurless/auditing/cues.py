@@ -1,7 +1,7 @@
-"""Simple properties of an image that a model can take for the class: what each tells alone, and how to exchange it.
+"""Simple properties of an image that a model can take for the class: how each is read, and how it is exchanged.
 
 Each cue has two sides. `read(x)` are a few numbers that hold the cue and little else. `swap(x, donor)` is the image x
-with the cue of another image, and all else left as it is: a picture that a model has to take sides on.
+with the cue of another image, and all else left as it is. Images are numbers from 0 to 1, at the size the model sees.
 """
 
 from __future__ import annotations
@@ -13,23 +13,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-SIDE = 32  # pixels at which cues are read
 APART = 0.15  # how far a pixel's colour is from that of the image's edge, for it to be part of the object
-FRAME, SURROUND = 0.12, 0.18  # width of the margin, in widths of the image
+SIDE = 64  # pixels at which most cues are read; the fine ones are read as the image is
+
+Swap = Callable[[Tensor, Tensor], Tensor]
 
 
-class Cue(NamedTuple):
+class Property(NamedTuple):
     name: str
-    words: str  # in a sentence: "the model goes by ..."
-    read: Callable[[Tensor], Tensor]  # (n, c, h, w) in 0..1 -> (n, k)
-    swap: Callable[[Tensor, Tensor], Tensor]  # both (n, c, h, w) in 0..1
+    words: str  # in a sentence: "the model relies on ..."
+    kind: str  # light, colour, detail, place, margin
+    read: Callable[[Tensor], Tensor]  # (n, c, h, w) -> (n, k)
+    swap: Swap  # both (n, c, h, w)
 
 
 def small(x: Tensor) -> Tensor:
-    """(n, c, SIDE, SIDE) The image by its averages; smaller images are enlarged."""
-    if min(x.shape[-2:]) >= SIDE:
-        return F.interpolate(x, (SIDE, SIDE), mode="area")
-    return F.interpolate(x, (SIDE, SIDE), mode="bilinear", align_corners=False)
+    """The image by its averages, where it is larger than SIDE."""
+    return F.interpolate(x, (SIDE, SIDE), mode="area") if min(x.shape[-2:]) > SIDE else x
+
+
+def grey(x: Tensor) -> Tensor:
+    return x.mean(1, keepdim=True)
 
 
 def object_mask(x: Tensor) -> Tensor:
@@ -39,114 +43,236 @@ def object_mask(x: Tensor) -> Tensor:
     return ((x - ground).abs().amax(1, keepdim=True) > APART).float()
 
 
-# Colour: the mean and spread of each channel, in the object and on the ground
+def ranks(x: Tensor, *quantiles: float) -> Tensor:
+    """(n, k) Quantiles of the pixels of each image."""
+    flat = x.flatten(1).sort(1).values
+    return torch.stack([flat[:, min(flat.shape[1] - 1, round(q * flat.shape[1]))] for q in quantiles], 1)
 
 
-def moments(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, c, 1, 1) each: mean and standard deviation of the pixels under the mask."""
-    weight = mask.sum((2, 3), keepdim=True).clamp_min(1e-6)
-    mean = (x * mask).sum((2, 3), keepdim=True) / weight
-    variance = ((x - mean).square() * mask).sum((2, 3), keepdim=True) / weight
-    return mean, (variance + 1e-4).sqrt()
+# Light and colour
+
+
+def read_brightness(x: Tensor) -> Tensor:
+    light = grey(small(x))
+    return torch.cat([light.mean((1, 2, 3))[:, None], ranks(light, 0.1, 0.5, 0.95)], 1)
+
+
+def swap_brightness(x: Tensor, donor: Tensor) -> Tensor:
+    """Black and white stay where they are for the lowest and highest tone: each tone moves as the donor's do."""
+    mine, theirs = ranks(grey(x), 0.1, 0.5, 0.95), ranks(grey(donor), 0.1, 0.5, 0.95)
+    shift = (theirs.mean(1) - mine.mean(1))[:, None, None, None]
+    return (x + shift).clamp(0, 1)
+
+
+def read_contrast(x: Tensor) -> Tensor:
+    light = grey(small(x))
+    low_high = ranks(light, 0.05, 0.95, 1.0)
+    return torch.cat([light.std((1, 2, 3))[:, None], (low_high[:, 1:] - low_high[:, :1])], 1)
+
+
+def swap_contrast(x: Tensor, donor: Tensor) -> Tensor:
+    mean, mine, theirs = x.mean((1, 2, 3), keepdim=True), read_contrast(x)[:, :1], read_contrast(donor)[:, :1]
+    ratio = (theirs / mine.clamp_min(1e-3)).clamp(0.2, 5)[:, :, None, None]
+    return ((x - mean) * ratio + mean).clamp(0, 1)
+
+
+def tones(x: Tensor) -> Tensor:
+    """(n, c) How far the mean of each channel, among the pixels that are not black, is from that of all channels."""
+    lit = (grey(x) > 0.05).float()
+    mean = (x * lit).sum((2, 3)) / lit.sum((2, 3)).clamp_min(1)
+    return mean - mean.mean(1, keepdim=True)
 
 
 def read_colour(x: Tensor) -> Tensor:
     x = small(x)
-    mask = object_mask(x)
-    parts = [part for m in (mask, 1 - mask) for part in moments(x, m)]
-    return torch.cat([part.flatten(1) for part in parts] + ([hues(x)] if x.shape[1] == 3 else []), dim=1)
+    inside = object_mask(x)
+    mean = (x * inside).sum((2, 3)) / inside.sum((2, 3)).clamp_min(1)
+    return torch.cat([tones(x), mean - mean.mean(1, keepdim=True)], 1)
 
 
-def hues(x: Tensor, bins: int = 12) -> Tensor:
-    """(n, bins) How much of each hue an image holds, weighted by how colourful the pixel is."""
-    top, low = x.amax(1), x.amin(1)
-    r, g, b = x.unbind(1)
-    spread = (top - low).clamp_min(1e-6)
-    sixth = torch.where(
-        top == r, ((g - b) / spread) % 6, torch.where(top == g, (b - r) / spread + 2, (r - g) / spread + 4)
-    )
-    place = (sixth / 6 * bins).long().clamp(0, bins - 1).flatten(1)  # (n, pixels)
-    held = torch.zeros(len(x), bins, device=x.device).scatter_add_(1, place, (top - low).flatten(1))
-    return held / (held.sum(1, keepdim=True) + 1e-3)
+def tint(x: Tensor) -> Tensor:
+    """(n, c, 1, 1) The mean colour of the pixels that are not black; its largest channel is 1."""
+    lit = (x.amax(1, keepdim=True) > 0.05).float()
+    mean = (x * lit).sum((2, 3), keepdim=True) / lit.sum((2, 3), keepdim=True).clamp_min(1)
+    return mean / mean.amax(1, keepdim=True).clamp_min(1e-3)
 
 
 def swap_colour(x: Tensor, donor: Tensor) -> Tensor:
-    out, mask, other = x, object_mask(x), object_mask(donor)
-    for mine, theirs in ((mask, other), (1 - mask, 1 - other)):
-        both = (mine.sum((2, 3), keepdim=True) > 4) & (theirs.sum((2, 3), keepdim=True) > 4)
-        (mean, std), (new_mean, new_std) = moments(x, mine), moments(donor, theirs)
-        out = torch.where(both & (mine > 0), (x - mean) / std * new_std + new_mean, out)
-    return out.clamp(0, 1)
+    """Every pixel moved from the image's mean colour to the donor's, as far as the pixel is bright."""
+    return (x + x.amax(1, keepdim=True) * (tint(donor) - tint(x))).clamp(0, 1)
 
 
-# Style: how much detail of which size and direction; what a Fourier amplitude holds
+def read_saturation(x: Tensor) -> Tensor:
+    x = small(x)
+    chroma = x.amax(1, keepdim=True) - x.amin(1, keepdim=True)
+    return torch.cat([chroma.mean((1, 2, 3))[:, None], ranks(chroma, 0.5, 0.9)], 1)
 
 
-def read_style(x: Tensor) -> Tensor:
-    x, found = small(x), []
-    for scale in (1, 2, 4):
-        z = F.avg_pool2d(x, scale)
-        across, down = z[..., 1:] - z[..., :-1], z[..., 1:, :] - z[..., :-1, :]
-        around = z[..., :-2, 1:-1] + z[..., 2:, 1:-1] + z[..., 1:-1, :-2] + z[..., 1:-1, 2:]
-        for change in (across, down, 4 * z[..., 1:-1, 1:-1] - around):
-            found += [
-                change.abs().mean((2, 3)).clamp_min(1e-4).log(),
-                change.square().mean((2, 3)).clamp_min(1e-5).log(),
-            ]
-    return torch.cat(found, dim=1)
+def swap_saturation(x: Tensor, donor: Tensor) -> Tensor:
+    mine, theirs = read_saturation(x)[:, :1], read_saturation(donor)[:, :1]
+    ratio = (theirs / mine.clamp_min(1e-3)).clamp(0, 6)[:, :, None, None]
+    return (grey(x) + (x - grey(x)) * ratio).clamp(0, 1)
 
 
-def swap_style(x: Tensor, donor: Tensor) -> Tensor:
-    """The phases of x, which hold where things are, with the amplitudes of the donor."""
-    phase, amplitude = torch.fft.fft2(x).angle(), torch.fft.fft2(donor).abs()
-    return torch.fft.ifft2(torch.polar(amplitude, phase)).real.clamp(0, 1)
+# Fine detail
 
 
-# Margin: what stands around the object
+def laplacian(x: Tensor) -> Tensor:
+    return 4 * x[..., 1:-1, 1:-1] - x[..., :-2, 1:-1] - x[..., 2:, 1:-1] - x[..., 1:-1, :-2] - x[..., 1:-1, 2:]
 
 
-def margin(width: float) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]:
-    def read(x: Tensor) -> Tensor:
-        x = small(x)
-        k = max(1, round(width * SIDE))
-        inside = torch.zeros(SIDE, SIDE, dtype=torch.bool)
-        inside[k:-k, k:-k] = True
-        return x[..., ~inside].flatten(1)
-
-    def swap(x: Tensor, donor: Tensor) -> Tensor:
-        k = [max(1, round(width * side)) for side in x.shape[-2:]]
-        out = donor.clone()
-        out[..., k[0] : -k[0], k[1] : -k[1]] = x[..., k[0] : -k[0], k[1] : -k[1]]
-        return out
-
-    return read, swap
+def diagonal(x: Tensor) -> Tensor:
+    """The finest diagonal detail, which holds noise and hardly any edges."""
+    return (x[..., 1:, 1:] - x[..., :-1, 1:] - x[..., 1:, :-1] + x[..., :-1, :-1]) / 2
 
 
-# Place and size: where the object is, and how large
+def lonely(x: Tensor) -> Tensor:
+    """How far each pixel is from the median of its neighbourhood: single odd pixels."""
+    light = F.pad(grey(x), (1, 1, 1, 1), mode="replicate")
+    around = F.unfold(light, 3).view(len(x), 9, -1)
+    return (around[:, 4] - around.median(1).values).abs()
+
+
+def read_noise(x: Tensor) -> Tensor:
+    fine = diagonal(grey(x)).abs().flatten(1)
+    return torch.stack(
+        [
+            fine.median(1).values.clamp_min(1e-3).log(),
+            fine.mean(1).clamp_min(1e-3).log(),
+            lonely(x).mean(1).clamp_min(1e-3).log(),
+        ],
+        1,
+    )
+
+
+def swap_noise(x: Tensor, donor: Tensor) -> Tensor:
+    """The fine detail of x, made as strong as the donor's: noise is added, or what is there is smoothed."""
+    mine, theirs = (diagonal(grey(each)).abs().flatten(1).mean(1) for each in (x, donor))
+    more = (theirs.square() - mine.square()).clamp_min(0).sqrt()[:, None, None, None]
+    generator = torch.Generator().manual_seed(0)
+    noisy = x + 1.25 * more * torch.randn(x.shape, generator=generator)
+    smooth = smoothed(x)
+    part = ((mine - theirs) / (mine - diagonal(grey(smooth)).abs().flatten(1).mean(1)).clamp_min(1e-4)).clamp(0, 1)
+    part = part[:, None, None, None]
+    return torch.where(more > 0, noisy, part * smooth + (1 - part) * x).clamp(0, 1)
+
+
+def smoothed(x: Tensor) -> Tensor:
+    kernel = torch.tensor([1.0, 2.0, 1.0])
+    kernel = (kernel[:, None] * kernel[None] / 16).expand(x.shape[1], 1, 3, 3)
+    return F.conv2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), kernel, groups=x.shape[1])
+
+
+def read_sharpness(x: Tensor) -> Tensor:
+    edges, spread = laplacian(grey(x)).abs().flatten(1), x.std((1, 2, 3)).clamp_min(1e-2)
+    return torch.stack(
+        [(edges.mean(1) / spread).clamp_min(1e-3).log(), ranks(edges, 0.98)[:, 0].clamp_min(1e-3).log()], 1
+    )
+
+
+def swap_sharpness(x: Tensor, donor: Tensor) -> Tensor:
+    """Blurred, or sharpened, until the edges are about as steep as the donor's."""
+    mine, theirs = (laplacian(grey(each)).abs().flatten(1).mean(1) for each in (x, donor))
+    ratio = (theirs / mine.clamp_min(1e-4)).clamp(0.05, 3)[:, None, None, None]
+    once, twice = smoothed(x), smoothed(smoothed(smoothed(x)))
+    soft = torch.where(ratio < 0.4, twice, once)
+    blurred = soft + (ratio.clamp(0.4, 1) - 0.4) / 0.6 * (x - soft)
+    return torch.where(ratio < 1, blurred, x + (ratio - 1) * (x - once)).clamp(0, 1)
+
+
+def blocks(x: Tensor) -> Tensor:
+    """(n, 64) The mean size of each coefficient of the 8 x 8 cosine transform that JPEG uses."""
+    side = torch.arange(8.0)
+    basis = torch.cos((2 * side[None] + 1) * side[:, None] * torch.pi / 16)
+    basis = basis * torch.tensor([8**-0.5] + [0.5] * 7)[:, None]
+    light = grey(x)[..., : x.shape[-2] // 8 * 8, : x.shape[-1] // 8 * 8]
+    n, _, h, w = light.shape
+    tiles = light.view(n, h // 8, 8, w // 8, 8).permute(0, 1, 3, 2, 4)
+    return (basis @ tiles @ basis.T).abs().flatten(3).flatten(1, 2)  # (n, tiles, 64)
+
+
+HIGH = [8 * i + j for i in range(8) for j in range(8) if i + j >= 5]
+
+
+def read_compression(x: Tensor) -> Tensor:
+    """How many of the fine coefficients are next to nothing, and how much steeper steps are at block borders."""
+    light = grey(x)
+    zero = (blocks(x)[..., HIGH] < 0.004).float().mean((1, 2))
+    step = (light[..., 1:] - light[..., :-1]).abs().mean((1, 2))
+    at = torch.arange(step.shape[1]) % 8 == 7
+    border = (step[:, at].mean(1) / step[:, ~at].mean(1).clamp_min(1e-3)).clamp(0.2, 5).log()
+    return torch.stack([zero, border], 1)
+
+
+def swap_compression(x: Tensor, donor: Tensor) -> Tensor:
+    """Encoded again at a low quality where the donor is more compressed; what is lost cannot be brought back."""
+    more = read_compression(donor)[:, 0] > read_compression(x)[:, 0] + 0.05
+    out = x.clone()
+    rows = more.nonzero()[:, 0]
+    if len(rows):
+        out[rows] = encoded(x[rows], 15)
+    return out
+
+
+def encoded(x: Tensor, quality: int) -> Tensor:
+    """The images as they come back from JPEG files of this quality."""
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    out = torch.empty_like(x)
+    for i, pixels in enumerate((x.clamp(0, 1) * 255).byte().permute(0, 2, 3, 1).numpy()):
+        file = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels[..., :3]).save(file, "JPEG", quality=quality)
+        back = torch.from_numpy(np.array(Image.open(file))).float() / 255
+        out[i] = back[None] if back.dim() == 2 else back.permute(2, 0, 1)
+    return out
+
+
+# Place, size and direction of the object
 
 
 def geometry(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(n,) each: centre across and down, and mean distance from it; the image goes from -1 to 1."""
+    cx, cy, xx, _, yy = moments(x)
+    return cx, cy, (xx + yy).clamp_min(4e-4).sqrt()
+
+
+def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(n,) each: the centre of the object and its second moments across, mixed and down."""
     mask = object_mask(x)[:, 0] + 1e-6  # (n, h, w)
     mask = mask / mask.sum((1, 2), keepdim=True)
     down, across = (torch.linspace(-1, 1, side, device=x.device) for side in x.shape[-2:])
     cy, cx = (mask.sum(2) * down).sum(1), (mask.sum(1) * across).sum(1)
-    squared = (down[None, :, None] - cy[:, None, None]) ** 2 + (across[None, None] - cx[:, None, None]) ** 2
-    return cx, cy, (mask * squared).sum((1, 2)).sqrt().clamp_min(0.02)
+    dy, dx = down[None, :, None] - cy[:, None, None], across[None, None] - cx[:, None, None]
+    return cx, cy, (mask * dx * dx).sum((1, 2)), (mask * dx * dy).sum((1, 2)), (mask * dy * dy).sum((1, 2))
 
 
-def read_place(x: Tensor) -> Tensor:
+def read_position(x: Tensor) -> Tensor:
     x = small(x)
     cx, cy, _ = geometry(x)
-    return torch.cat([cx[:, None], cy[:, None], F.adaptive_avg_pool2d(object_mask(x), 4).flatten(1)], dim=1)
+    mask = object_mask(x)[:, 0]
+    across, down = mask.amax(1), mask.amax(2)  # (n, w), (n, h)
+    ends = [e.argmax(1) / e.shape[1] for each in (across, down) for e in (each, each.flip(1))]
+    middle = [ends[0] - ends[1], ends[2] - ends[3]]
+    return torch.stack([cx, cy, *middle], 1)
 
 
 def read_size(x: Tensor) -> Tensor:
     x = small(x)
-    return torch.stack([geometry(x)[2], object_mask(x).mean((1, 2, 3))], dim=1)
+    mask = object_mask(x)[:, 0]
+    return torch.stack([geometry(x)[2], mask.amax(1).mean(1), mask.amax(2).mean(1)], 1)
 
 
-def swap_place(x: Tensor, donor: Tensor) -> Tensor:
+def read_orientation(x: Tensor) -> Tensor:
+    """Twice the angle of the long axis, as far as there is one."""
+    _, _, xx, xy, yy = moments(small(x))
+    size = (xx + yy).clamp_min(1e-4)
+    return torch.stack([(xx - yy) / size, 2 * xy / size], 1)
+
+
+def swap_position(x: Tensor, donor: Tensor) -> Tensor:
     (cx, cy, _), (to_x, to_y, _) = geometry(x), geometry(donor)
     return warp(x, torch.ones_like(cx), cx - to_x, cy - to_y)
 
@@ -157,23 +283,92 @@ def swap_size(x: Tensor, donor: Tensor) -> Tensor:
     return warp(x, zoom, cx * (1 - zoom), cy * (1 - zoom))
 
 
+def swap_orientation(x: Tensor, donor: Tensor) -> Tensor:
+    """Turned about the middle of the object until its long axis lies as the donor's does."""
+    mine, theirs = (torch.atan2(r[:, 1], r[:, 0]) / 2 for r in (read_orientation(x), read_orientation(donor)))
+    turn = (theirs - mine + torch.pi / 2).remainder(torch.pi) - torch.pi / 2
+    cx, cy, _ = geometry(x)
+    cos, sin = turn.cos(), turn.sin()
+    grid = torch.stack(
+        [
+            torch.stack([cos, sin, cx - cos * cx - sin * cy], 1),
+            torch.stack([-sin, cos, cy + sin * cx - cos * cy], 1),
+        ],
+        1,
+    )
+    return sampled(x, grid)
+
+
 def warp(x: Tensor, zoom: Tensor, right: Tensor, down: Tensor) -> Tensor:
     """The image moved and scaled; what comes in at an edge repeats the edge."""
     zero = torch.zeros_like(zoom)
-    grid = torch.stack([torch.stack([zoom, zero, right], 1), torch.stack([zero, zoom, down], 1)], 1)  # (n, 2, 3)
-    return F.grid_sample(
-        x, F.affine_grid(grid, list(x.shape), align_corners=True), padding_mode="border", align_corners=True
-    )
+    return sampled(x, torch.stack([torch.stack([zoom, zero, right], 1), torch.stack([zero, zoom, down], 1)], 1))
 
 
-CUES = (
-    Cue("colour", "the colours of the object and of its ground", read_colour, swap_colour),
-    Cue("style", "texture and overall look (Fourier amplitudes)", read_style, swap_style),
-    Cue("margin", "what is in the outer margin of the image", *margin(FRAME)),
-    Cue("surround", "what surrounds the centre of the image", *margin(SURROUND)),
-    Cue("place", "where the object is", read_place, swap_place),
-    Cue("size", "how large the object is", read_size, swap_size),
+def sampled(x: Tensor, grid: Tensor) -> Tensor:
+    places = F.affine_grid(grid, list(x.shape), align_corners=True)
+    return F.grid_sample(x, places, padding_mode="border", align_corners=True)
+
+
+# Margin and background
+
+
+def ring(x: Tensor) -> tuple[int, int]:
+    return max(1, round(0.06 * x.shape[-2])), max(1, round(0.06 * x.shape[-1]))
+
+
+def read_margin(x: Tensor) -> Tensor:
+    """Mean and spread of each side's outermost pixels."""
+    top, left = ring(x)
+    sides = [x[..., :top, :], x[..., -top:, :], x[..., :left], x[..., -left:]]
+    return torch.cat([f for s in sides for f in (s.mean((2, 3)), s.std((2, 3)))], 1)
+
+
+def swap_margin(x: Tensor, donor: Tensor) -> Tensor:
+    top, left = ring(x)
+    out = donor.clone()
+    out[..., top:-top, left:-left] = x[..., top:-top, left:-left]
+    return out
+
+
+def centre(x: Tensor, part: float = 0.33) -> Tensor:
+    """(1, 1, h, w) A soft ellipse in the middle of the image, where the object of a photograph mostly is."""
+    down, across = (torch.linspace(-0.5, 0.5, side) for side in x.shape[-2:])
+    radius = ((down[:, None] / part).square() + (across[None] / part).square()).sqrt()
+    return torch.sigmoid((1 - radius) / 0.06)[None, None]
+
+
+def background_only(x: Tensor) -> Tensor:
+    """The image with its middle filled by the mean colour of the rest."""
+    mask = centre(x)
+    mean = (x * (1 - mask)).sum((2, 3), keepdim=True) / (1 - mask).sum()
+    return x * (1 - mask) + mean * mask
+
+
+def swap_background(x: Tensor, donor: Tensor) -> Tensor:
+    mask = centre(x)
+    return x * mask + donor * (1 - mask)
+
+
+ANY = (
+    Property("margin", "the margin of the image", "margin", read_margin, swap_margin),
+    Property("brightness", "the brightness of the image", "light", read_brightness, swap_brightness),
+    Property("contrast", "the contrast of the image", "light", read_contrast, swap_contrast),
+    Property("noise", "how noisy the image is", "detail", read_noise, swap_noise),
+    Property("sharpness", "how sharp the image is", "detail", read_sharpness, swap_sharpness),
+    Property("compression", "how much the image is compressed", "detail", read_compression, swap_compression),
+    Property("object position", "where the object is", "place", read_position, swap_position),
+    Property("object size", "how large the object is", "place", read_size, swap_size),
+    Property("object orientation", "how the object is turned", "place", read_orientation, swap_orientation),
 )
+COLOURED = (
+    Property("colour", "the colours of the image", "light", read_colour, swap_colour),
+    Property("saturation", "how colourful the image is", "light", read_saturation, swap_saturation),
+)
+
+
+def properties(channels: int) -> tuple[Property, ...]:
+    return ANY + COLOURED if channels == 3 else ANY
 
 
 def floats(images: Tensor) -> Tensor:

@@ -1,270 +1,257 @@
-"""`--fix`: train the methods that fit, pick one by half of the held-out rows, compare on the other half."""
+"""`--fix`: repairs of the last layer and of the input, chosen by out-of-fold answers where the shortcut misleads."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+import csv
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from spurless.auditing.advice import COST, fitting
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import more_than_half, share
-from spurless.core.data import Bundle
-from spurless.core.errors import UserError
-from spurless.core.recipe import Recipe
-from spurless.core.result import Result
-from spurless.core.seeds import derive
-from spurless.metrics.groups import MIN_GROUP
-from spurless.registry import make_recipe
-from spurless.train.fit import fit
-from spurless.train.loop import Progress
-from spurless.train.networks import NetSpec
-from spurless.train.progress import Bar, Watcher
+from spurless.auditing.plain import fit_heads, folds_of
+from spurless.auditing.suspects import Cue, Suspect, _edited, exchange_pairs, group_weights
+from spurless.core.data import Split
 
 BEFORE = "before"  # the audited model, as a row of the table
-FEW = 5  # contradicting rows of the picking half, below which one or two of them would decide
-LEVEL = 0.05  # the chance that any method is picked where none is better
+FEW = 10  # conflicting samples, below which exchanged inputs decide
+LEVEL = 0.05  # the chance that any repair is chosen where none is better
+RESAMPLES = 10  # balanced subsets that the heads of DFR are averaged over
+STRENGTHS = (0.1, 1.0, 10.0)
 
-
-def repair(
-    case: Case,
-    contradicting: Tensor,
-    budget_seconds: float,
-    out: Path | None,
-    net_spec: NetSpec | None,
-    recipe: Recipe | None,
-    device: torch.device,
-    *,
-    seconds_of_one: float,
-    progress: bool | Watcher | None = None,
-    labels: Sequence[str] | None = None,
-) -> dict[str, Any]:
-    """Run the methods that fit within the budget, and say whether one of them is better than the audited model.
-
-    `contradicting` (n,) marks held-out rows that contradict the shortcut. It must not come from the audited model's own
-    errors: that model would be wrong there by construction, and whatever is trained next would look like a repair.
-    `labels` are the attributes that the shortcut is made of; None: all that are known; (): none of them, so that only
-    methods without labels are tried.
-    """
-    if case.split == "train":
-        raise ValueError("the methods train on these rows: there is nothing to compare them by")
-    contradicting = contradicting.cpu()
-    picking, reporting = halves(case.held.y, contradicting, case.seed)
-    rule = make_rule(picking, contradicting, case.held.y)
-    data = lesson(case, labels)
-    recipe = make_recipe(recipe, data)
-    if data.val is None:
-        recipe = replace(recipe, selection="last")
-    deadline, text = time.monotonic() + budget_seconds, []
-    tried = [Tried(BEFORE, case.right)]
-    for name in fitting(data.train.a is not None, data.val is not None and data.val.a is not None):
-        left, takes = deadline - time.monotonic(), COST[name] * seconds_of_one
-        if left <= 0 or takes > left:
-            text.append(f"{name} was left out: {_why_not(takes, left)}.")
-            continue
-        folder = None if out is None else out / "fix" / name
-        watch = Deadline(progress if callable(progress) else Bar(name, shown=progress), deadline)
-        train = partial(fit, name, data, net_spec, recipe, case.seed, folder, device, progress=watch)
-        tried.append(attempt(case, name, train))
-        if tried[-1].note:
-            text.append(f"{name}: {tried[-1].note}")
-    chosen = rule.choose(tried)
-    return {
-        "rule": f"{rule.words}, on {len(picking):,} held-out rows; the table is of the other {len(reporting):,}",
-        "chosen": chosen.method if chosen else None,
-        "text": [_summary(tried, chosen, contradicting, reporting), *text],
-        "rows": [each.row(contradicting, reporting) for each in tried],
-    }
-
-
-def _why_not(takes: float, left: float) -> str:
-    """
-    >>> _why_not(30.0, 12.0), _why_not(0.0, -1.0)
-    ('it takes about 30 s, and 12 s were left', 'no time was left, and how long it takes is not known')
-    """
-    if not takes:  # the audited model was trained elsewhere, so that there is nothing to go by
-        return "no time was left, and how long it takes is not known"
-    return f"it takes about {takes:.3g} s, and {max(0, left):.3g} s were left"
+# What takes each kind of cue out of the input, in a user's own pipeline.
+REMOVE = {
+    "mark": "paint over or crop away that part of every image",
+    "part": "crop that part away from every image",
+    "spot": "paint over the mark in every image",
+    "margin": "crop the margin of every image",
+    "light": "give all images the same brightness, contrast and colour balance",
+    "detail": "bring all images to one sharpness and noise level: resize and encode them again in one way",
+    "place": "centre and scale all objects in the same way",
+    "background": "cut the objects out, or mix the backgrounds in training",
+    "text": "strip it from every text",
+    "column": "drop the column",
+    "file": "encode all files again in one format, size and quality",
+}
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A model, and where it is right."""
+    """A repair, and where it is right: of all samples, and of those whose cue was exchanged."""
 
     method: str
-    right: Tensor | None  # (n,) of all held-out rows; None: there is no model
-    seconds: float | None = None
-    note: str | None = None  # why there is none
-
-    def row(self, contradicting: Tensor, rows: Tensor) -> dict[str, Any]:
-        """What the table says, of these rows only."""
-        kinds = {"following": ~contradicting[rows], "contradicting": contradicting[rows]}
-        kinds["average"] = torch.ones(len(rows), dtype=torch.bool)
-        scores = {name: None if self.right is None else share(self.right[rows[kind]]) for name, kind in kinds.items()}
-        return {"method": self.method, **scores, "seconds": self.seconds, "note": self.note}
-
-
-def attempt(case: Case, method: str, train: Callable[[], Result]) -> Tried:
-    """Train one method. What goes wrong with it is a row; the audit goes on."""
-    start = time.monotonic()
-    try:
-        result = train()
-    except (UserError, OutOfTime) as error:
-        return Tried(method, None, time.monotonic() - start, str(error))
-    if result.classifier is None:
-        return Tried(method, None, result.seconds, f"It diverged. {result.error}")
-    logits = replace(case, net=result.classifier).outputs(case.held)
-    return Tried(method, logits.argmax(1) == case.held.y, result.seconds)
-
-
-# Which rows are for what
-
-
-def halves(y: Tensor, contradicting: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Row numbers of two halves, alike in how many rows of each class contradict: one to pick by, one to report.
-
-    Rows are sorted by kind and class, shuffled within, and dealt out in turn, so that cells of a single row do not all
-    end on one side.
-
-    >>> first, second = halves(torch.arange(6), torch.ones(6, dtype=torch.bool), seed=0)
-    >>> len(first), len(second), sorted(first.tolist() + second.tolist())
-    (3, 3, [0, 1, 2, 3, 4, 5])
-    """
-    mixed = torch.randperm(len(y), generator=torch.Generator().manual_seed(derive(seed, "fix", "halves")))
-    cell = contradicting.long() * (int(y.max()) + 1) + y
-    dealt = mixed[cell[mixed].argsort(stable=True)]
-    return dealt[1::2].sort().values, dealt[::2].sort().values
-
-
-def lesson(case: Case, labels: Sequence[str] | None) -> Bundle:
-    """The data as the methods get it: never the held-out rows to learn or to choose weights from, and only the
-    attributes that are named."""
-    data = case.data if case.split != "val" else replace(case.data, val=None)
-    if labels is None:
-        return data
-    kept = [k for k, name in enumerate(data.attributes) if name in labels]
-    of_kept: dict[str, Any] = {
-        name: replace(split, a=split.a[:, kept] if kept and split.a is not None else None)
-        for name, split in data.splits.items()
-    }
-    of_kept |= {name: tuple(getattr(data, name)[k] for k in kept) for name in ("attributes", "values", "aligned")}
-    return replace(data, **of_kept)
-
-
-# Which method is picked
-
-
-class Rule(NamedTuple):
-    """Picks by the accuracy in each cell of rows: their mean, or the worst of them."""
-
     words: str
-    cells: list[Tensor]  # row numbers, all of the picking half
-    worst: bool
+    right: Tensor  # (n,)
+    kept: Tensor | None  # (pairs,) whether the answer stays right with the cue of another class
 
-    def score(self, right: Tensor) -> float:
-        found = [float(right[cell].double().mean()) for cell in self.cells]
-        return min(found) if self.worst else sum(found) / len(found)
-
-    def choose(self, tried: Sequence[Tried]) -> Tried | None:
-        """The best of the others, if it is clearly better than the first."""
-        before = tried[0].right
-        models = [each for each in tried[1:] if each.right is not None]
-        if before is None or not models:
-            return None
-        best = max(models, key=lambda each: self.score(each.right))  # type: ignore[arg-type]
-        assert best.right is not None
-        gain = self.score(best.right) - self.score(before)
-        sure = NormalDist().inv_cdf(1 - LEVEL / len(models))  # the best of several is good by chance more often
-        return best if gain > sure * self.error(before, best.right) else None
-
-    def error(self, before: Tensor, after: Tensor) -> float:
-        """The standard error of the gain, from rows that were mended and rows that were broken.
-
-        One more of each keeps a few rows that all changed in the same way from counting as certain. Of a worst cell,
-        that of the cell which was worst before.
-        """
-        cells = [min(self.cells, key=lambda c: float(before[c].double().mean()))] if self.worst else self.cells
-        variance = 0.0
-        for cell in cells:
-            mended, broken = changes(before, after, cell)
-            n = len(cell) + 2
-            variance += ((mended + broken + 2) / n - ((mended - broken) / n) ** 2) / len(cell)
-        return variance**0.5 / len(cells)
+    def row(self, follows: Tensor) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "words": self.words,
+            "aligned": share(self.right[follows].numpy()),
+            "conflicting": share(self.right[~follows].numpy()),
+            "average": share(self.right.numpy()),
+            "exchanged": None if self.kept is None else share(self.kept.numpy()),
+        }
 
 
-def make_rule(picking: Tensor, contradicting: Tensor, y: Tensor) -> Rule:
-    """The rule for these rows. It needs no bias labels: which rows contradict may be the audit's own guess."""
-    kinds = [picking[contradicting[picking] == kind] for kind in (False, True)]
-    need = f"if that is better than before by more than chance (level {LEVEL:.0%} for all methods together)"
-    if min(map(len, kinds)) >= FEW:
-        words = "the highest mean of two accuracies, of rows that follow the shortcut and of rows that contradict it,"
-        return Rule(f"{words} {need}", kinds, worst=False)
-    # Average accuracy would reward the shortcut; the worst class is what is known to serve where groups are not
-    # known (Yang et al. 2023, Change is hard).
-    of_class = [picking[y[picking] == c] for c in y.unique()]
-    classes = [rows for rows in of_class if len(rows)]
-    words = f"the highest accuracy in its worst class (fewer than {2 * FEW} rows are known to contradict the shortcut"
-    if len(classes) < len(of_class):
-        words += f"; of the {len(classes)} of {len(of_class)} classes that have rows here"
-    if (least := min(map(len, classes))) < MIN_GROUP:
-        words += f"; the smallest has n = {least}"
-    words += "),"
-    return Rule(f"{words} {need}", classes, worst=True)
+def repair(case: Case, leading: Suspect | None, cue: Cue | None, out: Path | None) -> dict[str, Any]:
+    """Try the repairs that fit the finding, and choose one by samples that none of its heads has seen.
 
-
-def _summary(tried: Sequence[Tried], chosen: Tried | None, contradicting: Tensor, rows: Tensor) -> str:
-    """The outcome in a sentence, from these rows only."""
-    if len(tried) == 1:
-        return "No method was run: the time budget is too short for any."
-    if all(each.right is None for each in tried[1:]):
-        return "No method came to an end, so that there is nothing to compare."
-    before = tried[0].right
-    if chosen is None or chosen.right is None or before is None:
-        return "No method was clearly better than before: keep the model, and collect more samples."
-    those, others = rows[contradicting[rows]], rows[~contradicting[rows]]
-    mended, broken = changes(before, chosen.right, those)
-    chance = "" if more_than_half(mended, broken) < 0.05 else ", which can be chance"
-    lost = changes(before, chosen.right, others)
-    return (
-        f"{chosen.method}, on rows that were not used to pick it: of {len(those):,} that contradict the shortcut it "
-        f"mends {mended:,} and breaks {broken:,}{chance}; of the {len(others):,} others it mends {lost[0]:,} and "
-        f"breaks {lost[1]:,}."
+    With ten or more conflicting samples, their out-of-fold accuracy decides. With fewer, exchanged inputs do: a sample
+    with the cue of another class must keep its answer.
+    """
+    if leading is None or leading.verdict not in ("found", "gap", "available"):
+        return {"rule": "", "chosen": None, "text": ["Nothing was found that a repair could be judged by."], "rows": []}
+    fixer = _Fixer(case, leading, cue)
+    tried = [fixer.before(), *fixer.heads()]
+    if cue is not None and cue.swap is not None:
+        tried.append(fixer.without())
+    few = int((~fixer.follows).sum()) < FEW
+    by_exchange = few and tried[0].kept is not None
+    chosen = _choose(tried, fixer.follows, by_exchange)
+    rule = (
+        f"the most samples that keep their answer with the cue of another class ({len(fixer.of):,} exchanged ones; "
+        f"only {int((~fixer.follows).sum())} samples are conflicting)"
+        if by_exchange
+        else f"the highest mean of the accuracies where it helps and where it misleads "
+        f"({int((~fixer.follows).sum()):,} conflicting samples)"
     )
+    rule += f", all out of fold, if that is better than before by more than chance (level {LEVEL:.0%} for all together)"
+    return {
+        "rule": rule,
+        "chosen": None if chosen is None else chosen.method,
+        "text": _text(tried, chosen, leading, fixer.follows, by_exchange),
+        "rows": [each.row(fixer.follows) for each in tried],
+        "groups": None if out is None else _write_groups(case, leading, out),
+    }
 
 
-def changes(before: Tensor, after: Tensor, rows: Tensor) -> tuple[int, int]:
-    """How many of these rows became right, and how many wrong."""
-    return int((after & ~before)[rows].sum()), int((before & ~after)[rows].sum())
+class _Fixer:
+    """The samples, features and folds that all repairs share."""
+
+    def __init__(self, case: Case, leading: Suspect, cue: Cue | None):
+        self.case, self.leading, self.cue = case, leading, cue
+        self.y, self.follows = case.held.y, leading.follows
+        self.fold = case.fold if case.fold is not None else folds_of(self.y, case.seed)
+        self.learn = (self.fold >= 0).nonzero()[:, 0]
+        self.classes = len(case.data.classes)
+        self.of, self.donor = torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long)
+        self.edited: Tensor | None = None
+        if cue is not None and cue.swap is not None:
+            typical = self.follows
+            self.of, self.donor, _ = exchange_pairs(self.y, typical, typical, leading.extra.get("best"), case.seed)
+            x = case.held[torch.arange(len(case.held))]
+            if len(self.of) >= FEW:
+                changed = _edited(x, self.of, self.donor, cue.swap, case.images)
+                self.edited = case.outputs(Split(changed, torch.zeros(len(changed), dtype=torch.long)), features=True)
+
+    def before(self) -> Tried:
+        if self.case.heads is not None:
+            kept = None if self.edited is None else self.case.heads.logits(self.edited, self.fold[self.of])
+        else:
+            with torch.no_grad():
+                kept = None if self.edited is None else self.case.net.head.cpu()(self.edited)
+        return Tried(BEFORE, "the audited model", self.case.right, self._kept(kept))
+
+    def _kept(self, logits: Tensor | None) -> Tensor | None:
+        return None if logits is None else logits.argmax(1) == self.y[self.of]
+
+    def heads(self) -> list[Tried]:
+        """Heads on the same features: with groups that weigh the same, and of balanced subsets (DFR)."""
+        if int((~self.follows[self.learn]).sum()) < 4:
+            return []
+        weights = group_weights(self.y, self.follows)
+        found = [
+            self._head(f"balanced head, ridge {strength:g}", weights[self.learn], strength) for strength in STRENGTHS
+        ]
+        best = max(found, key=lambda each: _mean(each.right, self.follows))
+        reweighted = Tried("balanced head", "the last layer, fitted with all groups weighing the same", *best_of(best))
+        return [reweighted, self._dfr()]
+
+    def _head(self, name: str, weights: Tensor, strength: float) -> Tried:
+        features = self.case.features
+        heads = fit_heads(
+            features[self.learn], self.y[self.learn], self.classes, self.fold[self.learn], weights, strength
+        )
+        kept = None if self.edited is None else heads.logits(self.edited, self.fold[self.of])
+        return Tried(name, "", heads.logits(features, self.fold).argmax(1) == self.y, self._kept(kept))
+
+    def _dfr(self) -> Tried:
+        """The mean of heads on subsets in which every group has as many samples as the smallest one."""
+        logits, kept = torch.zeros(len(self.y), self.classes), torch.zeros(len(self.of), self.classes)
+        generator = torch.Generator().manual_seed(self.case.seed)
+        group = 2 * self.y[self.learn] + self.follows[self.learn].long()
+        cells = [(group == g).nonzero()[:, 0] for g in group.unique()]
+        least = max(4, min(len(cell) for cell in cells))
+        for _ in range(RESAMPLES):
+            drawn = torch.cat([cell[torch.randperm(len(cell), generator=generator)[:least]] for cell in cells])
+            rows = self.learn[drawn]
+            heads = fit_heads(self.case.features[rows], self.y[rows], self.classes, self.fold[rows], None, 1.0)
+            logits += heads.logits(self.case.features, self.fold)
+            if self.edited is not None:
+                kept += heads.logits(self.edited, self.fold[self.of])
+        words = f"the last layer, fitted on balanced subsets of {least} samples a group (DFR)"
+        right = logits.argmax(1) == self.y
+        return Tried("dfr", words, right, self._kept(None if self.edited is None else kept))
+
+    def without(self) -> Tried:
+        """All samples get the cue of one and the same sample, so that it says nothing, and the head is fitted again."""
+        assert self.cue is not None and self.cue.swap is not None
+        x = self.case.held[torch.arange(len(self.case.held))]
+        every = torch.arange(len(x))
+        donor = torch.full_like(every, self._neutral())
+        same = _edited(x, every, donor, self.cue.swap, self.case.images)
+        features = self.case.outputs(Split(same, torch.zeros(len(same), dtype=torch.long)), features=True)
+        heads = fit_heads(features[self.learn], self.y[self.learn], self.classes, self.fold[self.learn])
+        right = heads.logits(features, self.fold).argmax(1) == self.y
+        kept = right[self.of] if self.edited is not None else None  # what was exchanged is taken out again
+        how = REMOVE.get(self.leading.kind, "take it out of the input")
+        return Tried("without the cue", f"the cue taken out of the input: {how}", right, kept)
+
+    def _neutral(self) -> int:
+        """A sample without what was put there: of the class that has it less often, one that is typical."""
+        values = self.cue.values if self.cue is not None else None
+        order = self.leading.asked
+        if values is not None and len(values) >= len(order) and self.leading.kind == "text":
+            few = values[-len(order) :].sum(1)
+            return int(order[int(few.argmin())])
+        typical = (self.follows[order]).nonzero()[:, 0]
+        return int(order[typical[len(typical) // 2]])
 
 
-# The clock
+def best_of(tried: Tried) -> tuple[Tensor, Tensor | None]:
+    return tried.right, tried.kept
 
 
-class OutOfTime(Exception):
-    """The budget ended while a method was training."""
+def _mean(right: Tensor, follows: Tensor) -> float:
+    """The mean of the two accuracies, where the cue helps and where it misleads."""
+    return sum(float(right[kind].float().mean()) for kind in (follows, ~follows) if bool(kind.any())) / 2
 
 
-class Deadline:
-    """Watches a run like any other watcher, and ends it when the time is over."""
+def _choose(tried: list[Tried], follows: Tensor, by_exchange: bool) -> Tried | None:
+    """The best repair, if it mends clearly more than it breaks where that counts."""
+    before, others = tried[0], tried[1:]
+    if not others:
+        return None
 
-    def __init__(self, watch: Watcher, end: float):
-        self.watch, self.end = watch, end
+    def score(each: Tried) -> float:
+        if by_exchange and each.kept is not None:
+            return float(each.kept.float().mean()) + 0.5 * float(each.right[follows].float().mean())
+        return _mean(each.right, follows)
 
-    def __enter__(self) -> Deadline:
-        self.watch.__enter__()
-        return self
+    best = max(others, key=score)
+    if score(best) <= score(before):
+        return None
+    if by_exchange and best.kept is not None and before.kept is not None:
+        mended, broken = int((best.kept & ~before.kept).sum()), int((before.kept & ~best.kept).sum())
+    else:
+        rows = ~follows
+        mended = int((best.right & ~before.right)[rows].sum())
+        broken = int((before.right & ~best.right)[rows].sum())
+    return best if more_than_half(mended, broken) < LEVEL / len(others) else None
 
-    def __exit__(self, *error: object) -> None:
-        self.watch.__exit__(*error)
 
-    def __call__(self, where: Progress) -> None:
-        self.watch(where)
-        if time.monotonic() > self.end:
-            raise OutOfTime("It was stopped: the time was used up.")
+def _text(tried: list[Tried], chosen: Tried | None, leading: Suspect, follows: Tensor, by_exchange: bool) -> list[str]:
+    """What improved, what it cost, and how to get more conflicting samples."""
+    few = int((~follows).sum())
+    more = (
+        f"More samples in which {leading.words} points to another class would help most: {few:,} of {len(follows):,} "
+        "do. Look for them among the samples that are listed as conflicting, or make some by exchanging it."
+    )
+    if chosen is None:
+        return [f"No repair of the last layer or of the input was clearly better out of fold. {more}"]
+    old, new = tried[0].row(follows), chosen.row(follows)
+    told = [f"{chosen.method}: {chosen.words}."]
+    if new["conflicting"] and old["conflicting"]:
+        told.append(
+            f"Where {leading.words} misleads, {old['conflicting']['value']:.0f} % become "
+            f"{new['conflicting']['value']:.0f} % (n = {few:,}); where it helps, {old['aligned']['value']:.0f} % "
+            f"become {new['aligned']['value']:.0f} %."
+        )
+    if new["exchanged"] and old["exchanged"]:
+        told.append(
+            f"With the cue of another class, {old['exchanged']['value']:.0f} % kept the right answer before and "
+            f"{new['exchanged']['value']:.0f} % do now (n = {new['exchanged']['n']:,})."
+        )
+    return [" ".join(told), more] if by_exchange or few < 50 else [" ".join(told)]
+
+
+def _write_groups(case: Case, leading: Suspect, out: Path) -> str:
+    """fix/groups.csv: for each sample what the cue points to, as a column that can be named as an attribute."""
+    folder = out / "fix"
+    folder.mkdir(parents=True, exist_ok=True)
+    classes = case.data.classes
+    with (folder / "groups.csv").open("w", newline="", encoding="utf-8") as file:
+        write = csv.writer(file)
+        write.writerow(["filename", "label", "points_to", "conflicting"])
+        for i in range(len(case.held)):
+            name = str(case.held.names[i]) if case.held.names is not None else str(i)
+            points = int(leading.says[i])
+            write.writerow(
+                [name, classes[int(case.held.y[i])], classes[points] if points >= 0 else "", int(~leading.follows[i])]
+            )
+    return "fix/groups.csv"

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from spurless.auditing.case import Case
 from spurless.auditing.cues import floats
+from spurless.auditing.plain import Presence
 from spurless.core.errors import UserError
 from spurless.core.messages import log
 
@@ -67,7 +68,7 @@ def galleries(
         rows = _typical(case.features, usual)[:each], _highest(score, against)[:each]
         empty = {"picture": None, "map": None, "text": None}
         kinds = [[{"row": r, "name": name_of(case, r)} | empty for r in part] for part in rows]
-        found.append({"class": case.data.classes[label], "usual": kinds[0], "contradicting": kinds[1]})
+        found.append({"class": case.data.classes[label], "aligned": kinds[0], "conflicting": kinds[1]})
     return found
 
 
@@ -103,8 +104,10 @@ def highlight(case: Case, rows: Sequence[int]) -> Shown:
 
     x = case.held[torch.tensor(wanted)]
     try:
-        maps: Tensor | None = attribute_tokens(
-            case.net, x, case.predicted[wanted], steps=STEPS, batch_size=TEXTS_AT_ONCE
+        maps: Tensor | None = (
+            _of_words(case.net.encoder, case.net.head.weight.detach().cpu(), x, case.predicted[wanted])
+            if isinstance(case.net.encoder, Presence)
+            else attribute_tokens(case.net, x, case.predicted[wanted], steps=STEPS, batch_size=TEXTS_AT_ONCE)
         )
     except Exception as error:  # an audit does not fail for it
         log.warning(f"No attribution of words: {error}")
@@ -125,6 +128,13 @@ def highlight(case: Case, rows: Sequence[int]) -> Shown:
         if len(words) > len(cut):
             found[row].append([" …", None])
     return found
+
+
+def _of_words(encoder: Presence, weight: Tensor, x: Tensor, predicted: Tensor) -> Tensor:
+    """(n, l) What each word adds to the predicted class against the mean of all: exact, since the model is a sum."""
+    beyond = torch.nn.functional.pad(weight - weight.mean(0), (0, 1))  # unknown words add nothing
+    place = torch.where(x[:, 1] > 0, encoder.place.cpu()[x[:, 0].long()], encoder.known)
+    return beyond[predicted[:, None], place]
 
 
 def with_texts(items: Sequence[Mapping[str, Any]], shown: Shown) -> list[dict[str, Any]]:
@@ -215,7 +225,7 @@ def histogram(
     """How many usual rows and candidates (n,) have which score (n,); None without scores.
 
     >>> found = histogram(torch.tensor([0.0, 0.02, 1.0]), torch.tensor([False, False, True]))
-    >>> found["edges"][:3], found["usual"][:2], found["candidates"][-1]
+    >>> found["edges"][:3], found["aligned"][:2], found["conflicting"][-1]
     ([0.0, 0.05, 0.1], [2, 0], 1)
     """
     known = score.isfinite()
@@ -225,7 +235,7 @@ def histogram(
     edges = [round(low + (high - low) * i / BARS, 6) for i in range(BARS + 1)]
     place = ((score.double() - low) / (high - low) * BARS).nan_to_num().long().clamp(0, BARS - 1)
     counts = [place[known & mask].bincount(minlength=BARS).tolist() for mask in (~candidates, candidates)]
-    return {"edges": edges, "usual": counts[0], "candidates": counts[1], "title": title}
+    return {"edges": edges, "aligned": counts[0], "conflicting": counts[1], "title": title}
 
 
 def map2d(case: Case, groups: Tensor | None, names: Sequence[str], most: int = 1500) -> dict[str, Any] | None:

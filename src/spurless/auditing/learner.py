@@ -1,4 +1,5 @@
-"""What a few numbers tell about the class, judged on rows that were left out: ridge regression, exact and at once."""
+"""What a few numbers tell about the class, judged on samples that were left out: ridge regression, exact and at
+once."""
 
 from __future__ import annotations
 
@@ -11,17 +12,18 @@ STRENGTHS = [10.0**k for k in range(-3, 3)]
 
 
 class Guess:
-    """Ridge regression on the classes. `left_out` are scores of each row by a model that never saw that row."""
+    """Ridge regression on the classes. `left_out` are scores of each sample by a model that never saw that sample, and
+    `placebo` the same for labels in random order."""
 
-    def __init__(self, x: Tensor, y: Tensor, classes: int, seed: int = 0):
+    def __init__(self, x: Tensor, y: Tensor, classes: int, seed: int = 0, waves: int = WAVES):
         self.mean, self.std = x.mean(0), x.std(0).clamp_min(1e-6)
         z = (x - self.mean) / self.std
         generator = torch.Generator().manual_seed(seed)
         sample = z[torch.randperm(len(z), generator=generator)[:300]]
         apart = torch.pdist(sample)
         typical = float(apart[apart > 0].median()) if bool((apart > 0).any()) else 1.0
-        self.waves = 1.5 / typical * torch.randn(x.shape[1], WAVES, generator=generator)
-        self.shifts = 2 * torch.pi * torch.rand(WAVES, generator=generator)
+        self.waves = 1.5 / typical * torch.randn(x.shape[1], waves, generator=generator)
+        self.shifts = 2 * torch.pi * torch.rand(waves, generator=generator)
         design = self._design(x)  # (n, k)
         target = F.one_hot(y, classes).double()
         self.offset = target.mean(0)
@@ -36,16 +38,21 @@ class Guess:
             missed = (target - turned @ (shrunk[:, None] * moments)) / (1 - leverage)[:, None]  # left-one-out residuals
             error = float(missed.square().mean())
             if best is None or error < best[0]:
-                best = error, target - missed, vectors @ (shrunk[:, None] * moments)
+                best = error, target - missed, vectors @ (shrunk[:, None] * moments), shrunk, leverage
         assert best is not None
         self.left_out = (best[1] + self.offset).float()  # (n, classes)
         self.weights = best[2]
+        mixed = target[torch.randperm(len(y), generator=generator)]
+        fitted = turned @ (best[3][:, None] * (turned.T @ mixed))
+        self.placebo = float(
+            ((mixed - (mixed - fitted) / (1 - best[4])[:, None]).argmax(1) == mixed.argmax(1)).double().mean()
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(m, classes) Scores of new rows."""
+        """(m, classes) Scores of new samples."""
         return (self._design(x) @ self.weights + self.offset).float()
 
     def _design(self, x: Tensor) -> Tensor:
-        z = (x - self.mean) / self.std
-        waves = (z @ self.waves + self.shifts).cos() * (2 / WAVES) ** 0.5
+        z = ((x - self.mean) / self.std).clamp(-8, 8)
+        waves = (z @ self.waves + self.shifts).cos() * (2 / max(1, self.waves.shape[1])) ** 0.5
         return torch.cat([z / x.shape[1] ** 0.5, waves * 3, torch.ones(len(z), 1)], dim=1).double()

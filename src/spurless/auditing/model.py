@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from spurless.auditing.case import RECIPE, Case
+from spurless.auditing.plain import FOLDS, encoder, fit_heads, folds_of
 from spurless.core.data import Bundle, Split
 from spurless.core.digests import same_content
 from spurless.core.errors import UserError
@@ -21,7 +23,7 @@ from spurless.core.recipe import Recipe
 from spurless.core.settings import resolve
 from spurless.core.tensor_files import load_tensors
 from spurless.nets import Net
-from spurless.nets.outputs import Inputs
+from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import load_data
 from spurless.train.fit import fit
 from spurless.train.networks import NetSpec, example_of, network_maker
@@ -34,6 +36,9 @@ STEPS = 2000  # at most, of a training from scratch
 QUICK_NETS = ("linear", "mlp", "fcn", "simconv1", "simconv2", "conv3")  # that train in seconds on a CPU
 TEXT_EPOCHS = 10  # of a bag of words, at most STEPS steps
 FOR_TRAINING = 0.5  # share of a time budget
+
+
+MOST_TRAIN, MOST_OTHER = 4000, 3000  # samples of a split that the plain model learns from, or is asked about
 
 
 @dataclass(frozen=True)
@@ -220,3 +225,47 @@ def within(seconds: float, data: Bundle, spec: NetSpec, recipe: Recipe, device: 
     planned = recipe.iterations or recipe.epochs * -(-len(data.train) // recipe.batch_size)
     affordable = max(20, int(seconds / max(step, 1e-6)))
     return recipe if planned <= affordable else replace(recipe, iterations=affordable)
+
+
+# The plain model
+
+
+def plain_case(data: Bundle, seed: int, device: torch.device) -> tuple[Case, Audited]:
+    """The plain model with its out-of-fold answers on all samples: training ones by folds, the others by the whole."""
+    if len(data.train) < FOLDS:
+        raise UserError(f"{data.name} has too few rows to hold any out: an audit takes rows that were not trained on.")
+    held, fold = everything(data, seed)
+    learn = (fold >= 0).nonzero()[:, 0]
+    order = torch.randperm(len(learn), generator=torch.Generator().manual_seed(seed))
+    rows = learn if data.tokens is not None else learn[order[:500]]
+    frozen, name = encoder(data, Inputs(data, RECIPE, torch.device("cpu"))(held[rows]), seed)
+    net = Net(frozen, nn.Linear(1, len(data.classes))).to(device).eval()
+    features = outputs(net, held, Inputs(data, RECIPE, device), RECIPE, device, features=True).float().cpu()
+    heads = fit_heads(features[learn], held.y[learn], len(data.classes), fold[learn])
+    net = Net(frozen, heads.linear(features.shape[1], len(data.classes))).to(device).eval()
+    logits = heads.logits(features, fold)
+    spec = suited(data)
+    case = Case(data, net, "trained for this audit", held, "all", device, logits, features, seed, True, heads, fold)
+    # No seconds: how long this took says nothing about how long a network trains.
+    made = Audited(data, net, name, "trained for this audit", "all", spec, suited_recipe(data, spec), 0.0, True)
+    return case, made
+
+
+def everything(data: Bundle, seed: int) -> tuple[Split, Tensor]:
+    """All samples (of very many a draw), and the fold of each; -1 for those of other splits than train."""
+    parts, folds = [], []
+    for name, split in data.splits.items():
+        most = MOST_TRAIN if name == "train" else MOST_OTHER
+        rows = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))[:most].sort().values
+        parts.append(_rows(split, rows))
+        folds.append(folds_of(parts[-1].y, seed) if name == "train" else torch.full((len(rows),), -1))
+    x = torch.cat([torch.as_tensor(part.x) for part in parts])
+    known = [part.a for part in parts if part.a is not None]
+    names = [name for part in parts for name in part.names or ()]
+    whole = Split(
+        x,
+        torch.cat([part.y for part in parts]),
+        torch.cat(known) if len(known) == len(parts) else None,
+        names if len(names) == len(x) else None,
+    )
+    return whole, torch.cat(folds)

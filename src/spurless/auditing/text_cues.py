@@ -1,12 +1,15 @@
-"""Simple properties of a text that a model can take for the class, in the form that hidden.py asks about.
+"""Simple properties of a text that a model can take for the class: how it begins and ends, its words, length and signs.
 
-As with images each cue has two sides: `read` are a few numbers that hold the cue and little else, and `swap` is a text
-with the cue of another text and all else left as it is. Of a pair of texts, the second one is read and changed.
+As with images each has two sides: numbers that hold it and little else, and `swap`, a text with the property of another
+text and all else left as it is. Of a pair of texts, the second one is read and changed. Which words and beginnings are
+common is learnt from half of the training samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -15,26 +18,10 @@ from torch import Tensor
 
 from spurless.data.words import Words
 
-MARKERS = 3  # single words that are looked at together
-FREQUENT = 0.02  # share of the rows that must hold a word, for it to be a marker
-ENDS, COMMON = 3, 50  # tokens at each end of a text, and how many different ones are told apart at each place
-
-# Words that say little about what a text is about or how it judges; negations are left out, since they do.
-FUNCTION = frozenset(
-    """a about above after again all also am an and any are as at be because been before being below between both by
-    can could did do does doing down during each for from further had has have having he her here hers herself him
-    himself his how i if in into is it its itself may me might more most must my myself of off on once or other our
-    ours ourselves out over own same shall she should so some such than that the their theirs them themselves then
-    there these they this those through to under until up upon was we were what when where which while who whom whose
-    why will with would you your yours yourself yourselves s t d ll m re ve""".split()
-)
-
-
-class Cue(NamedTuple):
-    name: str
-    words: str  # in a sentence: "the model goes by ..."
-    read: Callable[[Tensor], Tensor]  # (n, 2, l) -> (n, k)
-    swap: Callable[[Tensor, Tensor], Tensor]  # both (n, 2, l)
+MARKERS = 4  # single words that are looked at together
+FREQUENT = 0.02  # share of the samples that must hold a word, for it to be a marker
+LONGEST = 4  # tokens of a beginning or an end that are looked at together
+SIGNS = frozenset("<>/\\@#&{}[]|*_~^=") | {"http", "https", "www", "br", "html", "rt", "amp"}
 
 
 class Body(NamedTuple):
@@ -69,67 +56,177 @@ def body(row: np.ndarray, special: np.ndarray) -> Body:
     return Body(row[:, :first], ids[first:end].tolist(), row[:, end:real], max(1, last))
 
 
-def text_cues(words: Words, rows: Tensor, y: Tensor, classes: int) -> tuple[Cue, ...]:
-    """The cues for these rows (n, 2, l) with their labels (n,), which say what words and beginnings are common.
+class TextCue(NamedTuple):
+    name: str
+    words: str  # in a sentence: "the model relies on ..."
+    values: Tensor  # (n, k)
+    swap: Callable[[Tensor, Tensor], Tensor]  # both (n, 2, l)
+    tokens: frozenset[int] = frozenset()  # that it is made of
 
-    They must be other rows than those that the cues are judged by.
-    """
+
+def text_cues(words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int) -> list[TextCue]:
+    """The properties of all rows (n, 2, l), the most specific first. Labels (n,) are looked at of `learn` only."""
     special = words.special
-    style = np.array([_is_style(t) and not s for t, s in zip(words.texts, special, strict=True)])
     bodies = [body(row, special) for row in rows.numpy()]
-    markers = marker_ids(bodies, y, classes, len(special), MARKERS)
-    named = ", ".join(f"'{words.texts[i]}'" for i in markers) or "any single word"
-    first, last = (_common([b.ids for b in bodies], end) for end in (False, True))
+    texts = [b.ids for b in bodies]
+    seen = learn[::2].tolist()
+    own = [texts[i] for i in seen], y[seen].numpy()
+    length = rows.shape[-1]
 
     def each(change: Callable[[list[int], list[int]], list[int]]) -> Callable[[Tensor, Tensor], Tensor]:
         def swap(x: Tensor, donor: Tensor) -> Tensor:
             pairs = [(body(a, special), body(b, special)) for a, b in zip(x.numpy(), donor.numpy(), strict=True)]
-            made = [mine.row(change(mine.ids, theirs.ids), x.shape[-1]) for mine, theirs in pairs]
+            made = [mine.row(change(mine.ids, theirs.ids), length) for mine, theirs in pairs]
             return torch.from_numpy(np.stack(made)).to(x.dtype)
 
         return swap
 
-    def numbers(of: Callable[[list[int]], Sequence[float]]) -> Callable[[Tensor], Tensor]:
-        return lambda x: torch.tensor([list(of(body(row, special).ids)) for row in x.numpy()], dtype=torch.float32)
+    def spelt(ids: Sequence[int]) -> str:
+        return " ".join(words.texts[i] for i in ids)
 
-    seen = np.flatnonzero(np.bincount([i for b in bodies for i in b.ids if style[i]], minlength=len(style)) >= 5)
-    place = {int(i): k for k, i in enumerate(seen)}
-
-    def rates(ids: list[int]) -> list[float]:
-        found = [0.0] * (len(place) + 1)
-        for i in ids:
-            if style[i]:
-                found[place.get(i, len(place))] += 1 / len(ids)
-        return found
-
-    def form(ids: list[int]) -> list[float]:
-        return [float(np.log1p(len(ids))), *rates(ids)]
-
-    return (
-        Cue("form", "length, punctuation and small words", numbers(form), each(lambda a, b: swap_form(a, b, style))),
-        Cue("length", "the length of the text", numbers(lambda ids: [float(np.log1p(len(ids)))]), each(swap_length)),
-        Cue("style", "punctuation, numbers and small words", numbers(rates), each(lambda a, b: swap_kind(a, b, style))),
-        Cue(
-            "single words",
-            f"the words {named}" if len(markers) > 1 else f"the word {named}",
-            numbers(lambda ids: [float(i in set(ids)) for i in markers] or [0.0]),
-            each(lambda a, b: swap_marked(a, b, frozenset(markers))),
-        ),
-        Cue("opening", f"the first {ENDS} tokens", numbers(lambda ids: _ends(ids, first, False)), each(swap_opening)),
-        Cue("ending", f"the last {ENDS} tokens", numbers(lambda ids: _ends(ids, last, True)), each(swap_ending)),
+    found: list[TextCue] = []
+    for end, name in ((False, "starts with"), (True, "ends with")):
+        piece = _common_end(own[0], own[1], classes, end)
+        if piece:
+            told = f"the {'ending' if end else 'beginning'} '{spelt(piece)}'"
+            values = torch.tensor([[float(_holds(ids, piece, end))] for ids in texts])
+            found.append(
+                TextCue(f"{name} '{spelt(piece)}'", told, values, each(partial(_end, piece, end)), frozenset(piece))
+            )
+    digit = np.array([t.isdigit() for t in words.texts])
+    lead = torch.tensor([[float(bool(ids) and bool(digit[ids[0]]))] for ids in texts])
+    if 0.02 < float(lead.mean()) < 0.98:
+        found.append(
+            TextCue("starts with a number", "a number at the beginning", lead,
+                    each(lambda a, b: swap_run(a, b, digit)))
+        )  # fmt: skip
+    ends = {i for cue in found for i in cue.tokens}
+    sign = np.array([t.lower() in SIGNS and not s for t, s in zip(words.texts, special, strict=True)])
+    punctuation = np.array(
+        [bool(t) and not any(c.isalnum() for c in t) and not s for t, s in zip(words.texts, special, strict=True)]
     )
+    plain = [i for i in marker_ids(own[0], own[1], classes, len(special), 3 * MARKERS) if i not in ends]
+    plain = [i for i in plain if not punctuation[i] and not sign[i]][:MARKERS]
+    pair = _phrase(own[0], own[1], classes)
+    if pair and not set(pair) <= ends:
+        found.append(
+            TextCue(f"the phrase '{spelt(pair)}'", f"the phrase '{spelt(pair)}'",
+                    torch.tensor([[float(_has_pair(ids, pair))] for ids in texts]),
+                    each(lambda a, b: swap_pair(a, b, pair)), frozenset(pair))
+        )  # fmt: skip
+    for some in [plain[:1], plain] if len(plain) > 1 else [plain]:
+        if some:
+            named = ", ".join(f"'{words.texts[i]}'" for i in some)
+            title = f"the word{'s' if len(some) > 1 else ''} {named}"
+            values = torch.tensor([[float(i in ids) for i in some] for ids in texts])
+            found.append(TextCue(title, title, values, each(partial(_marked, frozenset(some))), frozenset(some)))
+    for name, told, kind in (
+        ("markup", "links, tags and other markup", sign),
+        ("punctuation", "the punctuation", punctuation & ~sign),
+        ("digits", "the numbers in the text", digit),
+    ):
+        used = marker_ids(own[0], own[1], classes, len(special), 12, kind)
+        if used:
+            share = [[sum(bool(kind[i]) for i in ids) / max(1, len(ids))] for ids in texts]
+            values = torch.tensor(
+                [[*(float(i in ids) for i in used), *part] for ids, part in zip(texts, share, strict=True)]
+            )
+            found.append(TextCue(name, told, values, each(partial(_of_kind, kind)), frozenset(used)))
+    upper = np.array([t != t.lower() for t in words.texts])
+    if upper.mean() > 0.05:  # else the tokenizer reads all letters as small ones
+        values = torch.tensor([[sum(bool(upper[i]) for i in ids) / max(1, len(ids))] for ids in texts])
+        found.append(TextCue("casing", "capital letters", values, each(lambda a, b: a)))
+    length_of = torch.tensor([[float(np.log1p(len(ids)))] for ids in texts])
+    found.append(TextCue("length", "the length of the text", length_of, each(swap_length)))
+    return found
 
 
-def marker_ids(bodies: Sequence[Body], y: Tensor, classes: int, size: int, most: int) -> list[int]:
-    """The tokens whose presence alone tells most about the class: those by which guessing gains most rows."""
+def _end(piece: list[int], end: bool, mine: list[int], theirs: list[int]) -> list[int]:
+    return swap_end(mine, theirs, piece, end)
+
+
+def _marked(marked: frozenset[int], mine: list[int], theirs: list[int]) -> list[int]:
+    return swap_marked(mine, theirs, marked)
+
+
+def _of_kind(kind: np.ndarray, mine: list[int], theirs: list[int]) -> list[int]:
+    return swap_kind(mine, theirs, kind)
+
+
+def gains(held: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """(k,) For things that `held` (classes, k) samples of each class have: by how much more often one class has it."""
+    share = held / np.maximum(1, total)[:, None]
+    rest = (held.sum(0) - held) / np.maximum(1, total.sum() - total)[:, None]
+    return np.abs(share - rest).max(0)
+
+
+def marker_ids(
+    texts: Sequence[list[int]], y: np.ndarray, classes: int, size: int, most: int, kind: np.ndarray | None = None
+) -> list[int]:
+    """The tokens (of a kind) whose presence tells most about a class, the most telling first."""
     held = np.zeros((classes, size), np.int64)
-    for each, label in zip(bodies, y.tolist(), strict=True):
-        held[label, np.unique(np.array(each.ids, np.int64))] += 1
-    total = np.bincount(y.numpy(), minlength=classes)[:, None]  # (classes, 1)
-    gain = held.max(0) + (total - held).max(0) - total.max()
+    for ids, label in zip(texts, y.tolist(), strict=True):
+        held[label, np.unique(np.array(ids, np.int64))] += 1
+    total = np.bincount(y, minlength=classes)
+    gain = gains(held, total)
     gain[held.sum(0) < FREQUENT * total.sum()] = 0
+    if kind is not None:
+        gain[~kind] = 0
     order = np.argsort(-gain, kind="stable")[:most]
     return [int(i) for i in order if gain[i] > 0]
+
+
+def _best(keys: Sequence[int | None], y: np.ndarray, classes: int) -> int | None:
+    """The key, of one for each text, that goes most with a class."""
+    names = sorted({k for k in keys if k is not None})
+    place = {k: i for i, k in enumerate(names)}
+    held = np.zeros((classes, len(names) + 1), np.int64)
+    for key, label in zip(keys, y.tolist(), strict=True):
+        held[label, len(names) if key is None else place[key]] += 1
+    total = np.bincount(y, minlength=classes)
+    gain = gains(held, total)[:-1]
+    gain[held.sum(0)[:-1] < FREQUENT * total.sum()] = 0
+    return names[int(gain.argmax())] if len(names) and gain.max() > 0.05 else None
+
+
+def _common_end(texts: Sequence[list[int]], y: np.ndarray, classes: int, end: bool) -> list[int]:
+    """The beginning (or end) that goes most with a class: one token, and those that nearly always follow it."""
+    turned = [ids[::-1] if end else ids for ids in texts]
+    first = _best([ids[0] if ids else None for ids in turned], y, classes)
+    if first is None:
+        return []
+    piece = [first]
+    while len(piece) < LONGEST:
+        same = [ids[len(piece)] for ids in turned if ids[: len(piece)] == piece and len(ids) > len(piece)]
+        if not same:
+            break
+        ids, count = np.unique(same, return_counts=True)
+        if count.max() < 0.85 * len(same):
+            break
+        piece.append(int(ids[count.argmax()]))
+    return [int(i) for i in (piece[::-1] if end else piece)]
+
+
+def _holds(ids: list[int], piece: Sequence[int], end: bool) -> bool:
+    return ids[-len(piece) :] == list(piece) if end else ids[: len(piece)] == list(piece)
+
+
+def _phrase(texts: Sequence[list[int]], y: np.ndarray, classes: int) -> tuple[int, int] | None:
+    """The two tokens in a row that go most with a class."""
+    held: dict[tuple[int, int], np.ndarray] = {}
+    for ids, label in zip(texts, y.tolist(), strict=True):
+        for pair in set(pairwise(ids)):
+            held.setdefault(pair, np.zeros(classes, np.int64))[label] += 1
+    many = {pair: count for pair, count in held.items() if count.sum() >= FREQUENT * len(texts)}
+    if not many:
+        return None
+    pairs = list(many)
+    gain = gains(np.stack([many[p] for p in pairs], 1), np.bincount(y, minlength=classes))
+    return pairs[int(gain.argmax())] if gain.max() > 0.1 else None
+
+
+def _has_pair(ids: list[int], pair: tuple[int, int]) -> bool:
+    return any(pair == both for both in pairwise(ids))
 
 
 # What an exchange does with the ids of two texts
@@ -192,31 +289,34 @@ def interleave(text: list[int], brought: list[int]) -> list[int]:
     return [i for _, i in sorted(zip(at, text + brought, strict=True), key=lambda each: each[0])]
 
 
-def swap_opening(mine: list[int], theirs: list[int]) -> list[int]:
-    return theirs[:ENDS] + mine[ENDS:]
+def swap_end(mine: list[int], theirs: list[int], piece: Sequence[int], end: bool) -> list[int]:
+    """My text with the beginning (or end) where theirs has it, and without it where theirs does not.
+
+    >>> swap_end([7, 1, 2], [3, 4], [7], end=False), swap_end([1, 2], [3, 9], [9], end=True)
+    ([1, 2], [1, 2, 9])
+    """
+    rest = mine
+    if _holds(mine, piece, end):
+        rest = mine[: -len(piece)] if end else mine[len(piece) :]
+    if not _holds(theirs, piece, end):
+        return rest
+    return [*rest, *piece] if end else [*piece, *rest]
 
 
-def swap_ending(mine: list[int], theirs: list[int]) -> list[int]:
-    return mine[: max(0, len(mine) - ENDS)] + theirs[-ENDS:]
+def swap_run(mine: list[int], theirs: list[int], kind: np.ndarray) -> list[int]:
+    """My text with their first tokens of a kind (size,) in place of mine."""
+    first = [next((k for k, i in enumerate(ids) if not kind[i]), len(ids)) for ids in (mine, theirs)]
+    return theirs[: first[1]] + mine[first[0] :]
 
 
-def _is_style(piece: str) -> bool:
-    return piece.lower() in FUNCTION or not any(c.isalpha() for c in piece)
-
-
-def _common(texts: Sequence[list[int]], end: bool) -> list[dict[int, int]]:
-    """For each of the places at one end, the commonest tokens there."""
-    found = []
-    for k in range(ENDS):
-        here = np.array([t[-1 - k if end else k] for t in texts if len(t) > k], np.int64)
-        ids, count = np.unique(here, return_counts=True)
-        found.append({int(i): n for n, i in enumerate(ids[np.argsort(-count, kind="stable")][:COMMON])})
-    return found
-
-
-def _ends(ids: list[int], common: list[dict[int, int]], end: bool) -> list[float]:
-    found = [0.0] * (ENDS * (COMMON + 1))
-    for k, known in enumerate(common):
-        token = ids[-1 - k if end else k] if len(ids) > k else -1
-        found[k * (COMMON + 1) + known.get(token, COMMON)] = 1.0
-    return found
+def swap_pair(mine: list[int], theirs: list[int], pair: tuple[int, int]) -> list[int]:
+    """My text without the two tokens in a row, and with them in its middle where theirs has them."""
+    rest, k = [], 0
+    while k < len(mine):
+        if tuple(mine[k : k + 2]) == pair:
+            k += 2
+            continue
+        rest.append(mine[k])
+        k += 1
+    half = len(rest) // 2
+    return [*rest[:half], *pair, *rest[half:]] if _has_pair(theirs, pair) else rest

@@ -1,4 +1,4 @@
-"""From tests to a verdict, and to sentences that say what it rests on."""
+"""The sentences of an audit: what each measurement says, and the one sentence at the top."""
 
 from __future__ import annotations
 
@@ -6,32 +6,38 @@ import json
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from spurless.auditing.attributes import FEWEST_ROWS
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import Score, share
+from spurless.auditing.suspects import Suspect
 from spurless.core.stats import mean_of_cells
-from spurless.data.describe import best_guess, counts
 
-VERDICTS = ("shortcut found", "suspected", "cannot tell", "no evidence")  # the worst first
-OF_FINDING = {"found": "shortcut found", "suspected": "suspected", "cannot tell": "cannot tell", "none": "no evidence"}
+ACCUSED = ("found", "gap", "available")
 
 
 class Shortcut(NamedTuple):
-    """What the model seems to go by: the strongest of all findings, or the closest to one."""
+    """The leading finding, in the form that galleries, advice and repair take."""
 
     name: str
-    kind: str  # attribute or cue
-    finding: str
-    follows: Tensor  # (n,) bool over the held-out rows
-    says: Tensor | None  # (n,) the class that it points to; None where it does not single one out
-    following: Score | None
-    contradicting: Score | None
+    kind: str  # attribute, or that of a cue
+    verdict: str
+    follows: Tensor  # (n,) bool over the answered samples
+    says: Tensor | None  # (n,) the class that it points to
+    aligned: Score | None
+    conflicting: Score | None
     alone: Score | None  # what a model that saw nothing else would get
-    needed: int | None  # contradicting rows that a test takes
+    needed: int | None = None  # conflicting samples that a test takes
+
+
+def shortcut_of(leading: Suspect | None) -> Shortcut | None:
+    if leading is None:
+        return None
+    harm = leading.harm or {"aligned": None, "conflicting": None}
+    return Shortcut(
+        leading.name, leading.kind, leading.verdict, leading.follows, leading.says, harm["aligned"],
+        harm["conflicting"], leading.alone, leading.extra.get("needed"),
+    )  # fmt: skip
 
 
 class Doubt(NamedTuple):
@@ -43,27 +49,27 @@ class Doubt(NamedTuple):
 
 
 def doubt(case: Case, unseen: bool) -> Doubt | None:
-    """Whether there is one. `unseen`: whether the held-out rows are known to be new to the model."""
+    """Whether there is one. `unseen`: whether the held-out samples are known to be new to the model."""
     if not unseen:
         return Doubt(
-            "No rows are known to be new to the model, and on rows that it has learnt a shortcut need not show."
+            "No samples are known to be new to the model, and on samples that it has learnt a shortcut need not show."
         )
     accuracy, guess = share(case.right.numpy()), 100 * int(case.held.y.bincount().max()) / len(case.held)
     if accuracy is not None and accuracy["low"] <= guess and not _knows_classes(case):
         return Doubt(
-            f"The model is right on {accuracy['value']:.1f} % of the held-out rows, and to guess the commonest class "
-            f"would be on {guess:.1f} %: too little is learnt to tell what it goes by.",
+            f"The model is right on {accuracy['value']:.1f} % of the held-out samples, and to guess the commonest "
+            f"class would be on {guess:.1f} %: too little is learnt to tell what it relies on.",
             "Train the model until it is better than a guess",
-            f"{len(case.held):,} held-out rows do not show that it is. Look at its learning rate and length, at the "
-            "labels, and at whether the inputs are made as in its training; of rare classes collect more rows.",
+            f"{len(case.held):,} held-out samples do not show that it is. Look at its learning rate and length, at the "
+            "labels, and at whether the inputs are made as in its training; of rare classes collect more samples.",
         )
     if case.own is False and (case.images or case.texts):
         return Doubt(
             "The model was trained on other data than this: what says nothing of the label here may have said much "
             "there.",
             "Audit it on the data that it was trained on",
-            "Cues are looked for among the training rows at hand, and those are not the ones that it has learnt from. "
-            "Attributes that are named are tested by its answers, wherever it learnt them.",
+            "Cues are looked for among the training samples at hand, and those are not the ones that it has learnt "
+            "from. Attributes that are named are tested by its answers, wherever it learnt them.",
         )
     return None
 
@@ -78,205 +84,140 @@ def _knows_classes(case: Case) -> bool:
     return len(present) > 1 and low > 1 / len(present)
 
 
-def overall(findings: list[str], sure: bool = True) -> str:
-    """The verdict of an audit: its worst finding. "Cannot tell" only where nothing else was found; but where there is a
-    doubt (not `sure`), finding nothing is no evidence of anything good.
+# Sentences
 
-    >>> overall(["none", "suspected", "cannot tell"]), overall(["none", "cannot tell"]), overall([])
-    ('suspected', 'cannot tell', 'cannot tell')
-    >>> overall(["none"]), overall(["none"], sure=False)
-    ('no evidence', 'cannot tell')
+
+def percent(score: Score | None) -> str:
     """
-    verdicts = {OF_FINDING[f] for f in findings} or {"cannot tell"}
-    if not sure:
-        verdicts.add("cannot tell")
-    return next(v for v in VERDICTS if v in verdicts)
+    >>> percent({"value": 37.4, "low": 30.0, "high": 45.1, "n": 120})
+    '37 %'
+    """
+    return "–" if score is None else f"{score['value']:.0f} %"
 
 
-def leading(case: Case, attributes: list[dict[str, Any]], cues: list[dict[str, Any]]) -> Shortcut | None:
-    """The shortcut to talk about: found before suspected, a known attribute before a cue."""
-    rank = {"found": 0, "suspected": 1, "cannot tell": 2}
-    known = sorted((e for e in attributes if e["finding"] in rank), key=lambda e: rank[e["finding"]])
-    seen = sorted((e for e in cues if e["finding"] in rank), key=lambda e: rank[e["finding"]])
-    if known and (not seen or rank[known[0]["finding"]] <= rank[seen[0]["finding"]]):
-        return _attribute(case, known[0])
-    return _cue(case, seen[0]) if seen else None
-
-
-def _attribute(case: Case, entry: dict[str, Any]) -> Shortcut:
-    data = case.data
-    says, alone = entry.get("says"), None
-    known = entry["by"] == "rows" and entry["name"] in data.attributes
-    if known and data.train.a is not None and case.held.a is not None:
-        k = data.attributes.index(entry["name"])
-        table = data.aligned[k].numpy()  # what the model has learnt
-        if case.own is not False:
-            table = counts(data.train.y.numpy(), data.train.a[:, k].numpy(), len(data.classes), len(data.values[k]))
-            right = round(best_guess(table)[0] * len(data.train))
-            alone = share(torch.arange(len(data.train)).numpy() < right)
-        points_to = np.where(table.any(0), table.argmax(0), -1)  # (values,) -1: to none
-        says = torch.from_numpy(points_to)[case.held.a[:, k]]
-    scores = entry["following"], entry["contradicting"], alone
-    return Shortcut(entry["name"], "attribute", entry["finding"], entry["follows"], says, *scores, entry["needed"])
-
-
-def _cue(case: Case, entry: dict[str, Any]) -> Shortcut:
-    follows, says = torch.ones(len(case.held), dtype=torch.bool), case.predicted.clone()
-    says[entry["rows"]] = entry["says"]
-    follows[entry["rows"]] = entry["says"] == case.held.y[entry["rows"]]
-    scores = entry["following"], entry["contradicting"], entry["alone"]
-    return Shortcut(entry["name"], "cue", entry["finding"], follows, says, *scores, needed=None)
-
-
-def evidence(attributes: list[dict[str, Any]], cues: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each test in a sentence, with its numbers."""
-    return [_of_attribute(e) for e in attributes] + [_of_cue(e) for e in cues]
-
-
-def _of_attribute(e: dict[str, Any]) -> dict[str, Any]:
-    gap, n = e["gap"], e["contradicting"]["n"] if e["contradicting"] else 0
-    if not e["varies"]:
-        text = f"'{e['name']}' has the same value in all training rows: there is nothing to test."
-    elif e["by"] == "answers":
-        text = _by_answers(e, n)
-    elif e["finding"] == "cannot tell" and e["rows"] < FEWEST_ROWS:
-        text = (
-            f"It takes about {FEWEST_ROWS} training rows to see how '{e['name']}' goes with the label, not {e['rows']}."
-        )
-    elif e["finding"] == "cannot tell":
-        text = f"Only {n:,} held-out rows contradict '{e['name']}'; about {e['needed']:,} are needed to tell."
-    elif gap is None:
-        text = f"No held-out row contradicts '{e['name']}'."
-    else:
-        text = (
-            f"Accuracy is {e['following']['value']:.1f} % where '{e['name']}' agrees with the label as usual and "
-            f"{e['contradicting']['value']:.1f} % where it does not ({n:,} rows); its association with the label is "
-            f"{e['association']:.2f} of 1."
-        )
-        if e["finding"] == "none" and e["association_p"] >= 0.025:
-            text += (
-                " That is no more than chance would have it, and what says nothing of the label is no shortcut to it."
+def headline(verdict: str, leading: Suspect | None, case: Case, tested: int, doubt: Doubt | None = None) -> str:
+    """One sentence for someone who reads nothing else."""
+    if verdict == "cannot tell":
+        if doubt is not None:
+            return doubt.says
+        if leading is not None and leading.extra.get("needed"):
+            n = int((~leading.follows).sum())
+            return (
+                f"There are too few samples to tell whether the model relies on '{leading.name}': about "
+                f"{leading.extra['needed']:,} that contradict it are needed, and {n:,} are there."
             )
-    return {
-        "test": f"errors by attribute '{e['name']}', given the label",
-        "finding": e["finding"],
-        "text": text,
-        "p": e["p"],
-        "effect": gap and gap["value"],
-        "low": gap and gap["low"],
-        "high": gap and gap["high"],
-    }
-
-
-def _by_answers(e: dict[str, Any], n: int) -> str:
-    """Of a model whose own training rows are not at hand: where it leans to is read off its answers."""
-    if e["following"] is None:
-        return f"Given the label, the model's answers do not depend on '{e['name']}'."
-    if e["gap"] is None or (e["finding"] == "cannot tell" and n < e["needed"]):
+        return "Nothing could be tested: no attribute is named, and there is nothing else to look at."
+    if verdict == "no evidence" or leading is None:
         return (
-            f"Only {n:,} held-out rows have a '{e['name']}' that the model takes for a sign of another label; about "
-            f"{e['needed']:,} are needed to tell."
+            f"No evidence of a shortcut: {tested:,} properties were tested on {len(case.held):,} samples. What was not "
+            "tested is not covered."
         )
-    numbers = (
-        f"it is right on {e['following']['value']:.1f} % of the rows whose '{e['name']}' it takes for a sign of their "
-        f"label, and on {e['contradicting']['value']:.1f} % of the other {n:,}."
-    )
-    if e["finding"] == "none":
-        return f"Given the label, the model hardly answers by '{e['name']}': {numbers}"
-    if e["finding"] == "cannot tell":
-        return (
-            f"The model may answer by '{e['name']}': {numbers} But that is not shown in two classes and at two values, "
-            "and rows that are simply harder look like it."
-        )
-    return f"Given the label, the model answers by '{e['name']}': {numbers} It may have learnt that from other rows."
-
-
-def _of_cue(e: dict[str, Any]) -> dict[str, Any]:
-    with_cue, with_rest, kind = e["goes_with_cue"], e["goes_with_rest"], e["kind"]
-    text = f"Alone, {e['words']} would give {e['alone']['value']:.1f} %. "
-    text += (
-        f"Of {e['pairs']:,} {kind}s that got it from one of another class, the model takes {with_cue:,} for the "
-        f"class of the donor and {with_rest:,} for their own."
-        if e["pairs"]
-        else f"The model gets too few {kind}s right to exchange it between them."
-    )
-    part = share(torch.arange(with_cue + with_rest).numpy() < with_cue)
-    if part:
-        text += f" It sides with the donor in {part['value']:.0f} % ({part['low']:.0f} to {part['high']:.0f})."
-    return {
-        "test": f"exchange of {e['name']} between {kind}s",
-        "finding": e["finding"],
-        "text": text,
-        "p": e["p"],
-        "effect": None,  # a share, not points of accuracy
-        "low": None,
-        "high": None,
-    }
-
-
-def headline(
-    verdict: str,
-    shortcut: Shortcut | None,
-    case: Case,
-    moved: list[dict[str, Any]],
-    doubt: Doubt | None = None,
-    tested: bool = True,
-) -> str:
-    """One sentence for someone who reads nothing else. `tested`: whether there was an attribute or a cue to test."""
-    if verdict == "cannot tell" and not tested:
-        return (
-            "Nothing was tested: no attribute with more than one value is named, and a table has no other cues that "
-            "could be looked into."
-        )
-    if verdict == "cannot tell" and doubt is not None:
-        return doubt.says
-    if verdict == "no evidence":
-        return f"No evidence of a shortcut in {len(case.held):,} held-out rows, as far as these tests can see."
-    if verdict == "suspected" and (shortcut is None or shortcut.finding == "cannot tell"):
-        drop = f", a drop of {moved[0]['effect']:.0f} points" if moved else ""
-        return f"The model may go by something that holds in its training data and not in the test split{drop}."
-    if shortcut is None or verdict == "cannot tell":
-        need = ""
-        if shortcut is not None and shortcut.needed:
-            have = int((~shortcut.follows).sum())
-            need = f": about {shortcut.needed:,} that contradict '{shortcut.name}' are needed, and {have:,} are there"
-        return f"There are too few rows to tell whether the model takes a shortcut{need}."
-    word = "goes by" if verdict == "shortcut found" else "may go by"
-    what = (
-        f"'{shortcut.name}'"
-        if shortcut.kind == "attribute"
-        else f"the {shortcut.name} of the {'text' if case.texts else 'image'}"
-    )
+    harm = leading.harm or {}
     costs = ""
-    if shortcut.contradicting and shortcut.following:
+    if harm.get("aligned") and harm.get("conflicting"):
         costs = (
-            f": it is right on {shortcut.contradicting['value']:.0f} % of the samples that contradict it, and on "
-            f"{shortcut.following['value']:.0f} % of the others"
+            f": right on {percent(harm['aligned'])} of the samples where it helps, and on "
+            f"{percent(harm['conflicting'])} where it misleads"
         )
-    return f"The model {word} {what}{costs}."
+    if verdict == "found":
+        return f"The model relies on {leading.words}{costs}."
+    if verdict == "gap":
+        return _worst_groups(leading) or f"The model is weaker where {leading.words} is unusual{costs}."
+    one = f" class '{leading.of}'" if leading.of else " the label"
+    flips = None if leading.used is None else float(leading.used["effect"]["value"])
+    does = (
+        "; whether the model uses it could not be tested"
+        if flips is None
+        else f"; exchanging it changes {max(0.0, flips):.0f} % of this model's answers"
+    )
+    return f"This data lets a model cheat: {leading.words} gives{one} away ({percent(leading.alone)} alone){does}."
+
+
+def _worst_groups(s: Suspect) -> str | None:
+    """The worst group of a known attribute against the best one of the same class."""
+    groups = [g for g in s.extra.get("groups", ()) if g["n"] >= 5]
+    if not groups:
+        return None
+    worst = min(groups, key=lambda g: g["accuracy"])
+    same = [g for g in groups if g["label"] == worst["label"]]
+    best = max(same, key=lambda g: float(g["accuracy"]))
+    return (
+        f"The model is right on {worst['accuracy']:.0f} % of '{worst['label']}' with {s.name} = {worst['value']}, and "
+        f"on {best['accuracy']:.0f} % with {s.name} = {best['value']}. Whether it relies on {s.words} cannot be "
+        "tested: it cannot be exchanged."
+    )
+
+
+def sentence(s: Suspect) -> str:
+    """What was measured about a suspect."""
+    told = [f"Alone it gives {s.alone['value']:.1f} % (placebo {s.placebo:.0f} %)"]
+    if s.of:
+        told[0] = (
+            f"It gives class '{s.of}' away ({100 * s.strength:.0f} points more often than other classes, at least)"
+        )
+    if s.used:
+        u = s.used
+        told.append(
+            f"exchanged between classes it turns {percent(u['other_class'])} of {u['pairs']:,} answers to the donor's "
+            f"class, and {percent(u['same_class'])} with a donor of the same class (placebo)"
+        )
+    elif s.strength >= 0.35 and s.kind in ("file", "attribute"):
+        told.append("it cannot be exchanged in the inputs")
+    if s.harm and s.harm["aligned"] and s.harm["conflicting"]:
+        h = s.harm
+        told.append(
+            f"the model is right on {h['aligned']['value']:.1f} % of {h['aligned']['n']:,} samples where it helps and "
+            f"on {h['conflicting']['value']:.1f} % of {h['conflicting']['n']:,} where it misleads"
+        )
+        if h["balanced"]:
+            told.append(
+                f"with balanced groups {h['balanced']['conflicting']['value']:.1f} % there, and "
+                f"{h['balanced']['aligned']['value']:.1f} % elsewhere"
+            )
+    return "; ".join(told) + "."
+
+
+def entry(s: Suspect) -> dict[str, Any]:
+    """A suspect as audit.json holds it."""
+    return {
+        "name": s.name,
+        "kind": s.kind,
+        "verdict": s.verdict,
+        "words": s.words,
+        "text": s.text or sentence(s),
+        "class": s.of,
+        "available": {"alone": s.alone, "placebo": s.placebo, "strength": s.strength, "crisp": s.extra.get("crisp")},
+        "used": s.used,
+        "harm": s.harm,
+    }
 
 
 def cost(shortcut: Shortcut | None) -> dict[str, Any] | None:
-    if shortcut is None:
+    if shortcut is None or shortcut.verdict not in ACCUSED:
         return None
     told = []
-    if shortcut.contradicting:
-        s = shortcut.contradicting
+    if shortcut.conflicting:
+        s = shortcut.conflicting
         told.append(
-            f"On the {s['n']:,} held-out samples that contradict '{shortcut.name}' the model is right in "
-            f"{s['value']:.1f} % ({s['low']:.1f} to {s['high']:.1f})."
+            f"On the {s['n']:,} samples where '{shortcut.name}' misleads, the model is right in {s['value']:.1f} % "
+            f"(95 % CI {s['low']:.1f} to {s['high']:.1f})."
         )
     if shortcut.alone:
         told.append(f"A model that saw nothing but '{shortcut.name}' would get {shortcut.alone['value']:.1f} %.")
     return {
         "text": told,
-        "following": shortcut.following,
-        "contradicting": shortcut.contradicting,
-        "shortcut_alone": shortcut.alone,
+        "aligned": shortcut.aligned,
+        "conflicting": shortcut.conflicting,
+        "alone": shortcut.alone,
     }
 
 
-def reliability(case: Case) -> dict[str, Any] | None:
-    """How often such verdicts were wrong where the truth was known: measured by studies/calibration.py."""
-    file = files(__package__).joinpath("calibration_text.json" if case.texts else "calibration.json")
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+def power(case: Case) -> dict[str, Any] | None:
+    """How often such verdicts were right where the truth was known (studies/audit), for this kind of input."""
+    file = files(__package__).joinpath("power.json")
+    if not file.is_file():
+        return None
+    domain = (
+        "text" if case.texts else "table" if not case.images else "photo" if min(case.data.shape[1:]) >= 64 else "small"
+    )
+    return json.loads(file.read_text(encoding="utf-8")).get(domain)

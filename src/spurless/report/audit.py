@@ -8,66 +8,77 @@ from typing import Any
 
 from spurless.report import charts, points, texts
 from spurless.report.charts import as_score, number
-from spurless.report.page import Part, Section, tile
+from spurless.report.page import Part, Section
 from spurless.report.pictures import Album
 from spurless.report.runs import discreet
 from spurless.report.tables import NOTHING, Score, duration, flatten
 
 LOOKS = {  # of a verdict or finding: its CSS class, and a sign for those who do not see its colour
-    "shortcut found": ("found", "!"),
     "found": ("found", "!"),
+    "gap": ("suspected", "?"),
     "suspected": ("suspected", "?"),
+    "available": ("suspected", "○"),
     "no evidence": ("none", "✓"),
     "none": ("none", "✓"),
 }
 UNKNOWN = ("unknown", "…")
+HEADLINES = {  # of a verdict, as the badge says it
+    "found": "Shortcut found",
+    "gap": "Gap",
+    "available": "Shortcut available",
+    "no evidence": "No evidence",
+    "cannot tell": "Cannot tell",
+}
 SHOWN = 24  # groups of an attribute that get a bar each; more become a shaded table
+FIRST = 2  # classes whose pictures come first; the others are among the details
 COST = {
-    "following": ("Follow the shortcut", "aligned", "accuracy of the model on samples that follow the shortcut"),
-    "contradicting": ("Contradict it", "conflicting", "accuracy of the model on samples that contradict it"),
-    "shortcut_alone": ("Shortcut alone", "average", "accuracy of a model that looks at nothing but the shortcut"),
+    "aligned": ("Right where it helps", "aligned", "accuracy on samples where the shortcut points to the label"),
+    "conflicting": ("Right where it misleads", "conflicting", "accuracy on samples where it points elsewhere"),
 }
 
 
 def part(audit: Mapping[str, Any], folder: Path) -> Part:
-    """Sentences and sections, each section only where the audit has something to say."""
+    """The verdict with its picture, what it costs, what to do, the evidence, then the details."""
     album = Album(folder)
     data = audit.get("data") or {}
+    gallery, advice = _gallery(audit, album), list(audit.get("advice") or [])
+    rows = gallery.get("rows") or []
     sections = [
+        Section("gallery", "What it looks like", gallery | {"rows": rows[:FIRST]} if rows else {}, short="Samples"),
+        Section("texts", "What it looks like", texts.gallery(audit, COLUMNS, kinds_of(audit)), texts.NOTE, "Texts"),
+        Section("cost", "What it costs", _cost(audit.get("cost")), short="Cost"),
+        Section("advice", "What to do now", advice[:1], short="Do"),
+        Section("fix", "Before and after the repair", _fix(audit.get("fix")), short="Repair"),
         Section("evidence", "Evidence", _evidence(audit)),
-        Section("gallery", "Where: samples to look at", _gallery(audit, album), GALLERY_NOTE, "Samples"),
-        Section(
-            "texts", "Where: texts to look at", texts.gallery(audit, COLUMNS, kinds_of(audit)), texts.NOTE, "Texts"
-        ),
-        Section("words", "Where: words of the errors", texts.errors(audit), texts.ERRORS_NOTE, "Words"),
-        Section("attributes", "Where: accuracy by attribute", _attributes(audit), short="Attributes"),
-        Section("slices", "Where: groups that stand out", _slices(audit, album), short="Groups"),
-        Section("suspects", "Where: the most suspicious rows", _suspects(audit, album), short="Rows"),
-        Section("mined", "Where: how suspicious each row is", _histogram(audit), short="Scores"),
-        Section("points", "Where: what the network sees", _points(audit.get("map2d")), short="Map"),
-        Section("confusion", "What is taken for what", _confusion(audit.get("confusion")), short="Confusion"),
-        Section("cost", "How much it costs", _cost(audit.get("cost")), short="Cost"),
-        Section("advice", "What next", list(audit.get("advice") or [])),
-        Section("fix", "Before and after", _fix(audit.get("fix"))),
+        Section("advice", "What else can be done", advice[1:], short="More"),
+        Section("gallery", "More samples", gallery | {"rows": rows[FIRST:]} if rows[FIRST:] else {}, GALLERY_NOTE),
+        Section("words", "Words of the errors", texts.errors(audit), texts.ERRORS_NOTE, "Words"),
+        Section("attributes", "Accuracy by attribute", _attributes(audit), short="Attributes"),
+        Section("slices", "Groups that stand out", _slices(audit, album), short="Groups"),
+        Section("suspects", "The most suspicious samples", _suspects(audit, album), short="List"),
+        Section("mined", "How suspicious each sample is", _histogram(audit), short="Scores"),
+        Section("points", "What the network sees", _points(audit.get("map2d")), short="Map"),
+        Section("confusion", "What is predicted for what", _confusion(audit.get("confusion")), short="Confusion"),
         Section("facts", "How this was measured", [_facts(audit)], FACTS_NOTE, "Method"),
     ]
     few = (audit.get("coverage") or {}).get("notes") or []
     notes = [str(note) for note in (*(data.get("notes") or []), *few)] + album.notes()
+    sections.append(Section("notes", "Notes on the data", notes, short="Notes"))
     kept = [s for s in sections if s.data]
     verdict = str(audit["verdict"])
     title = f"Audit of {data.get('name') or folder.name}"
-    return Part([str(audit.get("headline") or "")], kept, title, notes, verdict, look(verdict), _tiles(audit))
+    return Part([str(audit.get("headline") or "")], kept, title, [], HEADLINES.get(verdict, verdict), look(verdict), [])
 
 
 GALLERY_NOTE = (
-    "Samples that look as most of their class do, and those that contradict the shortcut or, where none is known, that "
-    "the model gets wrong. Click one to enlarge it."
+    "Samples where the shortcut points to the label, and where it points elsewhere; where none is known, samples that "
+    "the model gets right and wrong. Click one to enlarge it."
 )
 
 
 FACTS_NOTE = (
-    "Scores are percentages of rows that the model was not trained on, with 95 % intervals; p-values are corrected for "
-    "the number of tests."
+    "Scores are percentages of samples that the answering model was not trained on, with 95 % CIs; p-values are "
+    "corrected for the number of tests (Holm)."
 )
 
 
@@ -80,45 +91,49 @@ def look(verdict: str) -> tuple[str, str]:
     return LOOKS.get(verdict, UNKNOWN)
 
 
-def _tiles(audit: Mapping[str, Any]) -> list[dict[str, str]]:
-    cost, data = audit.get("cost") or {}, audit.get("data") or {}
-    average = as_score((audit.get("model") or {}).get("average"))
-    tiles = [
-        tile("Right where the shortcut helps", as_score(cost.get("following"))),
-        tile("Right where it misleads", as_score(cost.get("contradicting"))),
-        tile("Right on all samples", average),
-        tile("By the shortcut alone", as_score(cost.get("shortcut_alone"))),
-    ]
-    if isinstance(data.get("rows"), int):
-        held = f", {data['held_out']:,} of them held out" if isinstance(data.get("held_out"), int) else ""
-        classes = f" in {len(data['classes'])} classes" if data.get("classes") else ""
-        tiles.append({"name": "Samples", "text": f"{data['rows']:,}", "meaning": f"rows{classes}{held}"})
-    return [t for t in tiles if t]
-
-
 def _evidence(audit: Mapping[str, Any]) -> dict[str, Any]:
+    """Findings first; what was tested and gave nothing in one line, with how often such tests see what is there."""
     rows = []
-    for found in audit.get("evidence") or []:
+    for found in audit.get("findings") or []:
         numbers = []
-        if (effect := number(found.get("effect"))) is not None:
-            low, high = number(found.get("low")), number(found.get("high"))
-            limits = "" if low is None or high is None else f" (95 % interval {low:+.1f} to {high:+.1f})"
-            numbers.append(f"Effect {effect:+.1f} points{limits}")
-        if (p := number(found.get("p"))) is not None:
-            numbers.append(chance(p))
-        rows.append({"test": found.get("test"), "text": found.get("text") or "", "numbers": ", ".join(numbers)})
-        rows[-1] |= {"finding": found.get("finding"), "look": look(str(found.get("finding")))}
-    trust = audit.get("reliability")
-    if not rows and not trust:
+        for key, name in (("used", "exchange"), ("harm", "errors by class, exact")):
+            p = number((found.get(key) or {}).get("p"))
+            numbers += [] if p is None else [f"{name}: {chance(p)}"]
+        rows.append(
+            {
+                "test": found.get("name"),
+                "text": found.get("text") or "",
+                "numbers": ", ".join(numbers),
+                "finding": HEADLINES.get(str(found.get("verdict")), str(found.get("verdict"))),
+                "look": look(str(found.get("verdict"))),
+            }
+        )
+    for moved in audit.get("shift") or []:
+        rows.append(
+            {"test": moved.get("test"), "text": moved.get("text") or "", "numbers": chance(float(moved.get("p") or 1))}
+            | {"finding": moved.get("finding"), "look": look(str(moved.get("finding")))}
+        )
+    tested = [str(name) for name in audit.get("tested") or []]
+    power = audit.get("power")
+    if not rows and not tested:
         return {}
-    trust = trust and {"text": trust.get("text") or "", "bars": _bars(trust, RELIABILITY)}
-    return {"rows": rows, "reliability": trust}
+    return {"rows": rows, "tested": tested, "power": _power(power) if power else ""}
 
 
-RELIABILITY = {
-    "found": ("Shortcuts that were found", "unbiased", "of data sets with a known shortcut"),
-    "false_alarms": ("False alarms", "conflicting", "of data sets without one"),
-}
+def _power(power: Mapping[str, Any]) -> str:
+    """How often such verdicts were right where the truth was known."""
+    seen, without, false = (as_score(power.get(k)) for k in ("found", "without_attributes", "false_alarms"))
+    told = []
+    if seen and without:
+        told.append(
+            f"On such inputs with a planted shortcut, {seen.value:.0f} % were seen where it was a known attribute and "
+            f"{without.value:.0f} % where it was not"
+        )
+    if false:
+        told.append(f"{false.value:.0f} % of sets without one were called found or gap")
+    sizes = power.get("samples") or []
+    many = f" ({min(sizes):,} to {max(sizes):,} samples)" if sizes else ""
+    return "; ".join(told) + f"{many}." if told else ""
 
 
 def chance(p: float) -> str:
@@ -138,7 +153,7 @@ def _bars(found: Mapping[str, Any], names: Mapping[str, tuple[str, str, str]]) -
     ]
 
 
-COLUMNS = {"usual": "aligned", "contradicting": "conflicting"}  # the gallery's, and how each is drawn
+COLUMNS = {"aligned": "aligned", "conflicting": "conflicting"}  # the gallery's, and how each is drawn
 
 
 def kinds_of(audit: Mapping[str, Any]) -> list[str]:
@@ -209,7 +224,7 @@ def _slice(found: Mapping[str, Any], album: Album) -> dict[str, Any]:
     pictures = [item for path in found.get("pictures") or [] if (item := album.item({"picture": path}, what))]
     bars = [
         {"name": name, "kind": kind, "score": s, "text": str(s)}
-        for name, kind, s in (("these rows", "conflicting", inside), ("others of the class", "aligned", elsewhere))
+        for name, kind, s in (("these samples", "conflicting", inside), ("others of the class", "aligned", elsewhere))
         if s
     ]
     p = number(found.get("p"))
@@ -241,9 +256,9 @@ def _histogram(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = audit.get("histogram")
     if not found:
         return []
-    title, (usual, other) = str(found.get("title") or "Score of each row"), kinds_of(audit)
-    kinds = f"{usual} rows", f"{other} rows"
-    chart = points.histogram(found["edges"], found["usual"], found["candidates"], title, kinds)
+    title, (usual, other) = str(found.get("title") or "Score of each sample"), kinds_of(audit)
+    kinds = f"{usual} samples", f"{other} samples"
+    chart = points.histogram(found["edges"], found["aligned"], found["conflicting"], title, kinds)
     return [{"name": "", "histograms": [chart]}]
 
 
@@ -257,7 +272,13 @@ def _confusion(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _cost(found: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {"text": list(found.get("text") or []), "bars": _bars(found, COST)} if found else {}
+    if not found:
+        return {}
+    bars = _bars(found, COST)
+    for bar in bars:
+        key = next(k for k, (name, _, _) in COST.items() if name == bar["name"])
+        bar["name"] += f" (n = {(found.get(key) or {}).get('n', 0):,})"
+    return {"text": list(found.get("text") or []), "bars": bars} if bars else {}
 
 
 def _fix(found: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -275,15 +296,23 @@ def _fix(found: Mapping[str, Any] | None) -> dict[str, Any]:
             ],
         }
         for key, kind, title in (
-            ("contradicting", "conflicting", "Contradict the shortcut"),
-            ("following", "aligned", "Follow the shortcut"),
-            ("average", "average", "All samples"),
+            ("conflicting", "conflicting", "Right where it misleads"),
+            ("aligned", "aligned", "Right where it helps"),
+            ("exchanged", "average", "Right with the cue of another class"),
         )
         if any(as_score(r.get(key)) for r in rows)
     ]
     times = [f"{r.get('method')} {duration(s)} s" for r in rows if (s := number(r.get("seconds"))) is not None]
     return {"text": list(found.get("text") or []), "rule": found.get("rule"), "chosen": chosen,
             "panels": panels, "times": ", ".join(times)}  # fmt: skip
+
+
+def _samples(data: Mapping[str, Any]) -> str | None:
+    """How many there are, and how many have an answer of a model that has not seen them."""
+    if not isinstance(data.get("samples"), int):
+        return None
+    how = "out-of-fold answers" if data.get("split") == "all" else f"answers, of the {data.get('split')} split"
+    return f"{data['samples']:,}, of which {data.get('answered', 0):,} have {how}"
 
 
 def _facts(audit: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,6 +323,7 @@ def _facts(audit: Mapping[str, Any]) -> dict[str, Any]:
         "data": data.get("name"),
         "classes": ", ".join(map(str, data.get("classes") or [])) or None,
         "attributes": ", ".join(map(str, data.get("attributes") or [])) or "none known",
+        "samples": _samples(data),
         "model": f"{model.get('name')}, {model.get('source')}" if model else None,
         "selection": audit.get("selection"),
         "bias labels used": audit.get("labels_used"),

@@ -17,7 +17,7 @@ from spurless.train.run_folder import RESULT, SETTINGS, RunFolder
 AUDIT = "audit.json"
 SWEEP, CELLS = "sweep.json", "cells"  # of a sweep's folder; its runs are below the second
 LIST = "rows.jsonl"  # of a benchmark's folder
-SCHEMA = 1  # of audit.json
+SCHEMA = 2  # of audit.json
 DEPTH = 6  # folders below the given one that are looked into
 
 
