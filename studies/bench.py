@@ -1,6 +1,6 @@
 """What the benchmark itself costs: 500 cells that do next to nothing, and a start with all of them done.
 
-    python studies/bench.py                  # in a temporary folder; prints seconds, wall and processor
+    python -m studies.bench                  # in a temporary folder; prints seconds, wall and processor
 
 Both are whole commands, `python -m spurless bench`, from the start of Python to its end: imports, checks, processes,
 run folders, rows and the table are all in it. A cell is two steps of a linear network on 100 rows of the toy.

@@ -1,8 +1,8 @@
 """How often is an audit wrong? On data whose truth is known: clean controls, label noise, and planted shortcuts.
 
-    python studies/calibration.py --out results/audit [--workers 2]      # measure; what is there is left alone
-    python studies/calibration.py --out results/audit --summary          # what every report quotes
-    python studies/calibration.py --out results/audit_text --text        # the same on texts, and so with --summary
+    python -m studies.calibration --out results/audit [--workers 2]      # measure; what is there is left alone
+    python -m studies.calibration --out results/audit --summary          # what every report quotes
+    python -m studies.calibration --out results/audit_text --text        # the same on texts, and so with --summary
 
 Every audit sees 2,000 rows, of which it holds out 30 % itself: no test split, no colour balance, nothing that a user
 would not have. Each is judged twice: with the attributes as the data has them, and with all of them taken away.
@@ -142,10 +142,10 @@ def measure(job):
     from spurless.auditing.model import train, with_held_out
     from spurless.auditing.verdict import overall
     from spurless.bench.one import stamp
-    from spurless.core.files import atomic, finite
+    from studies.rows import holds, put
 
-    path = Path(out) / f"{name.replace(' ', '_').replace(',', '').replace('%', 'pc')}-{truth}-{seed}.json"
-    if path.exists():
+    path = Path(out) / f"{name.replace(' ', '_').replace(',', '').replace('%', 'pc')}-{truth}-{seed}"
+    if holds(path):
         return f"{path.name}: there already"
     torch.set_num_threads(1)
     started, cpu = time.time(), torch.device("cpu")
@@ -171,8 +171,7 @@ def measure(job):
         "conflicting": None if contra is None or not contra.any() else 100 * float(case.right[contra].float().mean()),
         "seconds": round(time.time() - started, 1),
     } | stamp()
-    with atomic(path) as part:
-        part.write_text(json.dumps(finite(row), indent=1, ensure_ascii=False) + "\n")
+    put(path, row)
     return f"{path.name}: {row['verdict']} / {row['verdict_without_attributes']} {row['seconds']} s"
 
 
@@ -216,13 +215,14 @@ if __name__ == "__main__":
     parser.add_argument("--text", action="store_true")
     given = parser.parse_args()
     if given.summary:
-        rows = [json.loads(path.read_text()) for path in sorted(given.out.glob("*.json"))]
+        from studies.rows import named
+
+        rows = list(named(given.out).values())
         file, what = (QUOTED_TEXT, "texts") if given.text else (QUOTED, "data")
         file.write_text(json.dumps(quoted(rows, what), indent=1) + "\n")
     else:
         jobs = [(*world, str(given.out), given.data_root) for world in (text_worlds() if given.text else worlds())]
         jobs = sorted(jobs, key=lambda job: (job[2], job[0] == "waterbirds"))  # a run cut short has some of everything
-        given.out.mkdir(parents=True, exist_ok=True)
         with multiprocessing.get_context("spawn").Pool(given.workers) as pool:
             for line in pool.imap_unordered(measure, jobs):
                 print(line, flush=True)

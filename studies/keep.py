@@ -1,4 +1,4 @@
-"""Keep the rows of a benchmark's folder as small files that are committed: what the documentation claims.
+"""Keep the rows of a benchmark's folder in results/, which is committed: what the documentation claims.
 
 python -m studies.keep runs/reproduce/pgd-table1 results/pgd-table1
 
@@ -9,7 +9,10 @@ them is kept once, where it was first, and there it is renewed.
 import argparse
 import json
 import re
+from collections import defaultdict
 from pathlib import Path
+
+from studies.rows import named, put_all
 
 SEEDS = 20  # of a cell that may be kept, where more were run than the table's file names (--seeds)
 KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted", "intervals", "n")
@@ -17,14 +20,14 @@ SIZES = ("min_size", "small_groups", "groups_total", "missing_classes")  # of ro
 
 
 def name_of(row):
-    """A file name that says what the row is.
+    """A name that says what the row is.
 
     >>> name_of({"labels": {"block": "CMNIST", "row": "DCWP, as released", "grid": "0.005"}, "seed": 1})
-    'cmnist-dcwp-as-released-0.005-seed1.json'
+    'cmnist-dcwp-as-released-0.005-seed1'
     """
     words = [row["labels"].get(k, "") for k in ("block", "row", "grid")]
     slug = re.sub(r"[^a-z0-9.]+", "-", " ".join(words).lower()).strip("-")
-    return f"{slug}-seed{row['seed']}.json"
+    return f"{slug}-seed{row['seed']}"
 
 
 def small(row):
@@ -49,16 +52,17 @@ def keys_of(table):
 
 def keep(folder, out):
     """The rows of `folder` that belong to `out`, or to a table that has them already."""
-    out.mkdir(parents=True, exist_ok=True)
     own = keys_of(out.name)
-    places = [*out.parent.glob("*-table*/*.json"), *out.glob("*.json")] if own is not None else []
-    kept = {(old := json.loads(path.read_text()))["key"]: (path, old["labels"]) for path in places}
+    tables = {file.with_suffix("") for file in out.parent.glob("*-table*.jsonl")} | {out} if own is not None else ()
+    kept = {old["key"]: (table, name, old["labels"]) for table in sorted(tables) for name, old in named(table).items()}
+    new = defaultdict(dict)
     for path in sorted(folder.glob("cells/*/row.json")):
         row = json.loads(path.read_text())
         if row["status"] != "failed" and (own is None or row["key"] in own):
-            place, labels = kept.get(row["key"], (out / name_of(row), row["labels"]))
-            text = json.dumps(small(row | {"labels": labels}), indent=1, ensure_ascii=False)
-            place.write_text(text + "\n")
+            table, name, labels = kept.get(row["key"], (out, name_of(row), row["labels"]))
+            new[table][name] = small(row | {"labels": labels})
+    for table, rows in new.items():
+        put_all(table, rows)
 
 
 if __name__ == "__main__":
@@ -67,4 +71,4 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
     keep(given.folder, given.out)
-    print(f"{len(list(given.out.glob('*.json')))} rows in {given.out}")
+    print(f"{len(named(given.out))} rows in {given.out}")

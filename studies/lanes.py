@@ -1,6 +1,6 @@
 """Runs side by side on one GPU against one at a time, in the same process, with the same runs.
 
-    python studies/lanes.py [--epochs 6] [--rho 0.005 0.01 0.05] [--compile] [--lanes 1 8] [--out rows.json]
+    python -m studies.lanes [--epochs 6] [--rho 0.005 0.01 0.05] [--compile] [--lanes 1 8] [--out results/speed/NAME]
                                [--workers 0 4] [--together 4]
 
 The runs are those of a column of PGD's table 1 (Colored MNIST, simconv1), or of all of it, cut short; the first round
@@ -14,7 +14,6 @@ import spurless  # noqa: F401  # isort: skip
 
 import argparse
 import itertools
-import json
 import multiprocessing
 import os
 import tempfile
@@ -31,6 +30,7 @@ from spurless.bench.one import stamp
 from spurless.bench.run import run_cells
 from spurless.registry import load_data
 from spurless.train.lanes import Job, run_lanes
+from studies.rows import put
 
 METHODS = ("erm", "lff", "jtt", "disent", "pgd")
 
@@ -127,8 +127,5 @@ if __name__ == "__main__":
         print(rows[-1], flush=True)
     if given.out:
         name = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"
-        given.out.parent.mkdir(parents=True, exist_ok=True)
         found = stamp(name) | {"device": name, "torch": torch.__version__, "rows": rows, "compile": given.compile}
-        given.out.write_text(
-            json.dumps(found | {"runs": len(columns) * given.seeds * len(METHODS), "epochs": given.epochs}, indent=1)
-        )
+        put(given.out, found | {"runs": len(columns) * given.seeds * len(METHODS), "epochs": given.epochs})

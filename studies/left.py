@@ -12,7 +12,6 @@ results/TABLE
 import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -22,7 +21,8 @@ from spurless.bench.run import agreed, run_cells
 from spurless.bench.spec import read_spec
 from spurless.core.errors import UserError, unknown
 from spurless.core.settings import from_text
-from studies.readme import ROOT
+from studies.rows import RESULTS
+from studies.rows import named as rows_by_name
 
 
 def named(text):
@@ -66,8 +66,9 @@ def setting(cell, name):
 
 def put_back(kept, out):
     """The kept rows as cells of this folder; those that it has stay as they are."""
-    for path in sorted(kept.glob("*-table*/*.json")):
-        restore(out, json.loads(path.read_text(encoding="utf-8")))
+    for file in sorted(kept.glob("*-table*.jsonl")):
+        for row in rows_by_name(file.with_suffix("")).values():
+            restore(out, row)
 
 
 def main():
@@ -81,7 +82,7 @@ def main():
     parser.add_argument("--dry-run", action="store_true")
     given = parser.parse_args()
     cells = cells_of(given.tables)
-    put_back(ROOT / "results", given.out)
+    put_back(RESULTS, given.out)
     left = [cell for cell in cells if finished_row(given.out / cell.folder, cell.after) is None]
     print(f"{len(cells)} cells, {len(left)} to do")
     if given.dry_run:

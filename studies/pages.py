@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from studies.calibration import ALARMS, VERDICTS, rates
 from studies.keep import SEEDS
-from studies.readme import ROOT, fill, rows
+from studies.readme import fill
+from studies.rows import RESULTS, ROOT, rows
 
 PAGES = ("groups", "audit", "reproduction", "text", "metrics", "sweep")
 SPLITS = ("test", "train")
@@ -200,7 +201,7 @@ def sweep_tables():
     """For each file of studies/sweeps what was measured by it; nothing where it was not run."""
     found = {}
     for path in sorted((ROOT / "studies" / "sweeps").glob("*.toml")):
-        kept = ROOT / "results" / f"sweep_{path.stem}" / "sweep.json"
+        kept = RESULTS / f"sweep_{path.stem}" / "sweep.json"
         found[f"sweep_{path.stem}"] = sweep_table(json.loads(kept.read_text())) if kept.exists() else ""
     return found
 

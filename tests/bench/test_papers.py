@@ -495,6 +495,7 @@ def test_recipes_of_these_tables_are_used():
 
 def test_tables_that_were_run_in_one_folder_each_keep_their_own_rows_and_a_shared_cell_once(tmp_path):
     from studies.keep import keep
+    from studies.rows import named
 
     first, fourth = (read_spec(FOLDER / f"{name}.toml").cells() for name in ("pgd-table1", "pgd-table4"))
     shared = {c.key for c in first} & {c.key for c in fourth}
@@ -508,7 +509,7 @@ def test_tables_that_were_run_in_one_folder_each_keep_their_own_rows_and_a_share
         keep(tmp_path / "runs", tmp_path / "results" / name)
 
     def kept(name):
-        return {json.loads(p.read_text())["key"] for p in (tmp_path / "results" / name).glob("*.json")}
+        return {row["key"] for row in named(tmp_path / "results" / name).values()}
 
     assert kept("pgd-table1") == {c.key for c in first[:3]} | shared
     assert kept("pgd-table4") == {c.key for c in fourth} - shared
@@ -551,6 +552,7 @@ def test_further_seeds_that_were_measured_count_and_those_that_were_not_are_not_
     from spurless.bench.table import entries
     from studies.keep import keep
     from studies.pages import with_further_seeds
+    from studies.rows import named
 
     path = FOLDER / "pgd-table1.toml"
     line = read_spec(path, seeds=6).only(["CMNIST", "PGD"]).lines[0]
@@ -562,7 +564,7 @@ def test_further_seeds_that_were_measured_count_and_those_that_were_not_are_not_
                 json.dumps(row | {"status": "done" if score else "diverged"})
             )
     keep(tmp_path / "runs", tmp_path / "pgd-table1")
-    rows = [json.loads(file.read_text()) for file in (tmp_path / "pgd-table1").glob("*.json")]
+    rows = list(named(tmp_path / "pgd-table1").values())
     assert {row["seed"] for row in rows} == {0, 1, 2, 3, 4}
     spec = with_further_seeds(path, {row["key"]: row for row in rows})
     found = next(e for e in entries(spec, rows) if (e.line.block, e.line.row) == ("CMNIST", "PGD"))
@@ -586,19 +588,18 @@ def test_what_is_left_can_be_narrowed_to_one_value_of_a_setting():
 
 def test_a_shared_cell_is_renewed_where_it_was_kept_first(tmp_path):
     from studies.keep import keep
+    from studies.rows import named, put
 
     first, seventh = (read_spec(FOLDER / f"{name}.toml").cells() for name in ("pgd-table1", "pgd-table7"))
     own = {c.key: c for c in first}
     shared = next(c for c in seventh if c.key in own)
     row = {"key": shared.key, "seed": shared.seed, "status": "done"}
-    old = tmp_path / "results" / "pgd-table1" / "as-it-was-named.json"
-    old.parent.mkdir(parents=True)
-    old.write_text(json.dumps(row | {"labels": own[shared.key].labels}))
+    put(tmp_path / "results" / "pgd-table1" / "as-it-was-named", row | {"labels": own[shared.key].labels})
     (tmp_path / "runs" / shared.folder).mkdir(parents=True)
     measured = row | {"labels": shared.labels, "extra": {"first_stage": {"average": 18.0}}}
     (tmp_path / "runs" / shared.folder / "row.json").write_text(json.dumps(measured))
     for table in ("pgd-table7", "pgd-table1"):
         keep(tmp_path / "runs", tmp_path / "results" / table)
-    files = list((tmp_path / "results").rglob("*.json"))
-    assert files == [old]
-    assert json.loads(old.read_text()) == measured | {"labels": own[shared.key].labels}
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["pgd-table1.jsonl"]
+    kept = named(tmp_path / "results" / "pgd-table1")
+    assert kept == {"as-it-was-named": measured | {"labels": own[shared.key].labels}}
