@@ -148,7 +148,7 @@ def audit_table(folder="audit"):
 
 def text_table():
     from spurless.bench.spec import read_spec
-    from spurless.core.stats import figures
+    from spurless.core.stats import estimate
 
     own = {row["key"]: row for row in rows("text")}
     if not own:
@@ -159,7 +159,7 @@ def text_table():
         found = [own[cell.key] for cell in line.cells if cell.key in own]
         if found:
             scores = [spread([r["scores"][k] for r in found]) for k in ("aligned", "conflicting", "worst_group")]
-            sure = figures([r["scores"]["worst_group"] for r in found]).in_percent().limits()
+            sure = estimate([r["scores"]["worst_group"] for r in found]).in_percent().limits()
             share = f"{100 * found[0]['settings']['data']['rho']:g} %"
             told = [found[0]["labels_used"], found[0]["selection"], str(len(found))]
             place = [line.block, share, line.row, *told, *scores, sure]

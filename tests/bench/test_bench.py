@@ -1061,17 +1061,17 @@ def test_the_figures_of_the_table_by_hand(measured):
     found = {(e.line.row, e.line.grid["data.rho"]): e for e in tables.entries(*measured)}
     one = found["Vanilla", "0.05"]
     # mean 62, deviations -2, 0, 2: variance 8 / 2, std 2; t(0.975, 2) = 4.30265, half = 4.30265 · 2 / √3 = 4.96827
-    assert (one.ours.n, one.ours.mean, one.ours.std) == (3, 62.0, 2.0)
+    assert (one.ours.n, one.ours.value, one.ours.sd) == (3, 62.0, 2.0)
     assert one.ours.low == pytest.approx(57.03173, abs=1e-5) and one.ours.high == pytest.approx(66.96827, abs=1e-5)
     assert one.difference == pytest.approx(62 - 60.94) and one.paper == "60.94 ± 0.97"
     assert (one.selection, one.labels, one.seconds, one.remark) == ("last", "none", 3.0, "")
     single = found["Vanilla", "0.2"]
-    assert (single.ours.n, single.ours.std, single.ours.low, single.remark) == (1, None, None, "2 to do")
+    assert (single.ours.n, single.ours.sd, single.ours.low, single.remark) == (1, None, None, "2 to do")
     assert single.difference == 0.0
     two = found["LfF", "0.05"]
-    assert (two.ours.n, two.ours.mean, two.remark) == (2, 2.0, "1 diverged")
+    assert (two.ours.n, two.ours.value, two.remark) == (2, 2.0, "1 diverged")
     assert two.seconds == 2.5  # of seeds 0 and 1: the one that diverged counts nowhere
-    assert found["LfF", "0.2"].ours.mean is None and found["LfF", "0.2"].remark == "1 failed, 2 to do"
+    assert found["LfF", "0.2"].ours.known is False and found["LfF", "0.2"].remark == "1 failed, 2 to do"
     assert found["EnD", "0.05"].remark == "not run" and found["EnD", "0.05"].paper == "50.0"
 
 
@@ -1112,8 +1112,8 @@ def test_what_did_not_end_well_counts_nowhere_even_with_scores(measured):
         row["date"] = f"2024-01-0{1 + row['seed']}"
     found = {(e.line.row, e.line.grid["data.rho"]): e for e in tables.entries(spec, rows)}
     two, none = found["LfF", "0.05"], found["LfF", "0.2"]
-    assert (two.ours.n, two.ours.mean, two.selection, two.beside) == (2, 2.0, "last", {})
-    assert (none.ours.n, none.ours.mean, none.seconds) == (0, None, None)
+    assert (two.ours.n, two.ours.value, two.selection, two.beside) == (2, 2.0, "last", {})
+    assert (none.ours.n, none.ours.known, none.seconds) == (0, False, None)
     assert "Measured 2024-01-01 to 2024-01-03 on a box." in tables.remarks(spec, rows)
     assert tables.beside([{"sparsity": 0.0}]) == {}  # a column of zeros would say nothing
 
@@ -1124,8 +1124,8 @@ def test_an_interval_of_percentages_ends_where_they_do(measured):
         if row["status"] == "done":
             row["scores"]["unbiased"] = 100.0 - row["seed"]
     found = next(e for e in tables.entries(spec, rows) if e.ours.n == 3)
-    assert (found.ours.mean, found.ours.limits()) == (99.0, "[96.52–100.00]")
-    assert tables.figures([100.0, 99.0, 98.0]).limits() == "[96.52–101.48]"  # of differences, say
+    assert (found.ours.value, found.ours.limits()) == (99.0, "[96.52–100.00]")
+    assert tables.estimate([100.0, 99.0, 98.0]).limits() == "[96.52–101.48]"  # of differences, say
 
 
 def test_the_printed_forms_say_the_same(measured):

@@ -158,10 +158,10 @@ def test_the_ends_of_a_range_by_hand():
     spec = make_spec(table())
     rows = by_hand(spec, {0.01: (60.0, 62.0), 0.1: (80.0, 70.0), 1.0: (50.0, 72.0)})
     least, greatest, low, high = tables.entries(spec, rows)
-    assert (low.line.grid, low.at, low.ours.mean, low.ours.n) == ({"recipe.lr": "min"}, "0.01", 61.0, 2)
+    assert (low.line.grid, low.at, low.ours.value, low.ours.n) == ({"recipe.lr": "min"}, "0.01", 61.0, 2)
     # At 1.0 seed 0 is 30 points below its best: the mean of 61 there does not count, nor does its `seeded` of 1.5.
-    assert (high.at, high.ours.mean, high.remark) == ("0.1", 75.0, "1: test accuracy fell")
-    assert (greatest.at, greatest.ours.mean, least.ours.mean) == ("0.1", pytest.approx(0.6), 0.51)
+    assert (high.at, high.ours.value, high.remark) == ("0.1", 75.0, "1: test accuracy fell")
+    assert (greatest.at, greatest.ours.value, least.ours.value) == ("0.1", pytest.approx(0.6), 0.51)
     assert least.difference == pytest.approx(0.01) and greatest.difference == pytest.approx(-9.4)
     assert len(spec.cells()) == 2 * 3 * 2 and len({c.key for c in spec.cells()}) == 6  # two rows of the same runs
 
@@ -170,14 +170,14 @@ def test_a_value_that_diverges_ends_the_range_and_what_is_to_do_is_said():
     spec = make_spec(table())
     rows = by_hand(spec, {0.01: (60.0, 62.0), 0.1: ("diverged", 99.0), 1.0: (80.0, 80.0)})
     entry = tables.entries(spec, rows)[3]
-    assert (entry.at, entry.ours.mean) == ("0.01", 61.0)
+    assert (entry.at, entry.ours.value) == ("0.01", 61.0)
     assert entry.remark == "0.1: diverged, 1: beyond the range"
     assert tables.entries(spec, rows[:1])[3].remark == "5 to do"
     lost = by_hand(spec, {0.01: (60.0, 62.0), 0.1: (70.0, "failed"), 1.0: (65.0, 65.0)})
     entry = tables.entries(spec, lost)[3]  # a mistake says nothing about the value, and does not end the range
-    assert (entry.at, entry.ours.mean, entry.ours.n, entry.remark) == ("0.1", 70.0, 1, "1 failed")
+    assert (entry.at, entry.ours.value, entry.ours.n, entry.remark) == ("0.1", 70.0, 1, "1 failed")
     nothing = tables.entries(spec, [])[3]
-    assert nothing.ours.mean is None and nothing.at == ""
+    assert not nothing.ours.known and nothing.at == ""
 
 
 def test_the_table_of_a_range_says_where_and_with_enough_digits():

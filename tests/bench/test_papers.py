@@ -568,7 +568,7 @@ def test_further_seeds_that_were_measured_count_and_those_that_were_not_are_not_
     assert {row["seed"] for row in rows} == {0, 1, 2, 3, 4}
     spec = with_further_seeds(path, {row["key"]: row for row in rows})
     found = next(e for e in entries(spec, rows) if (e.line.block, e.line.row) == ("CMNIST", "PGD"))
-    assert (found.ours.n, found.ours.mean, found.remark) == (4, 75.0, "1 diverged")
+    assert (found.ours.n, found.ours.value, found.remark) == (4, 75.0, "1 diverged")
     others = [own for own in spec.lines if own.block != "CMNIST" and own.cells]
     assert others and all(len(own.cells) == 3 for own in others)
 

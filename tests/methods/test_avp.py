@@ -1,6 +1,5 @@
 """AVP prunes what varies least, at AVP's pace, and random pruning keeps that pace."""
 
-
 import pytest
 import torch
 from torch import nn

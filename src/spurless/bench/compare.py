@@ -19,7 +19,7 @@ from spurless.bench.spec import SCORES
 from spurless.bench.table import decimals, samples_of, value_of
 from spurless.core.digests import in_full
 from spurless.core.errors import UserError, unknown
-from spurless.core.stats import figures
+from spurless.core.stats import estimate
 from spurless.metrics.groups import MIN_GROUP, group_notes
 from spurless.report.tables import METRICS, NOTHING, data_of, finished, flatten, with_words
 
@@ -411,7 +411,7 @@ def _line(
     """One comparison; each group of pairs counts as one, by its mean."""
     of_a, of_b = ([statistics.fmean(side[pair].value for pair in group) for group in groups] for side in (mine, yours))
     differences = [y - x for x, y in zip(of_a, of_b, strict=True)]
-    found = figures(differences)
+    found = estimate(differences)
     p, test = p_value(differences)
     sizes = [s.samples for side in (mine, yours) for group in groups for s in map(side.__getitem__, group)]
     fewest = min((n for n in sizes if n is not None), default=None)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from spurless.bench.spec import Line, Spec
 from spurless.core.digests import in_full
-from spurless.core.stats import Figures, figures
+from spurless.core.stats import Estimate, estimate
 from spurless.report.studies import published
 from spurless.report.tables import METRICS, NOTHING, _plain, content_of, duration, notes, with_words
 
@@ -37,7 +37,7 @@ class Entry:
     """A line of the table with its figures."""
 
     line: Line
-    ours: Figures
+    ours: Estimate
     paper: str
     difference: float | None
     selection: str
@@ -51,7 +51,7 @@ class Entry:
     def digits(self) -> int:
         """After the point."""
         paper = published(self.line.paper) if self.line.paper is not None else None
-        return decimals(self.line.metric, [v for v in (self.ours.mean, paper and paper.value) if v is not None])
+        return decimals(self.line.metric, [number.value for number in (self.ours, paper) if number and number.known])
 
 
 def decimals(metric: str, values: Sequence[float]) -> int:
@@ -108,7 +108,7 @@ def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
         at, rows, beyond = rows_at_end(line, by_key, value_of)
         remarks += beyond
     found = [value_of(row, line.metric) for row in rows]
-    ours = figures([v for v in found if v is not None])
+    ours = estimate([v for v in found if v is not None])
     if line.metric in (*METRICS, "average", "average_train_weighted"):
         ours = ours.in_percent()
     paper = published(line.paper) if line.paper is not None else None
@@ -119,7 +119,7 @@ def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
         line,
         ours,
         str(line.paper) if line.paper is not None else NOTHING,
-        ours.mean - paper.value if paper and ours.mean is not None else None,
+        ours.value - paper.value if paper and ours.known else None,
         _said(row.get("selection") for row in good),
         _said(row.get("labels_used") for row in good),
         statistics.fmean(seconds) if seconds else None,
@@ -291,8 +291,8 @@ def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Group:
     told = len({e.line.row for e in found}) == len({(e.line.row, e.line.metric) for e in found})  # by the row's name
     for wide in ("remark", *BESIDE, *(["metric"] if told else [])):  # the last ones are in every other format
         columns.pop(wide, None)
-    columns["ours"] = [e.ours.text(e.digits) if e.ours.mean is not None else e.remark or NOTHING for e in found]
-    odd = [f"{_name(e.line)}: {e.remark}." for e in found if e.remark and e.ours.mean is not None]
+    columns["ours"] = [e.ours.text(e.digits) if e.ours.known else e.remark or NOTHING for e in found]
+    odd = [f"{_name(e.line)}: {e.remark}." for e in found if e.remark and e.ours.known]
     # What is the same in every line is said once: a terminal has 80 columns.
     known = {title: {text for text in texts if text != NOTHING} for title, texts in columns.items()}
     same = [t for t in ("data", *spec.over, "n", "selection", "labels") if t in known and len(known[t]) == 1]
@@ -369,7 +369,8 @@ def as_csv(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
     for e in entries(spec, rows):
         paper = published(e.line.paper) if e.line.paper is not None else None
         point = [e.line.grid.get(name, "") for name in spec.over]
-        own = [e.ours.mean, e.ours.std, e.ours.n, e.ours.low, e.ours.high, e.line.paper, paper and paper.value]
+        ours = _as_row(e.ours)
+        own = [ours[k] for k in ("mean", "std", "n", "low", "high")] + [e.line.paper, paper and paper.value]
         rest = [e.difference, e.selection, e.labels, e.seconds, e.remark, e.at]
         writer.writerow([e.line.block, e.line.row, *point, e.line.metric, *own, *rest])
     return file.getvalue()
@@ -383,7 +384,7 @@ def as_json(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
             "method": e.line.row,
             "grid": e.line.grid,
             "metric": e.line.metric,
-            "ours": None if e.ours.mean is None else vars(e.ours),
+            "ours": _as_row(e.ours) if e.ours.known else None,
             "paper": e.line.paper,
             "difference": e.difference,
             "selection": e.selection,
@@ -395,3 +396,7 @@ def as_json(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
         }
         for e in entries(spec, rows)
     ]
+
+
+def _as_row(ours: Estimate) -> dict[str, Any]:
+    return {"n": ours.n, "mean": ours.value if ours.known else None, "std": ours.sd, "low": ours.low, "high": ours.high}

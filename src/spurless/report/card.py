@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from spurless.core.errors import UserError
+from spurless.core.stats import wilson
 from spurless.core.tensor_files import header, of_bytes
 from spurless.metrics.groups import group_notes
-from spurless.report.charts import share
 from spurless.report.runs import LABELS, SELECTION, command, discreet
 from spurless.report.sources import run_row
 from spurless.report.tables import NOTHING, Result, finished, flatten, score, with_small_n
@@ -149,7 +149,7 @@ def _groups(row: Result) -> str:
     lines = ["| label | attribute | value | follows the shortcut | accuracy, % | 95 % interval | rows |"]
     lines.append("| :-- | :-- | :-- | :-- | --: | --: | --: |")
     for g in groups:
-        _, low, high = share(g["correct"], g["n"]) if g["n"] else (0.0, 0.0, 100.0)
+        low, high = (100 * limit for limit in wilson(g["correct"], g["n"]))
         names = " | ".join(plain(str(g[k])) for k in ("label", "attribute", "value"))
         follows = {True: "yes", False: "no"}.get(g.get("aligned"), NOTHING)
         lines.append(f"| {names} | {follows} | {g['accuracy']:.1f} | {low:.1f}–{high:.1f} | {g['n']} |")
