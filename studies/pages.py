@@ -154,7 +154,7 @@ def text_table():
     if not own:
         return ""
     heads = "data, network | share | method | bias labels | weights | seeds | aligned | conflicting | worst group"
-    lines = [f"| {heads} | 95 % interval |", "| :-- | --: | :-- | :-- | :-- | --: | --: | --: | --: | --: |"]
+    lines = [f"| {heads} | 95 % CI |", "| :-- | --: | :-- | :-- | :-- | --: | --: | --: | --: | --: |"]
     for line in read_spec(ROOT / "studies" / "specs" / "text.toml").lines:
         found = [own[cell.key] for cell in line.cells if cell.key in own]
         if found:

@@ -161,7 +161,7 @@ def test_the_interval_of_a_mean_of_seeds_is_over_seeds():
     paired = stats.ttest_rel([41.0, 33.0, 40.0], [30.0, 38.0, 34.0]).confidence_interval(0.95)
     assert difference(world.best, world.baseline, "conflicting")[:3] == pytest.approx((4.0, *paired))
     text = summary(erm + lff)[0]
-    assert f"(95 % interval over seeds: {paired[0]:+.1f} to {paired[1]:+.1f})" in text
+    assert f"(95 % CI over seeds: {paired[0]:+.1f} to {paired[1]:+.1f})" in text
     assert "So small a difference may be chance." in text
     same = summary(seeds_of("erm", [30.0, 38.0, 34.0]) + seeds_of("lff", [34.0, 42.1, 38.0]))[0]
     assert "chance" not in same  # the seed moves both alike
@@ -185,7 +185,7 @@ def test_the_difference_of_seeds_that_do_not_pair_is_welchs():
 
 def test_one_seed_says_that_test_rows_are_all_that_is_counted():
     text = summary(seeds_of("erm", [30.0]) + seeds_of("lff", [40.0]))[0]
-    assert "(95 % interval over test rows alone, with one seed: +8.6 to +11.4)" in text
+    assert "(95 % CI over test rows alone, with one seed: +8.6 to +11.4)" in text
 
 
 def test_runs_on_a_file_that_was_changed_are_two_data_sets():

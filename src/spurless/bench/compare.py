@@ -19,7 +19,7 @@ from spurless.bench.spec import SCORES
 from spurless.bench.table import decimals, samples_of, value_of
 from spurless.core.digests import in_full
 from spurless.core.errors import UserError, unknown
-from spurless.core.stats import estimate
+from spurless.core.stats import CI, estimate
 from spurless.metrics.groups import MIN_GROUP, group_notes
 from spurless.report.tables import METRICS, NOTHING, data_of, finished, flatten, with_words
 
@@ -428,7 +428,7 @@ def _explain(lines: Sequence[Comparison], metric: str) -> list[str]:
     counts = [f"{len(part)}{words}" for part, words in ((overall, " overall"), (single, "")) if part]
     together = f", {EVERYWHERE} over n seeds" if overall else ""
     said = [
-        f"{metric}: mean over n pairs of the same seed and data{together}; [ ]: 95 % interval of the difference "
+        f"{metric}: mean over n pairs of the same seed and data{together}; [ ]: 95 % CI of the difference "
         f"(Student's t, not corrected); p: {tests}, corrected (Holm) for {' and, apart from these, '.join(counts)} "
         f"comparison{'s' if len(lines) > 1 else ''}. Real: p below {ALPHA:g}."
     ]
@@ -511,7 +511,7 @@ def terminal(lines: Sequence[Comparison], notes: Sequence[str]) -> Group:
         "n": [str(line.n) for line in lines],
         "A and B": [f"{line.mean_a:.{d}f}, {line.mean_b:.{d}f}" for line, d in zip(lines, digits, strict=True)],
         "B - A": [f"{line.difference:+.{d}f}" for line, d in zip(lines, digits, strict=True)],
-        "95 % interval": [
+        CI: [
             NOTHING if line.low is None else f"[{line.low:+.{d}f}, {line.high:+.{d}f}]"
             for line, d in zip(lines, digits, strict=True)
         ],

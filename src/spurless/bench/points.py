@@ -126,7 +126,7 @@ def watched(run: Mapping[str, Any]) -> dict[str, float]:
 
 
 def mean_of(runs: Sequence[Mapping[str, Any]], measure: str) -> dict[str, Any] | None:
-    """Mean, standard deviation and 95 % interval of the mean over seeds (Student's t); None where no run has it.
+    """Mean, standard deviation and 95 % CI of the mean over seeds (Student's t); None where no run has it.
 
     >>> found = mean_of([{"csi": 0.2}, {"csi": 0.3}, {"csi": 0.4}], "csi")
     >>> {k: round(v, 4) for k, v in found.items()}

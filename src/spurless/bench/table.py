@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "markdown", "latex", "csv", "jsonl", "parquet")
 MEANING = (
-    "± is the standard deviation over seeds (n - 1), [ ] the 95 % interval of their mean (Student's t over seeds; of "
+    "± is the standard deviation over seeds (n - 1), [ ] the 95 % CI of their mean (Student's t over seeds; of "
     "percentages, as far as it lies between 0 and 100), n the seeds that ended well; labels: the bias labels that the "
     "method was told."
 )
@@ -198,7 +198,7 @@ def cells_of(spec: Spec, found: Sequence[Entry]) -> tuple[list[str], list[list[s
         ("metric", [e.line.metric if len({x.line.metric for x in found}) > 1 else "" for e in found]),
         ("at", [e.at for e in found]),
         ("ours", [e.ours.text(e.digits) for e in found]),
-        ("95 % interval", [e.ours.limits(e.digits) for e in found]),
+        ("95 % CI", [e.ours.limits(e.digits) for e in found]),
         ("n", [str(e.ours.n) if e.line.cells else NOTHING for e in found]),
         ("paper", [e.paper if e.line.paper is not None else "" for e in found]),
         ("difference", ["" if e.difference is None else f"{e.difference:+.{e.digits}f}" for e in found]),

@@ -108,7 +108,7 @@ def _opening(row: Result, facts: Mapping[str, Any]) -> str:
 
 def _results(row: Result) -> str:
     counts = (row.get("scores") or {}).get("n") or {}
-    lines = ["| accuracy, % | | 95 % interval | rows |", "| :-- | --: | --: | --: |"]
+    lines = ["| accuracy, % | | 95 % CI | rows |", "| :-- | --: | --: | --: |"]
     for metric, title in METRICS.items():
         if found := score(row, metric):
             limits = NOTHING if found.low is None else f"{found.low:.1f}–{found.high:.1f}"
@@ -146,7 +146,7 @@ def _groups(row: Result) -> str:
     if len(groups) > MANY:
         said += f" Of {len(groups)} groups, the {WORST} with the lowest accuracy:"
         groups = sorted(groups, key=lambda g: (g["accuracy"], -g["n"]))[:WORST]
-    lines = ["| label | attribute | value | follows the shortcut | accuracy, % | 95 % interval | rows |"]
+    lines = ["| label | attribute | value | follows the shortcut | accuracy, % | 95 % CI | rows |"]
     lines.append("| :-- | :-- | :-- | :-- | --: | --: | --: |")
     for g in groups:
         low, high = (100 * limit for limit in wilson(g["correct"], g["n"]))

@@ -47,7 +47,7 @@ def tile(name: str, score: Estimate | None) -> dict[str, str]:
     """A number to remember, without decimals."""
     if not score:
         return {}
-    limits = "" if score.low is None else f"95 % interval {score.low:.0f}–{score.high:.0f}"
+    limits = "" if score.low is None else f"95 % CI {score.low:.0f}–{score.high:.0f}"
     return {"name": name, "text": f"{score.value:.0f} %", "meaning": limits}
 
 

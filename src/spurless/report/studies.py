@@ -125,7 +125,7 @@ def _note(point: Mapping[str, Any]) -> str:
 
 def _seeds(series: Sequence[Mapping[str, Any]], present: Sequence[str]) -> str:
     counts = {str(n) for s in series for p in s["points"] if (n := _runs(p, present)) is not None}
-    return f"Each point is the mean of {' or '.join(sorted(counts))} runs, with its 95 % interval." if counts else ""
+    return f"Each point is the mean of {' or '.join(sorted(counts))} runs, with its 95 % CI." if counts else ""
 
 
 def _best(over: str, series: Sequence[Mapping[str, Any]], present: Sequence[str]) -> list[str]:

@@ -173,7 +173,7 @@ def _comparison(who: Contender, baseline: Contender, first: str, change: Estimat
     what = "those that contradict it" if first == "conflicting" else "them"
     seeds = max(len(side.scores(first)) for side in (who, baseline)) > 1
     counted = "over seeds" if seeds else "over test rows alone, with one seed"
-    limits = "" if change.low is None else f" (95 % interval {counted}: {change.low:+.1f} to {change.high:+.1f})"
+    limits = "" if change.low is None else f" (95 % CI {counted}: {change.low:+.1f} to {change.high:+.1f})"
     text = f"is right on {_value(who, first):.1f} % of {what}, {_points(change.value)}{limits}"
     follow, before = who.mean("aligned"), baseline.mean("aligned")
     if first == "conflicting" and follow and before:

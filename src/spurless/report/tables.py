@@ -220,7 +220,7 @@ def comparison(results: Sequence[Result]) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    meaning = "accuracy in percent [95 % interval]; labels: the bias labels that the method was told"
+    meaning = "accuracy in percent [95 % CI]; labels: the bias labels that the method was told"
     # In 80 columns an interval stands below its score, whole: that is what the widths and paddings are for.
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in headings(results):
