@@ -2,7 +2,7 @@
 
 python -m studies.keep runs/reproduce/pgd-table1 results/pgd-table1
 
-Where several published tables were run in one folder, each keeps the rows of its own cells; a cell that is in two of
+Where several published tables were run in one folder, each keeps the rows of its own trials; a trial that is in two of
 them is kept once, where it was first, and there it is renewed.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from studies.rows import named, put_all
 
-SEEDS = 20  # of a cell that may be kept, where more were run than the table's file names (--seeds)
+SEEDS = 20  # of a trial that may be kept, where more were run than the table's file names (--seeds)
 KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted", "intervals", "n")
 SIZES = ("min_size", "small_groups", "groups_total", "missing_classes")  # of rows that have them
 
@@ -42,12 +42,12 @@ def small(row):
 
 
 def keys_of(table):
-    """The keys of a published table's cells, for any seed; None if there is no such table."""
+    """The keys of a published table's trials, for any seed; None if there is no such table."""
     from spurless.bench.reproduce import papers
     from spurless.bench.spec import read_spec
 
     path = papers().get(table)
-    return path and {cell.key for cell in read_spec(path, SEEDS).cells()}
+    return path and {trial.key for trial in read_spec(path, SEEDS).trials()}
 
 
 def keep(folder, out):

@@ -269,17 +269,17 @@ def test_the_same_rows_give_the_same_page(three):
 
 
 def test_the_runs_of_a_benchmark_come_row_by_row(tmp_path):
-    from spurless.bench.cells import Cell
-    from spurless.bench.run import run_cells
+    from spurless.bench import Trial
+    from spurless.bench.run import run_trials
     from spurless.report.sources import find
 
     data, net = {"name": "toy", "n": 40}, {"name": "linear"}
     cells = [
-        Cell(data, {"name": method}, net, {"epochs": 1}, seed, labels={"block": "B", "row": method, "grid": ""})
+        Trial(data, {"name": method}, net, {"epochs": 1}, seed, labels={"block": "B", "row": method, "grid": ""})
         for seed in range(3)
         for method in ("rs", "erm")
     ]
-    run_cells(cells, tmp_path, device="cpu", workers=1)
+    run_trials(cells, tmp_path, device="cpu", workers=1)
     found = [(row["method"], row["seed"]) for row in find([tmp_path]).runs]
     assert found == [(method, seed) for method in ("rs", "erm") for seed in range(3)]
     (tmp_path / "rows.jsonl").write_text("{")

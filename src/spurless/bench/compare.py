@@ -12,11 +12,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spurless.bench.cells import HOW, default_settings
 from spurless.bench.judging import ALPHA, FEW, REAL, SMALL, UNSHOWN, Comparison, judge, p_value, pairs_needed
 from spurless.bench.rows import JSONL, LISTED, all_rows
 from spurless.bench.spec import SCORES
 from spurless.bench.table import decimals, samples_of, value_of
+from spurless.bench.trials import HOW, default_settings
 from spurless.core.digests import in_full
 from spurless.core.errors import UserError, unknown
 from spurless.core.stats import CI, estimate
@@ -51,7 +51,7 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
 
     path = Path(path)
     if (path / "cells").is_dir():
-        # In rows.jsonl a cell may stand in two places of the table; what ended since it was written is in the cells.
+        # In rows.jsonl a trial may stand in two places of the table; what ended since it was written is in the trials.
         listed = _lines(path / JSONL) if (path / JSONL).exists() else []
         newest = {row["key"]: row for row in all_rows(path)}
         known = {row["key"] for row in listed}

@@ -62,7 +62,7 @@ class Point:
 
 
 def points_of(axis: Axis, rows: Sequence[Sequence[Mapping[str, Any]]]) -> list[Point]:
-    """The points of an axis from the rows of its cells: for each value, one row for each seed."""
+    """The points of an axis from the rows of its trials: for each value, one row for each seed."""
     points = [Point(value, [measured(row) for row in own]) for value, own in zip(axis.values, rows, strict=True)]
     mark(points, axis.ordered)
     for point in points:

@@ -43,7 +43,7 @@ class Entry:
     selection: str
     labels: str
     seconds: float | None
-    remark: str  # what kept a cell from counting
+    remark: str  # what kept a trial from counting
     beside: dict[str, str]  # more means of the same rows, where they have them
     at: str = ""  # the value of the range at which it is least or greatest
 
@@ -94,13 +94,13 @@ def samples_of(row: Mapping[str, Any], metric: str) -> int | None:
 
 
 def entries(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """The lines of a specification with the figures of these rows, which carry its cells' keys."""
+    """The lines of a specification with the figures of these rows, which carry its trials' keys."""
     by_key = {row["key"]: row for row in rows}
     return [_entry(line, by_key) for line in spec.lines]
 
 
 def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
-    rows = [by_key[c.key] for c in line.cells if c.key in by_key]
+    rows = [by_key[c.key] for c in line.trials if c.key in by_key]
     remarks, at = [_remark(line, rows, [value_of(row, line.metric) for row in rows])], ""
     if line.end:
         from spurless.bench.ends import rows_at_end
@@ -184,7 +184,7 @@ def _remark(line: Line, rows: Sequence[Mapping[str, Any]], found: Sequence[float
     classless = sum(bool((row.get("scores") or {}).get("missing_classes")) for row in rows)
     why = " (a class has no samples)" if classless else ""
     parts += [f"{lacking} without {line.metric}{why}"] if lacking else []
-    left = len(line.cells) - len(rows)
+    left = len(line.trials) - len(rows)
     parts += [f"{left} to do"] if left > 0 else []
     return ", ".join(parts)
 
@@ -199,7 +199,7 @@ def cells_of(spec: Spec, found: Sequence[Entry]) -> tuple[list[str], list[list[s
         ("at", [e.at for e in found]),
         ("ours", [e.ours.text(e.digits) for e in found]),
         ("95 % CI", [e.ours.limits(e.digits) for e in found]),
-        ("n", [str(e.ours.n) if e.line.cells else NOTHING for e in found]),
+        ("n", [str(e.ours.n) if e.line.trials else NOTHING for e in found]),
         ("paper", [e.paper if e.line.paper is not None else "" for e in found]),
         ("difference", ["" if e.difference is None else f"{e.difference:+.{e.digits}f}" for e in found]),
         *((name, [e.beside.get(name, "") for e in found]) for name in BESIDE),
@@ -245,8 +245,8 @@ def _mixed(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines: dict[str, dict[str, None]] = {}
     as_full = in_full(content_of(row)[1] for row in by_key.values())
     for line in spec.lines:
-        for row in (by_key[c.key] for c in line.cells if c.key in by_key):
-            source, content = content_of({**row, "seed": None})  # a cell's data does not depend on its seed
+        for row in (by_key[c.key] for c in line.trials if c.key in by_key):
+            source, content = content_of({**row, "seed": None})  # a trial's data does not depend on its seed
             if content:
                 contents.setdefault(source, set()).add(as_full(content))
                 lines.setdefault(source, {})[_name(line)] = None

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spurless.bench import Cell, run_cells
-from spurless.bench.cells import digest
+from spurless.bench import Trial, run_trials
 from spurless.bench.points import DROP, Point, number, points_of, ranges
 from spurless.bench.table import days
+from spurless.bench.trials import digest
 from spurless.core.errors import UserError
 from spurless.core.files import atomic, finite
 from spurless.registry import name_and_settings
@@ -50,10 +50,10 @@ def run_sweep(
             raise UserError(f"--over {axis.name} needs --net, which says whose setting it is.")
     known = seed_list(seeds)
     folder = default_folder("sweep", base, [axis.title for axis in axes]) if out is None else Path(out)
-    cells = [cell_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
-    check(cells, folder)
+    trials = [trial_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
+    check(trials, folder)
     how = {"device": device, "workers": workers, "root": root, "dynamics": dynamics}
-    rows = run_cells(cells, folder, after=AFTER, **how)  # type: ignore[arg-type]
+    rows = run_trials(trials, folder, after=AFTER, **how)  # type: ignore[arg-type]
     left, series = iter(rows), []
     for axis in axes:
         own = [[next(left) for _ in known] for _ in axis.values]
@@ -112,18 +112,18 @@ def default_folder(what: str, base: Mapping[str, Mapping[str, Any]], over: Seque
     return Path("runs") / "-".join([what, *safe, digest([base, list(over)])[:8]])
 
 
-def cell_at(axis: Axis, base: Mapping[str, Mapping[str, Any]], value: Any, seed: int) -> Cell:
+def trial_at(axis: Axis, base: Mapping[str, Mapping[str, Any]], value: Any, seed: int) -> Trial:
     found = axis.settings(base, value)
     labels = {"over": axis.title, "value": str(value)}
-    return Cell(found["data"], found["method"], found["net"] or None, found["recipe"], seed, labels)
+    return Trial(found["data"], found["method"], found["net"] or None, found["recipe"], seed, labels)
 
 
-def check(cells: Sequence[Cell], folder: Path) -> None:
-    """Refuse wrong settings before there is a folder. One that is there knows the keys of its cells, which run_cells
+def check(trials: Sequence[Trial], folder: Path) -> None:
+    """Refuse wrong settings before there is a folder. One that is there knows the keys of its trials, which run_trials
     looks up: that is faster than to check them all again."""
     if not folder.exists():
-        for cell in cells:
-            _ = cell.key
+        for trial in trials:
+            _ = trial.key
 
 
 def summary(series: Sequence[tuple[Axis, list[Point]]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

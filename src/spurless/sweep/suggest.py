@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spurless.bench import Cell, run_cells
+from spurless.bench import Trial, run_trials
 from spurless.bench.claim import finished_row
 from spurless.bench.points import DROP, Point, measured, points_of
 from spurless.core.errors import UserError
@@ -26,14 +26,14 @@ BUYS = (
     "class_separation",
 )  # fmt: skip
 
-Trial = Callable[[float | None], tuple[float, list[dict[str, Any]]]]  # a rate, or the recipe's own → it, and its rows
+Train = Callable[[float | None], tuple[float, list[dict[str, Any]]]]  # a rate, or the recipe's own → it, and its rows
 
 
 @dataclass
 class Search:
     """The rates that were tried, and the search for the largest stable one."""
 
-    trial: Trial
+    trial: Train
     budget: float  # seconds
     there: Callable[[float], bool] = lambda rate: False  # whether a rate was tried before: it costs no time
     near: float = NEAR
@@ -141,22 +141,22 @@ def suggest_lr(
     folder = default_folder("suggest-lr", base, ()) if out is None else Path(out)
     axis = Axis("lr", "recipe.lr", ())
 
-    def cells_at(rate: float | None) -> list[Cell]:
+    def trials_at(rate: float | None) -> list[Trial]:
         found = base if rate is None else axis.settings(base, rate)
         labels = {"over": "lr", "value": "own" if rate is None else str(rate)}
         parts = found["data"], found["method"], found["net"] or None, found["recipe"]
-        return [Cell(*parts, seed, labels) for seed in known]
+        return [Trial(*parts, seed, labels) for seed in known]
 
     def trial(rate: float | None) -> tuple[float, list[dict[str, Any]]]:
-        cells = cells_at(rate)
-        check(cells, folder)
-        rows = run_cells(cells, folder, device=device, workers=workers, root=root, after=AFTER)
+        trials = trials_at(rate)
+        check(trials, folder)
+        rows = run_trials(trials, folder, device=device, workers=workers, root=root, after=AFTER)
         for row in rows:
             measured(row)  # a run that failed ends the search with its mistake
         return float(rows[0]["settings"]["recipe"]["lr"]), rows
 
     def there(rate: float) -> bool:
-        return all(finished_row(folder / cell.folder) for cell in cells_at(rate))
+        return all(finished_row(folder / trial.folder) for trial in trials_at(rate))
 
     search = Search(trial, budget, there)
     search.run()

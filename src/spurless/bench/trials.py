@@ -1,4 +1,4 @@
-"""A cell: one training of a benchmark, named by a hash of the settings that decide its outcome."""
+"""A trial: one training of a benchmark, named by a hash of the settings that decide its outcome."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SECTIONS = ("data", "method", "net", "recipe")
 KEYS = ".keys.json"
 HOW = ("compile",)  # of a recipe: how it is computed, as the device is, and not what
 
-# Keys of cells that were checked before, by their settings as given: a folder that is resumed brings its own, so that
+# Keys of trials that were checked before, by their settings as given: a folder that is resumed brings its own, so that
 # a start with nothing left to do does not have to import torch.
 _known: dict[str, str] = {}
 _remembered: dict[Path, set[str]] = {}  # by folder: what is new in one may be old in another
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     """One training: what `fit` is called with. The labels say where it belongs in a table; they decide nothing.
 
     Nor do `after` and `dynamics`: what is measured when it is trained, and whether its steps are watched.
@@ -64,7 +64,7 @@ class Cell:
         return {name: getattr(self, name) for name in (*SECTIONS, "seed")}
 
     def whole(self) -> dict[str, Any]:
-        """All of it, to be sent to another process: Cell(**whole) is the same."""
+        """All of it, to be sent to another process: Trial(**whole) is the same."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def settings(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Cell:
         }
 
     def kind(self) -> str:
-        """What cells share that differ in nothing but their seed: they take equally long."""
+        """What trials share that differ in nothing but their seed: they take equally long."""
         return _text({k: v for k, v in self.given().items() if k != "seed"})
 
 
@@ -94,7 +94,7 @@ def digest(known: Any) -> str:
 
 
 def remember(out: Path) -> None:
-    """Take the keys that a folder's cells had before, unless the package has changed since."""
+    """Take the keys that a folder's trials had before, unless the package has changed since."""
     _remembered.pop(out.resolve(), None)  # of a folder that was there by this name before
     try:
         found = json.loads((out / KEYS).read_text(encoding="utf-8"))
@@ -105,9 +105,9 @@ def remember(out: Path) -> None:
         return
 
 
-def save_keys(out: Path, cells: list[Cell]) -> None:
-    """Leave the keys of these cells for the next start."""
-    keys = {digest([__version__, cell.given()]): cell.key for cell in cells}
+def save_keys(out: Path, trials: list[Trial]) -> None:
+    """Leave the keys of these trials for the next start."""
+    keys = {digest([__version__, trial.given()]): trial.key for trial in trials}
     try:
         before = json.loads((out / KEYS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -128,19 +128,19 @@ def _package() -> str:
     return digest([str(here), files])
 
 
-def stale(out: Path, pairs: Iterable[tuple[Cell, Mapping[str, Any]]]) -> None:
+def stale(out: Path, pairs: Iterable[tuple[Trial, Mapping[str, Any]]]) -> None:
     """Refuse rows of a folder that were made when a setting that is not given had another default.
 
     Their key is the same.
     """
     checked = _remembered.get(out.resolve(), set())
-    for cell, row in pairs:
-        if digest([__version__, cell.given()]) in checked:
+    for trial, row in pairs:
+        if digest([__version__, trial.given()]) in checked:
             continue  # made or checked by the package as it is
         made = row.get("settings") or {}
-        now = {"data": _whole("data", _text(cell.data)), "method": _whole("method", _text(cell.method))}
-        if "name" in cell.recipe:
-            now["recipe"] = _whole("recipe", _text(cell.recipe))
+        now = {"data": _whole("data", _text(trial.data)), "method": _whole("method", _text(trial.method))}
+        if "name" in trial.recipe:
+            now["recipe"] = _whole("recipe", _text(trial.recipe))
         for section, whole in now.items():
             for name, value in whole.items():
                 if section == "recipe" and name in HOW:
@@ -148,12 +148,12 @@ def stale(out: Path, pairs: Iterable[tuple[Cell, Mapping[str, Any]]]) -> None:
                 was = made.get(section, {}).get(name, value)
                 if was != value and _text(was) != _text(value):  # 40 is 40.0, and a list is a tuple
                     raise UserError(
-                        f"{cell.folder} was made with {section}.{name} = {was!r}, which would be {value!r} by now. "
+                        f"{trial.folder} was made with {section}.{name} = {was!r}, which would be {value!r} by now. "
                         "Remove that folder to train it again, or name another --out."
                     )
 
 
-# Each distinct table is checked once, however many cells hold it: hence text, which can be a key.
+# Each distinct table is checked once, however many trials hold it: hence text, which can be a key.
 
 
 @functools.cache
