@@ -33,13 +33,13 @@ from spurless.bench import Trial, read_spec, run_one, run_trials
 from spurless.bench import table as tables
 from spurless.bench.board import Board, Clock
 from spurless.bench.claim import claim, finished_row, read_row, write_row
-from spurless.bench.compare import read_rows
 from spurless.bench.estimate import Guess, Short, guesses
 from spurless.bench.executors.processes import Pool
 from spurless.bench.one import Attempt, bury, data_of, lost_its_gpu
 from spurless.bench.reproduce import papers, plan, plan_text, write_page
 from spurless.bench.rows import all_rows, flat_row, write_parquet
 from spurless.bench.run import Event, in_lanes
+from spurless.bench.selection import read_rows
 from spurless.bench.spec import make_spec
 from spurless.cli import bench as cli_bench
 from spurless.core.errors import UserError
