@@ -34,11 +34,14 @@ from spurless.bench import table as tables
 from spurless.bench.board import Board, Clock
 from spurless.bench.claim import claim, finished_row, read_row, write_row
 from spurless.bench.estimate import Guess, Short, guesses
+from spurless.bench.executors import here
+from spurless.bench.executors import lanes as lanes_module
+from spurless.bench.executors.base import Event
+from spurless.bench.executors.lanes import in_lanes
 from spurless.bench.executors.processes import Pool
 from spurless.bench.one import Attempt, bury, data_of, lost_its_gpu
 from spurless.bench.reproduce import papers, plan, plan_text, write_page
 from spurless.bench.rows import all_rows, flat_row, write_parquet
-from spurless.bench.run import Event, in_lanes
 from spurless.bench.selection import read_rows
 from spurless.bench.spec import make_spec
 from spurless.cli import bench as cli_bench
@@ -87,7 +90,7 @@ def free(folder):
 @pytest.fixture(autouse=True)
 def _one_core(monkeypatch):
     """In this process, with one thread: children that are forked must not find a thread pool."""
-    monkeypatch.setattr(run_module, "cores", lambda: 1)
+    monkeypatch.setattr(here, "cores", lambda: 1)
 
 
 @pytest.fixture
@@ -470,14 +473,14 @@ def test_lanes_do_the_same_trials(tmp_path):
 def test_trials_that_are_left_when_lanes_lose_their_gpu_are_done_by_new_processes(tmp_path, monkeypatch):
     broken = Trial(TOY, {"name": "erm"}, {"name": "resnet18"}, QUICK)  # pictures only
     others = [trial(), trial(seed=1), trial(precision="bf16")]
-    usual, processes = run_module._in_processes, []
+    usual, processes = lanes_module.in_processes, []
 
     def in_processes(trials, *how):
         processes.append([one.key for one in trials])
         return usual(trials, *how)
 
-    monkeypatch.setattr(run_module, "lost_its_gpu", lambda: True)
-    monkeypatch.setattr(run_module, "_in_processes", in_processes)
+    monkeypatch.setattr(lanes_module, "lost_its_gpu", lambda: True)
+    monkeypatch.setattr(lanes_module, "in_processes", in_processes)
     rows = {e.trial.key: e.row for e in in_lanes([broken, *others], tmp_path, "cpu", None) if e.kind == "row"}
     assert processes == [[one.key for one in (broken, *others)]]  # it alone fails, wherever the error was noticed
     assert rows[broken.key]["status"] == "failed"
@@ -504,7 +507,7 @@ def test_lanes_do_not_wait_for_what_someone_else_is_doing(tmp_path, monkeypatch)
             while held:
                 held.pop().release()
     assert {one.key for one in done} == {one.key for one in (first, second, free_one)}
-    assert len([nap for nap in naps if nap == run_module.PATIENCE]) == len([1 for kind, _ in told if kind == "busy"])
+    assert len([nap for nap in naps if nap == lanes_module.PATIENCE]) == len([1 for kind, _ in told if kind == "busy"])
 
 
 def test_a_gpu_has_processes_for_many_trials_if_they_can_share_it_and_lanes_otherwise(tmp_path, monkeypatch):
@@ -526,7 +529,7 @@ def test_a_gpu_has_processes_for_many_trials_if_they_can_share_it_and_lanes_othe
     monkeypatch.setattr("spurless.bench.executors.processes.Pool", pool)
     monkeypatch.setattr("spurless.bench.executors.mps.shared_gpu", shared_gpu)
     monkeypatch.setattr("spurless.bench.executors.mps.processes_on", lambda gpu, trials: 8 if trials >= 8 else 1)
-    monkeypatch.setattr(run_module, "in_lanes", lanes)
+    monkeypatch.setattr(here, "in_lanes", lanes)
     for mps in ({"A": "b"}, None):
         for workers in (None, 1, 3):
             for count in (2, 9):
@@ -548,7 +551,7 @@ def test_a_gpu_compiles_what_is_long_if_it_can_and_a_cpu_does_not(tmp_path, monk
 
     trials = [trial(seed=0), replace(trial(seed=1), dynamics=True), trial(seed=2, compile=False)]
     monkeypatch.setattr(one_module, "can_compile", lambda: able)
-    monkeypatch.setattr(run_module, "in_lanes", lanes)
+    monkeypatch.setattr(here, "in_lanes", lanes)
     with monkeypatch.context() as patched:
         patched.setattr("spurless.train.device.pick_device", lambda device: torch.device("cuda", 0))
         rows = run_module.run_trials(trials, tmp_path / "gpu", workers=1, compile=asked)
@@ -757,7 +760,7 @@ def test_a_trial_without_room_beside_the_others_is_done_in_lanes(tmp_path, monke
     monkeypatch.setattr("spurless.bench.executors.mps.shared_gpu", shared_gpu)
     monkeypatch.setattr("spurless.bench.executors.mps.processes_on", lambda gpu, trials: 8)
     lanes = lambda trials, *_: iter([Event("row", c, {"status": "done", "error": None}) for c in trials])  # noqa: E731
-    monkeypatch.setattr(run_module, "in_lanes", lanes)
+    monkeypatch.setattr(here, "in_lanes", lanes)
     rows = run_module.run_trials([full, broken, fine], tmp_path, workers=workers)
     assert [row["status"] for row in rows] == ["done" if workers is None else "failed", "failed", "done"]
 
@@ -865,7 +868,7 @@ def test_ctrl_c_saves_the_place_and_says_how_to_go_on(tmp_path):
     child.join()
     assert child.exitcode == 130
     said = (tmp_path / "log.stopped").read_text()
-    assert said == "1 of 3 trials are done, the place of the others is saved: the same command goes on."
+    assert said == "1 of 3 trials are done, and checkpoints of the others are saved: re-run the command to resume."
     assert (out / trials[1].folder / "stage-000-part.safetensors").exists()
     assert len((out / "rows.jsonl").read_text().splitlines()) == 3
 
@@ -925,14 +928,14 @@ def test_a_worker_that_cannot_start_is_an_error_and_not_a_row(tmp_path, monkeypa
     import spurless.bench.executors.processes as pool_module
 
     monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", "raise SystemExit('no torch here')"])
-    monkeypatch.setattr(run_module, "cores", lambda: 2)
+    monkeypatch.setattr(here, "cores", lambda: 2)
     with pytest.raises(UserError, match="ended with code 1. no torch here"):
         run_trials([trial(), trial(seed=1)], tmp_path, device="cpu", workers=2, watch=Quiet())
     assert not list(tmp_path.glob("cells/*/row.json"))
 
 
 def test_a_row_says_how_many_processes_shared_the_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_module, "cores", lambda: 2)
+    monkeypatch.setattr(here, "cores", lambda: 2)
     rows = run_trials([trial(), trial(seed=1)], tmp_path, device="cpu", workers=2, watch=Quiet())
     assert [row["processes"] for row in [*rows, *run([trial(seed=2)], tmp_path)]] == [2, 2, 1]
 

@@ -10,12 +10,13 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-import spurless.bench.run as run_module
 import spurless.train.fit as engine
 from spurless.bench import Trial, estimate
 from spurless.bench import table as tables
 from spurless.bench.claim import finished_row, read_row, write_row
 from spurless.bench.estimate import Enough, Stopwatch
+from spurless.bench.executors import here
+from spurless.bench.executors.lanes import in_lanes
 from spurless.bench.reproduce import papers, plan, plan_text, write_page
 from spurless.bench.spec import make_spec
 from spurless.cli import bench as cli_bench
@@ -44,7 +45,7 @@ def other(result, bundle, folder):
 
 @pytest.fixture(autouse=True)
 def _one_core(monkeypatch):
-    monkeypatch.setattr(run_module, "cores", lambda: 1)
+    monkeypatch.setattr(here, "cores", lambda: 1)
 
 
 def table(**block):
@@ -104,7 +105,7 @@ def test_what_was_trained_is_only_measured(tmp_path, monkeypatch):
 
 def test_what_cannot_be_written_fails_its_trial_and_no_other(tmp_path):
     trials = [replace(trial(), after="tests.bench.test_bench_measures:not_json"), trial(seed=1)]
-    rows = {e.trial.seed: e.row for e in run_module.in_lanes(trials, tmp_path, "cpu", None) if e.kind == "row"}
+    rows = {e.trial.seed: e.row for e in in_lanes(trials, tmp_path, "cpu", None) if e.kind == "row"}
     assert [rows[seed]["status"] for seed in (0, 1)] == ["failed", "done"] and "JSON" in rows[0]["error"]
 
 

@@ -16,7 +16,7 @@ from spurless.report.tables import METRICS
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from spurless.bench.run import Event
+    from spurless.bench.executors.base import Event
 
 SHOWN = 8  # running trials, and finished ones, that have a line
 

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from spurless.bench.executors.base import Event
 from spurless.bench.executors.mps import changed
 from spurless.bench.one import PATIENCE, bury
 from spurless.bench.trials import Trial
@@ -29,8 +30,25 @@ COMMAND = [sys.executable, "-P", "-m", "spurless.bench.executors.worker"]
 GRACE = 60  # seconds in which a worker may end its step and save it
 STARTS = 3  # of a process that is killed before it is ready, in a row
 
-# What happened: ("start" | "row" | "busy", trial, row), or ("broken", None, reason).
-Event = tuple[str, Trial | None, Any]
+# What happened in a worker: ("start" | "row" | "busy", trial, row), or ("broken", None, reason).
+Told = tuple[str, Trial | None, Any]
+
+
+def in_processes(
+    trials: Sequence[Trial],
+    out: Path,
+    device: str,
+    workers: int,
+    threads: int,
+    root: str | Path | None,
+    environment: Mapping[str, str] = {},
+) -> Iterator[Event]:
+    """Do the trials in so many processes, each with so many threads and these changes of the environment."""
+    settings = {"out": str(out), "device": device, "root": str(root) if root else None}
+    for kind, trial, what in Pool(trials, workers, threads, settings, environment):
+        if kind == "broken":
+            raise what
+        yield Event(kind, trial, what)
 
 
 class WorkerDied(UserError):
@@ -92,14 +110,14 @@ class Pool:
         environment: Mapping[str, str] = {},
     ):
         self.todo, self.environment = deque(trials), environment
-        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[Told] = queue.SimpleQueue()
         self.stopping = threading.Event()
         self.workers: list[Worker] = []
         count = max(1, min(workers, len(trials)))
         self.settings = settings | {"threads": threads, "processes": count}
         self.threads = [threading.Thread(target=self._look_after, daemon=True) for _ in range(count)]
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[Told]:
         for thread in self.threads:
             thread.start()
         try:
