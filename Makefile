@@ -35,7 +35,7 @@ test-all: check
 	$(PYTEST) --slow
 
 results: setup
-	$(BIN)/python studies/readme.py
+	$(BIN)/python -m studies.readme
 	$(BIN)/python -m studies.pages
 
 lock:

@@ -1,6 +1,6 @@
 """Which step of PGD's augmentation moves plain training on Colored MNIST, where it is below the paper's figure.
 
-    python studies/augmentation.py [--rho 0.005] [--seeds 2] [--device cuda] [--out results/augmentation]
+    python -m studies.augmentation [--rho 0.005] [--seeds 2] [--device cuda] [--out results/augmentation]
 
 Plain training with PGD's network and recipe, and with one step of its augmentation, all of them, or none.
 """
@@ -8,7 +8,6 @@ Plain training with PGD's network and recipe, and with one step of its augmentat
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from spurless.bench.one import stamp
 from spurless.core.augment import Augment, preset
 from spurless.registry import load_data
 from spurless.train.lanes import Job, run_lanes
+from studies.rows import put
 
 WHOLE = preset("pgd_digits")
 VARIANTS = {
@@ -50,12 +50,11 @@ if __name__ == "__main__":
                 settings = {"method": "erm", "net": "simconv1", "recipe": recipe, "seed": seed}
                 jobs.append(Job(key, settings | {"data": replace(data, augment=how)}))
     device = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"
-    given.out.mkdir(parents=True, exist_ok=True)
     for job, found in run_lanes(iter(jobs), None, given.device):
         if isinstance(found, Exception):
             raise found
         scores = {k: found.scores[k] for k in ("average", "unbiased", "aligned", "conflicting")}
         row = about[job.key] | stamp(device) | {"epochs": given.epochs, "compile": given.compile}
         row |= {"n": found.scores["n"]["average"], "scores": scores}
-        (given.out / f"{job.key}.json").write_text(json.dumps(row, indent=1) + "\n")
+        put(given.out / job.key, row)
         print(about[job.key], round(scores["average"], 2), flush=True)

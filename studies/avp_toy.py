@@ -12,15 +12,15 @@ import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits b
 import argparse
 import base64
 import io
-import json
 import math
 import statistics
 import zlib
 
 from studies.pages import spread
-from studies.readme import ROOT, fill, rows
+from studies.readme import fill
+from studies.rows import RESULTS, ROOT, holds, put, rows
 
-OUT = ROOT / "results" / "avp_toy"
+OUT = RESULTS / "avp_toy"
 PAGE = ROOT / "docs" / "methods" / "avp.md"
 PICTURE = ROOT / "docs" / "avp_toy.png"
 SEEDS = range(5)
@@ -57,12 +57,11 @@ def measure(kind, way, seed):
 
     from spurless.bench.one import stamp
     from spurless.core.data import Split
-    from spurless.core.files import atomic, finite
     from spurless.methods.parts.pruning import sparsity
     from spurless.train.session import Session
 
-    path = OUT / f"{kind}-{way}-seed{seed}.json"
-    if path.exists():
+    path = OUT / f"{kind}-{way}-seed{seed}"
+    if holds(path):
         return f"{path.name}: there already"
     torch.set_num_threads(1)
     session = Session(
@@ -107,8 +106,7 @@ def measure(kind, way, seed):
     result = session.result.row() | {"history": [], "cell": f"{kind}-{way}"} | stamp()
     result["scores"] = {"average": result["scores"]["average"]}
     result |= {"kind": kind, "way": way, "dense": dense, "curve": curve, "boundaries": boundaries}
-    with atomic(path) as part:
-        part.write_text(json.dumps(finite(result), ensure_ascii=False) + "\n")
+    put(path, result)
     tests = [f"{p['test']:.1f}" for p in curve if p["epoch"] % 200 == 0]
     return f"{path.name}: dense after {dense['epochs']} epochs; test {' '.join(tests)}; {result['seconds']} s"
 
@@ -279,7 +277,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--draw", action="store_true", help="measure nothing")
     if not parser.parse_args().draw:
-        OUT.mkdir(parents=True, exist_ok=True)
         for seed in SEEDS:
             for kind in KINDS:
                 for way in WAYS:

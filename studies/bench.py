@@ -1,9 +1,9 @@
-"""What the benchmark itself costs: 500 cells that do next to nothing, and a start with all of them done.
+"""What the benchmark itself costs: 500 trials that do next to nothing, and a start with all of them done.
 
-    python studies/bench.py                  # in a temporary folder; prints seconds, wall and processor
+    python -m studies.bench                  # in a temporary folder; prints seconds, wall and processor
 
 Both are whole commands, `python -m spurless bench`, from the start of Python to its end: imports, checks, processes,
-run folders, rows and the table are all in it. A cell is two steps of a linear network on 100 rows of the toy.
+run folders, rows and the table are all in it. A trial is two steps of a linear network on 100 rows of the toy.
 """
 
 import argparse
@@ -45,17 +45,17 @@ def command(spec, out, workers):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cells", type=int, default=500)
+    parser.add_argument("--trials", type=int, default=500)
     parser.add_argument("--workers", type=int)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder) / "nothing.toml"
-        spec.write_text(SPEC.format(seeds=", ".join(map(str, range(given.cells // 10)))))
+        spec.write_text(SPEC.format(seeds=", ".join(map(str, range(given.trials // 10)))))
         load = os.getloadavg()[0]
         for what in ("all to do", "all done", "all done, again"):
             found, wall, cpu = command(spec, Path(folder) / "out", given.workers)
-            assert found["done"] == found["cells"] == given.cells // 10 * 10, found
+            assert found["done"] == found["cells"] == given.trials // 10 * 10, found
             print(
-                f"{found['cells']} cells, {what}: {wall:.1f} s wall, {cpu:.1f} s of processor; load before {load:.1f}"
+                f"{found['cells']} trials, {what}: {wall:.1f} s wall, {cpu:.1f} s of processor; load before {load:.1f}"
             )
             load = os.getloadavg()[0]

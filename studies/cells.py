@@ -1,6 +1,6 @@
 """Measure cells (method x data x seeds) and write one small JSON file for each: the rows behind the documentation.
 
-    python studies/cells.py FILE.json --out results/NAME --device cuda --workers 4
+    python -m studies.cells FILE.json --out results/NAME --device cuda --workers 4
 
 FILE.json holds a list of {"name": ..., "method": {...}, "data": {...}, "net": ..., "recipe": {...}, "seeds": [0, 1]}.
 With "backbone": {...} the inputs are the features of that network, which stays as it is.
@@ -32,11 +32,11 @@ def measure(job):
     import torch
 
     from spurless.bench.one import stamp
-    from spurless.core.files import atomic, finite
     from spurless.train.fit import fit
+    from studies.rows import holds, put
 
-    path = Path(out) / f"{cell['name']}-seed{seed}.json"
-    if path.exists():
+    path = Path(out) / f"{cell['name']}-seed{seed}"
+    if holds(path):
         return f"{path.name}: there already"
     if device == "cpu":
         torch.set_num_threads(1)
@@ -59,8 +59,7 @@ def measure(job):
     row["history"] = row["history"][-1:]
     row |= stamp(row["versions"]["device"])
     row |= {"cell": cell["name"], "wall_seconds": round(time.time() - started, 1)}
-    with atomic(path) as part:
-        part.write_text(json.dumps(finite(row), indent=1, ensure_ascii=False) + "\n")
+    put(path, row)
     shown = {k: round(row["scores"][k], 2) for k in ("unbiased", "worst_group") if row["scores"] and row["scores"][k]}
     return (
         f"{path.name}: {result.status} {shown} mining {row['mining']} {row['seconds']} s, wall {row['wall_seconds']} s"

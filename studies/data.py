@@ -1,6 +1,6 @@
 """How fast and in how much memory images become batches.
 
-    python studies/data.py [--size 224] [--rounds 3] [--images 100000]
+    python -m studies.data [--size 224] [--rounds 3] [--images 100000]
 
 Speed: rows a second on BAR's training images, beside torchvision's ImageFolder and a DataLoader with as many workers as
 there are cores, turn by turn in one run. "First epoch" decodes into an empty cache and then passes over all rows in

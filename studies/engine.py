@@ -1,7 +1,7 @@
 """How fast the engine is, beside a loop written by hand and the usual DataLoader loop, in one interleaved run.
 
-    python studies/engine.py                 # on the CPU: samples/s, ratios and peak memory
-    python studies/engine.py --device cuda   # on a GPU: milliseconds a step
+    python -m studies.engine                 # on the CPU: samples/s, ratios and peak memory
+    python -m studies.engine --device cuda   # on a GPU: milliseconds a step
 
 Images are random bytes of Colored MNIST's shape: what they show does not matter for speed. Each variant runs a number
 of steps in turn, again and again; the median over the rounds is reported, so that a busy machine hurts all alike.

@@ -1,6 +1,6 @@
 """What it costs to know whether the data is still what it was: at the first start, and at the second.
 
-    python -m studies.hashing [--images 100000] [--samples 1000000] [--out results/speed/hashing.json]
+    python -m studies.hashing [--images 100000] [--samples 1000000] [--out results/speed/hashing]
 
 Each start is a process of its own that loads the data and takes its fingerprint. "partial" is the fingerprint of older
 versions (labels and 64 inputs of each split), in the same process. Of pictures in the cache, "verify" are the seconds
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from studies.metrics import machine
+from studies.rows import put
 
 STARTS = ("first", "second")
 
@@ -29,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--images", type=int, default=100_000, help="JPEG files of 32 x 32 pixels in a folder")
     parser.add_argument("--samples", type=int, default=1_000_000, help="samples of the table, with 8 columns")
-    parser.add_argument("--out", type=Path, help="where the rows are kept")
+    parser.add_argument("--out", type=Path, help="the table and the row: results/TABLE/NAME")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
@@ -52,7 +53,7 @@ def main() -> None:
                 rows.append({"data": what, "n": n, "start": start} | started(data, cache))
                 print(json.dumps(rows[-1]), flush=True)
     if args.out:
-        args.out.write_text(json.dumps(machine() | {"how": __doc__.split("\n\n")[2], "rows": rows}, indent=1) + "\n")
+        put(args.out, machine() | {"how": __doc__.split("\n\n")[2], "rows": rows})
 
 
 def draw(folder: Path, n: int) -> None:

@@ -1,30 +1,33 @@
-"""Keep the rows of a benchmark's folder as small files that are committed: what the documentation claims.
+"""Keep the rows of a benchmark's folder in results/, which is committed: what the documentation claims.
 
 python -m studies.keep runs/reproduce/pgd-table1 results/pgd-table1
 
-Where several published tables were run in one folder, each keeps the rows of its own cells; a cell that is in two of
+Where several published tables were run in one folder, each keeps the rows of its own trials; a trial that is in two of
 them is kept once, where it was first, and there it is renewed.
 """
 
 import argparse
 import json
 import re
+from collections import defaultdict
 from pathlib import Path
 
-SEEDS = 20  # of a cell that may be kept, where more were run than the table's file names (--seeds)
+from studies.rows import named, put_all
+
+SEEDS = 20  # of a trial that may be kept, where more were run than the table's file names (--seeds)
 KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted", "intervals", "n")
 SIZES = ("min_size", "small_groups", "groups_total", "missing_classes")  # of rows that have them
 
 
 def name_of(row):
-    """A file name that says what the row is.
+    """A name that says what the row is.
 
     >>> name_of({"labels": {"block": "CMNIST", "row": "DCWP, as released", "grid": "0.005"}, "seed": 1})
-    'cmnist-dcwp-as-released-0.005-seed1.json'
+    'cmnist-dcwp-as-released-0.005-seed1'
     """
     words = [row["labels"].get(k, "") for k in ("block", "row", "grid")]
     slug = re.sub(r"[^a-z0-9.]+", "-", " ".join(words).lower()).strip("-")
-    return f"{slug}-seed{row['seed']}.json"
+    return f"{slug}-seed{row['seed']}"
 
 
 def small(row):
@@ -39,26 +42,27 @@ def small(row):
 
 
 def keys_of(table):
-    """The keys of a published table's cells, for any seed; None if there is no such table."""
+    """The keys of a published table's trials, for any seed; None if there is no such table."""
     from spurless.bench.reproduce import papers
     from spurless.bench.spec import read_spec
 
     path = papers().get(table)
-    return path and {cell.key for cell in read_spec(path, SEEDS).cells()}
+    return path and {trial.key for trial in read_spec(path, SEEDS).trials()}
 
 
 def keep(folder, out):
     """The rows of `folder` that belong to `out`, or to a table that has them already."""
-    out.mkdir(parents=True, exist_ok=True)
     own = keys_of(out.name)
-    places = [*out.parent.glob("*-table*/*.json"), *out.glob("*.json")] if own is not None else []
-    kept = {(old := json.loads(path.read_text()))["key"]: (path, old["labels"]) for path in places}
+    tables = {file.with_suffix("") for file in out.parent.glob("*-table*.jsonl")} | {out} if own is not None else ()
+    kept = {old["key"]: (table, name, old["labels"]) for table in sorted(tables) for name, old in named(table).items()}
+    new = defaultdict(dict)
     for path in sorted(folder.glob("cells/*/row.json")):
         row = json.loads(path.read_text())
         if row["status"] != "failed" and (own is None or row["key"] in own):
-            place, labels = kept.get(row["key"], (out / name_of(row), row["labels"]))
-            text = json.dumps(small(row | {"labels": labels}), indent=1, ensure_ascii=False)
-            place.write_text(text + "\n")
+            table, name, labels = kept.get(row["key"], (out, name_of(row), row["labels"]))
+            new[table][name] = small(row | {"labels": labels})
+    for table, rows in new.items():
+        put_all(table, rows)
 
 
 if __name__ == "__main__":
@@ -67,4 +71,4 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
     keep(given.folder, given.out)
-    print(f"{len(list(given.out.glob('*.json')))} rows in {given.out}")
+    print(f"{len(named(given.out))} rows in {given.out}")

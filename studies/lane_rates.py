@@ -1,6 +1,6 @@
 """Steps a second of runs under way, alone and in lanes, without what comes before the first epoch's end.
 
-    python studies/lane_rates.py [--lanes 8 15] [--methods disent lff erm jtt pgd] [--net simconv1] [--compile]
+    python -m studies.lane_rates [--lanes 8 15] [--methods disent lff erm jtt pgd] [--net simconv1] [--compile]
                                     [--precision fp32] [--plain-layout] [--out rows.json]
 
 The gain is what a window's steps would have taken their runs alone, one after the other, over what it took. Whole
@@ -11,7 +11,6 @@ import spurless  # noqa: F401  # isort: skip
 
 import argparse
 import itertools
-import json
 import time
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from spurless.core.recipe import Recipe
 from spurless.registry import load_data
 from spurless.train.device import arithmetic, pick_device
 from spurless.train.lanes import BREATH, Job, Lanes
+from studies.rows import put
 
 METHODS = ("disent", "lff", "erm", "jtt", "pgd")
 WINDOWS = 3  # of each; their median counts
@@ -95,4 +95,4 @@ if __name__ == "__main__":
     if given.out:
         name = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"
         facts = stamp(name) | {"device": name, "torch": torch.__version__, "net": given.net} | how
-        given.out.write_text(json.dumps(facts | {"rows": rows}, indent=1))
+        put(given.out, facts | {"rows": rows})

@@ -1,6 +1,6 @@
 """Runs side by side on one GPU against one at a time, in the same process, with the same runs.
 
-    python studies/lanes.py [--epochs 6] [--rho 0.005 0.01 0.05] [--compile] [--lanes 1 8] [--out rows.json]
+    python -m studies.lanes [--epochs 6] [--rho 0.005 0.01 0.05] [--compile] [--lanes 1 8] [--out results/speed/NAME]
                                [--workers 0 4] [--together 4]
 
 The runs are those of a column of PGD's table 1 (Colored MNIST, simconv1), or of all of it, cut short; the first round
@@ -14,7 +14,6 @@ import spurless  # noqa: F401  # isort: skip
 
 import argparse
 import itertools
-import json
 import multiprocessing
 import os
 import tempfile
@@ -24,13 +23,14 @@ from pathlib import Path
 
 import torch
 
-from spurless.bench.cells import Cell
 from spurless.bench.claim import finished_row
 from spurless.bench.executors.mps import changed, shared_gpu
 from spurless.bench.one import stamp
-from spurless.bench.run import run_cells
+from spurless.bench.run import run_trials
+from spurless.bench.trials import Trial
 from spurless.registry import load_data
 from spurless.train.lanes import Job, run_lanes
+from studies.rows import put
 
 METHODS = ("erm", "lff", "jtt", "disent", "pgd")
 
@@ -53,9 +53,9 @@ def measure(columns, epochs, seeds, lanes, device, compile):
     return time.monotonic() - started
 
 
-def cells_of(settings, epochs, seeds):
+def trials_of(settings, epochs, seeds):
     recipe, net = {"name": "pgd-cmnist", "epochs": epochs}, {"name": "simconv1"}
-    return [Cell(of, {"name": m}, net, recipe, s) for s in range(seeds) for m in METHODS for of in settings]
+    return [Trial(of, {"name": m}, net, recipe, s) for s in range(seeds) for m in METHODS for of in settings]
 
 
 def measure_together(settings, epochs, seeds, count, device, compile, root):
@@ -64,25 +64,25 @@ def measure_together(settings, epochs, seeds, count, device, compile, root):
         own = changed(behind or {})
         os.environ.clear()
         os.environ.update(own)  # for those that are started from here
-        cells = cells_of(settings, epochs, seeds)
+        trials = trials_of(settings, epochs, seeds)
         started = time.monotonic()
         start = multiprocessing.get_context("spawn").Process
-        processes = [start(target=run_cells, args=(cells, out), kwargs=how) for _ in range(count)]
+        processes = [start(target=run_trials, args=(trials, out), kwargs=how) for _ in range(count)]
         for process in processes:
             process.start()
         for process in processes:
             process.join()
         seconds = time.monotonic() - started
-        rows = [finished_row(Path(out) / cell.folder) for cell in cells]
+        rows = [finished_row(Path(out) / trial.folder) for trial in trials]
     assert all(row and row["status"] == "done" for row in rows), rows
     return seconds
 
 
 def measure_processes(settings, epochs, seeds, workers, device, compile, root):
-    cells = cells_of(settings, epochs, seeds)
+    trials = trials_of(settings, epochs, seeds)
     with tempfile.TemporaryDirectory() as out:
         started = time.monotonic()
-        rows = run_cells(cells, out, device=device, workers=workers or None, root=root, compile=compile)
+        rows = run_trials(trials, out, device=device, workers=workers or None, root=root, compile=compile)
         seconds = time.monotonic() - started
     broken = [row["error"] for row in rows if row["status"] != "done"]
     assert not broken, broken
@@ -127,8 +127,5 @@ if __name__ == "__main__":
         print(rows[-1], flush=True)
     if given.out:
         name = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"
-        given.out.parent.mkdir(parents=True, exist_ok=True)
         found = stamp(name) | {"device": name, "torch": torch.__version__, "rows": rows, "compile": given.compile}
-        given.out.write_text(
-            json.dumps(found | {"runs": len(columns) * given.seeds * len(METHODS), "epochs": given.epochs}, indent=1)
-        )
+        put(given.out, found | {"runs": len(columns) * given.seeds * len(METHODS), "epochs": given.epochs})

@@ -1,6 +1,6 @@
 """How often an audit of a given model raises an alarm by its answers, where the truth is known: simulated answers.
 
-    python studies/leaning.py [--times 300] [--out results/audit_answers/simulated.json]
+    python -m studies.leaning [--times 300] [--out results/audit_answers/simulated]
 
 The attribute says nothing of the label in the training rows at hand. Answers are wrong by chance, wrong more often at
 one value of the attribute (also with 70 % of the errors in one class), or in one class there, or go by the value in a
@@ -10,7 +10,6 @@ fifth of all rows.
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from spurless.auditing import attributes
 from spurless.auditing.case import Case
 from spurless.bench.one import stamp
 from spurless.core.data import Bundle, Split
+from studies.rows import put
 
 KINDS = ("chance", "harder", "harder, most errors in class 0", "harder in one class", "goes by the value")
 
@@ -65,4 +65,4 @@ if __name__ == "__main__":
                 print(rows[-1], flush=True)
     if given.out:
         how = stamp() | {"audits of each": given.times, "held-out rows": given.rows, "rows": rows}
-        given.out.write_text(json.dumps(how, indent=1) + "\n")
+        put(given.out, how)

@@ -4,7 +4,7 @@
     python -m studies.left runs/left dcwp-table1:CMNIST:EnD:LfF pgd-table1@1:CCIFAR:data.rho=0.01 --dry-run
 
 A table is TABLE[@SEEDS][:LABEL...], with labels as `spurless reproduce --only` takes them, or one value of a setting;
-cells are done in the order in which they are named. The rows of results/ are put into the folder first, so that a run
+trials are done in the order in which they are named. The rows of results/ are put into the folder first, so that a run
 on another machine begins where the last one ended. Afterwards, for each table: python -m studies.keep runs/left
 results/TABLE
 """
@@ -12,17 +12,17 @@ results/TABLE
 import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from spurless.bench.claim import finished_row, restore
 from spurless.bench.reproduce import papers
-from spurless.bench.run import agreed, run_cells
+from spurless.bench.run import agreed, run_trials
 from spurless.bench.spec import read_spec
 from spurless.core.errors import UserError, unknown
 from spurless.core.settings import from_text
-from studies.readme import ROOT
+from studies.rows import RESULTS
+from studies.rows import named as rows_by_name
 
 
 def named(text):
@@ -39,35 +39,36 @@ def named(text):
     return table, int(seeds) if seeds else None, labels, {k: from_text(v) for k, v in values.items()}
 
 
-def cells_of(texts):
-    """The cells of the tables, each once, where it is first named."""
+def trials_of(texts):
+    """The trials of the tables, each once, where it is first named."""
     found = {}
     for table, seeds, labels, values in map(named, texts):
         if table not in papers():
             raise unknown("published table", table, papers())
         spec = read_spec(papers()[table], seeds)
-        every = agreed((spec.only(labels) if labels else spec).cells())
-        wanted = [cell for cell in every if all(setting(cell, name) == value for name, value in values.items())]
+        every = agreed((spec.only(labels) if labels else spec).trials())
+        wanted = [trial for trial in every if all(setting(trial, name) == value for name, value in values.items())]
         if not wanted:
             told = " and ".join(f"{name} = {value}" for name, value in values.items())
-            raise UserError(f"{table}: no cell has {told}.")
-        for cell in wanted:
-            first = found.setdefault(cell.key, cell)
-            if cell.after and not first.after:
-                found[cell.key] = agreed([first], cell.after)[0]
+            raise UserError(f"{table}: no trial has {told}.")
+        for trial in wanted:
+            first = found.setdefault(trial.key, trial)
+            if trial.after and not first.after:
+                found[trial.key] = agreed([first], trial.after)[0]
     return list(found.values())
 
 
-def setting(cell, name):
-    """The value of "data.rho" and the like; None where the cell does not name it."""
+def setting(trial, name):
+    """The value of "data.rho" and the like; None where the trial does not name it."""
     section, _, field = name.partition(".")
-    return (cell.given().get(section) or {}).get(field)
+    return (trial.given().get(section) or {}).get(field)
 
 
 def put_back(kept, out):
-    """The kept rows as cells of this folder; those that it has stay as they are."""
-    for path in sorted(kept.glob("*-table*/*.json")):
-        restore(out, json.loads(path.read_text(encoding="utf-8")))
+    """The kept rows as trials of this folder; those that it has stay as they are."""
+    for file in sorted(kept.glob("*-table*.jsonl")):
+        for row in rows_by_name(file.with_suffix("")).values():
+            restore(out, row)
 
 
 def main():
@@ -80,17 +81,17 @@ def main():
     parser.add_argument("--data-root")
     parser.add_argument("--dry-run", action="store_true")
     given = parser.parse_args()
-    cells = cells_of(given.tables)
-    put_back(ROOT / "results", given.out)
-    left = [cell for cell in cells if finished_row(given.out / cell.folder, cell.after) is None]
-    print(f"{len(cells)} cells, {len(left)} to do")
+    trials = trials_of(given.tables)
+    put_back(RESULTS, given.out)
+    left = [trial for trial in trials if finished_row(given.out / trial.folder, trial.after) is None]
+    print(f"{len(trials)} trials, {len(left)} to do")
     if given.dry_run:
-        for cell in left:
-            print(", ".join([*filter(None, list(cell.labels.values())[:3]), f"seed {cell.seed}"]))
+        for trial in left:
+            print(", ".join([*filter(None, list(trial.labels.values())[:3]), f"seed {trial.seed}"]))
         return
     how = {"device": given.device, "workers": given.workers, "root": given.data_root, "compile": given.compile}
-    rows = run_cells(cells, given.out, **how)
-    print(f"{sum(row['status'] != 'failed' for row in rows)} cells have a row in {given.out}")
+    rows = run_trials(trials, given.out, **how)
+    print(f"{sum(row['status'] != 'failed' for row in rows)} trials have a row in {given.out}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Step time of each method relative to ERM, and peak memory, in one interleaved run.
 
-    python studies/methods.py                 # on the CPU
-    python studies/methods.py --device cuda
+    python -m studies.methods                 # on the CPU
+    python -m studies.methods --device cuda
 
 Each method trains the same number of steps in turn, again and again; the ratio is that of the medians. A method with
 two stages of equal length does twice ERM's steps: "of ERM" compares a whole run with a whole run of ERM, and "a step"

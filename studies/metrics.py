@@ -1,8 +1,8 @@
 """What metrics cost: seconds and memory on 10,000 and on 100,000 rows; and what it costs to watch a training.
 
-    python studies/metrics.py --out results/metrics            # each metric, in a process of its own (UMAP if there)
-    python studies/metrics.py --out results/metrics --watch    # training with and without dynamics, in turn
-    python studies/metrics.py --watch --device cuda
+    python -m studies.metrics --out results/metrics            # each metric, in a process of its own (UMAP if there)
+    python -m studies.metrics --out results/metrics --watch    # training with and without dynamics, in turn
+    python -m studies.metrics --watch --device cuda
 
 Rows are random numbers: what they mean does not matter for speed. On a CPU times are those of the process itself, so
 that what else the machine does counts less; memory is the largest resident set, and how much of it came after the
@@ -31,6 +31,7 @@ from spurless.core.recipe import Recipe
 from spurless.nets import build
 from spurless.train.device import arithmetic
 from spurless.train.session import Session
+from studies.rows import put
 
 ROWS = (10_000, 100_000)
 LONG = 10  # seconds: what takes longer is called once only
@@ -201,7 +202,8 @@ def each_metric(out, only):
             continue
         rows = []
         for n in rows_of:
-            done = subprocess.run([sys.executable, __file__, "--one", name, str(n)], capture_output=True, text=True)
+            command = [sys.executable, "-m", "studies.metrics", "--one", name, str(n)]
+            done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 sys.exit(done.stderr)
             rows.append(json.loads(done.stdout.splitlines()[-1]) | machine())
@@ -209,7 +211,7 @@ def each_metric(out, only):
         ratio = rows[-1]["seconds"] / rows[0]["seconds"]
         print(f"{name}: {' and '.join(format(r['seconds'], '.4f') for r in rows)} s, {ratio:.1f} times", flush=True)
         if out:
-            write(out / f"{name}.json", {str(row["n"]): row for row in rows})
+            put(out / name, {str(row["n"]): row for row in rows})
 
 
 # Watching
@@ -258,18 +260,13 @@ def watching(out, device, rounds):
         row |= {"ms_a_step": round(1000 * statistics.median(s["plain"] for s in found) / steps, 4)} | machine()
         print(json.dumps(row), flush=True)
         if out:
-            write(out / f"watching-{name}-{device}.json", row)
+            put(out / f"watching-{name}-{device}", row)
 
 
 def machine():
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     versions = {"torch": torch.__version__, "python": platform.python_version(), "threads": torch.get_num_threads()}
     return versions | stamp(f"cuda ({gpu})" if gpu else "cpu")
-
-
-def write(path, found):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def main():

@@ -6,7 +6,8 @@ from collections import defaultdict
 from dataclasses import replace
 
 from studies.keep import SEEDS
-from studies.readme import ROOT, fill, rows
+from studies.readme import fill
+from studies.rows import RESULTS, ROOT, rows
 
 PAGES = ("groups", "audit", "reproduction", "text", "metrics", "sweep")
 SPLITS = ("test", "train")
@@ -130,18 +131,18 @@ def zoo_table():
 
 def text_table():
     from spurless.bench.spec import read_spec
-    from spurless.core.stats import figures
+    from spurless.core.stats import estimate
 
     own = {row["key"]: row for row in rows("text")}
     if not own:
         return ""
     heads = "data, network | share | method | bias labels | weights | seeds | aligned | conflicting | worst group"
-    lines = [f"| {heads} | 95 % interval |", "| :-- | --: | :-- | :-- | :-- | --: | --: | --: | --: | --: |"]
+    lines = [f"| {heads} | 95 % CI |", "| :-- | --: | :-- | :-- | :-- | --: | --: | --: | --: | --: |"]
     for line in read_spec(ROOT / "studies" / "specs" / "text.toml").lines:
-        found = [own[cell.key] for cell in line.cells if cell.key in own]
+        found = [own[cell.key] for cell in line.trials if cell.key in own]
         if found:
             scores = [spread([r["scores"][k] for r in found]) for k in ("aligned", "conflicting", "worst_group")]
-            sure = figures([r["scores"]["worst_group"] for r in found]).in_percent().limits()
+            sure = estimate([r["scores"]["worst_group"] for r in found]).in_percent().limits()
             share = f"{100 * found[0]['settings']['data']['rho']:g} %"
             told = [found[0]["labels_used"], found[0]["selection"], str(len(found))]
             place = [line.block, share, line.row, *told, *scores, sure]
@@ -183,7 +184,7 @@ def sweep_tables():
     """For each file of studies/sweeps what was measured by it; nothing where it was not run."""
     found = {}
     for path in sorted((ROOT / "studies" / "sweeps").glob("*.toml")):
-        kept = ROOT / "results" / f"sweep_{path.stem}" / "sweep.json"
+        kept = RESULTS / f"sweep_{path.stem}" / "sweep.json"
         found[f"sweep_{path.stem}"] = sweep_table(json.loads(kept.read_text())) if kept.exists() else ""
     return found
 
@@ -306,11 +307,11 @@ def with_further_seeds(path, kept):
     spec = read_spec(path)
     lines = []
     for line, wide in zip(spec.lines, read_spec(path, SEEDS).lines, strict=True):
-        named = {cell.key for cell in line.cells}
-        others = [cell for cell in wide.cells if cell.key in kept and cell.key not in named]
+        named = {cell.key for cell in line.trials}
+        others = [cell for cell in wide.trials if cell.key in kept and cell.key not in named]
         further = [cell for cell in others if counts(kept[cell.key], line.metric)]
         assert not (line.end and further), f"{path.name}, {line.row}: a range is of the seeds that its file names"
-        lines.append(replace(line, cells=(*line.cells, *further)))
+        lines.append(replace(line, trials=(*line.trials, *further)))
     return replace(spec, lines=tuple(lines))
 
 
@@ -326,10 +327,10 @@ def reproductions():
         if not kept[name]:
             continue
         spec = with_further_seeds(path, all_kept)
-        strange = kept[name].keys() - {cell.key for cell in spec.cells()}
+        strange = kept[name].keys() - {cell.key for cell in spec.trials()}
         assert not strange, f"results/{name} holds rows that are not in {path.name}: {sorted(strange)}"
-        lines = tuple(line for line in spec.lines if any(cell.key in all_kept for cell in line.cells))
-        own = [all_kept[cell.key] for line in lines for cell in line.cells if cell.key in all_kept]
+        lines = tuple(line for line in spec.lines if any(cell.key in all_kept for cell in line.trials))
+        own = [all_kept[cell.key] for line in lines for cell in line.trials if cell.key in all_kept]
         found[name] = markdown(replace(spec, lines=lines), own)
     return found
 
@@ -341,7 +342,7 @@ def pgd_ccifar_table():
     kept = {row["key"]: row for row in rows("pgd_ccifar")}
     lines = ["| | average | aligned | conflicting | rows above the mean | of them conflicting, % | recall, % |"]
     lines += ["| :-- |" + " --: |" * 6]
-    for cell in read_spec(ROOT / "studies" / "specs" / "pgd_ccifar.toml").cells():
+    for cell in read_spec(ROOT / "studies" / "specs" / "pgd_ccifar.toml").trials():
         row = kept[cell.key]
         scores = [f"{row['scores'][k]:.1f}" for k in ("average", "aligned", "conflicting")]
         if mined := row["mining"].get("mined"):

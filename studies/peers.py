@@ -1,7 +1,7 @@
 """The engine beside what one would use instead, in one interleaved run: the same data, network, optimiser and length.
 
-    python studies/peers.py --out results/peers/digits.json
-    python studies/peers.py --data colored_mnist --rows 10000 --out results/peers/cmnist.json
+    python -m studies.peers --out results/peers/digits
+    python -m studies.peers --data colored_mnist --rows 10000 --out results/peers/cmnist
 
 Peers: SpuCo, from its package where that is installed, and a plain script with a DataLoader. Every peer starts from the
 same network object. After a short warm-up, which pays for imports, each round runs each method with each peer in turn,
@@ -18,7 +18,6 @@ import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits b
 
 import argparse
 import copy
-import json
 import os
 import statistics
 import time
@@ -36,11 +35,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from spurless.bench.one import stamp
 from spurless.core.data import Bundle, Split
-from spurless.core.files import atomic
 from spurless.core.recipe import Recipe
 from spurless.nets import build
 from spurless.registry import load_data
 from spurless.train.fit import evaluate, fit
+from studies.rows import put
 
 OURS, SCRIPT, SPUCO = "spurless", "DataLoader script", "SpuCo"
 COPIES = 5  # of each error, in JTT; its first network is trained as long as the second
@@ -333,7 +332,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--data-root")
-    parser.add_argument("--out", type=Path, help="a JSON file for the rows")
+    parser.add_argument("--out", type=Path, help="the table and the row: results/TABLE/NAME")
     given = parser.parse_args()
 
     torch.set_num_threads(given.threads)
@@ -348,10 +347,8 @@ def main() -> None:
     for why in lacking:
         print(why)
     if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
         found = {"about": about(work, given.rounds, given.threads), "rows": rows, "not_run": lacking}
-        with atomic(given.out) as file:
-            file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        put(given.out, found)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ the table's 200 epochs a stage.
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -19,6 +18,7 @@ from spurless.bench.one import stamp
 from spurless.methods.pgd import PGD
 from spurless.registry import load_data
 from spurless.train.fit import fit
+from studies.rows import put
 
 DATA = {"name": "corrupted_cifar10", "mapping": "disent", "rho": 0.01}
 PAIRS = ("none:none", "none:crop_flip", "none:pgd_photos", "crop_flip:crop_flip", "pgd_photos:pgd_photos")
@@ -53,7 +53,7 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=float, default=12)
     parser.add_argument("--pairs", nargs="+", default=PAIRS, help="mined with : trained with")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=Path("results/pgd_forms/augmented-apart-ccifar.json"))
+    parser.add_argument("--out", type=Path, default=Path("results/pgd_forms/augmented-apart-ccifar"))
     given = parser.parse_args()
     data = load_data(DATA)
     recipe = {"name": "pgd-ccifar", "epochs": given.epochs, "step_every": given.epochs / 5, "weight_decay": 0.0}
@@ -70,4 +70,4 @@ if __name__ == "__main__":
         rows[-1] |= {"n": kept.scores["n"]["average"], "mining": first.mining["mined"]}
         print(rows[-1], flush=True)
         found = stamp(kept.versions["device"]) | {"data": DATA, "recipe": recipe, "rows": rows}
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
+        put(given.out, found)

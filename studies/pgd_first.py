@@ -11,7 +11,6 @@ nothing is picked.
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -21,6 +20,7 @@ from spurless.methods.pgd import PGD
 from spurless.metrics.mining import lost_classes
 from spurless.registry import load_data
 from spurless.train.fit import fit
+from studies.rows import put
 
 CONSTANT = {"schedule": "constant"}
 KINDS = {  # data, network, recipe, shares of conflicting rows
@@ -90,5 +90,4 @@ if __name__ == "__main__":
             result = fit(First(epochs=given.epochs), data, network, recipe, seed, device=given.device, progress=False)
             rows.append({"rho": rho, "seed": seed, "n": len(data.test), "epochs": First.seen})
             found = stamp(result.versions["device"]) | {"recipe": recipe, "q": First.q, "rows": rows}
-            place = given.out or Path(f"results/pgd_forms/first-epochs-{given.data}.json")
-            place.write_text(json.dumps(found, indent=1) + "\n")
+            put(given.out or Path(f"results/pgd_forms/first-epochs-{given.data}"), found)

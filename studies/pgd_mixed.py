@@ -1,6 +1,6 @@
 """Which part of PGD's released form keeps it from harm on data without a bias (its table 12): GCE, or what is scored?
 
-    python studies/pgd_mixed.py
+    python -m studies.pgd_mixed
 
 GCE of one form and odds of the other, a fifth of the table's length, as studies/specs/pgd_forms.toml has the forms.
 """
@@ -8,7 +8,6 @@ GCE of one form and odds of the other, a fifth of the table's length, as studies
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from spurless.bench.one import stamp
 from spurless.methods.pgd import PGD
 from spurless.registry import load_data
 from spurless.train.fit import fit
+from studies.rows import put
 
 DATA = {"name": "colored_mnist", "family": "pgd", "rho": 0.9}
 RECIPE = {"name": "pgd-cmnist", "epochs": 20, "step_every": 8}
@@ -42,5 +42,5 @@ if __name__ == "__main__":
         row = stamp(result.versions["device"]) | {"data": DATA, "recipe": RECIPE, "gce": form, "seed": 0}
         row |= {"odds": "one augmented view" if form == "paper" else "as it is", "mining": result.mining}
         row |= {"average": result.scores["average"], "n": result.scores["n"]["average"]}
-        (given.out / f"mixed-gce-{form}.json").write_text(json.dumps(row, indent=1) + "\n")
+        put(given.out / f"mixed-gce-{form}", row)
         print(form, row["average"], flush=True)

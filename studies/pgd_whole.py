@@ -1,6 +1,6 @@
 """The whole PGD run of its table 1 (Colored MNIST, 2 x 100 epochs of 54,000 images), timed, and its scoring step.
 
-    python studies/pgd_whole.py [--seeds 2] [--compile] [--device cuda] [--out rows.json]
+    python -m studies.pgd_whole [--seeds 2] [--compile] [--device cuda] [--out results/speed/NAME]
 
 A short run goes before, so that no start-up is timed; with --compile it compiles both losses.
 """
@@ -8,7 +8,6 @@ A short run goes before, so that no start-up is timed; with --compile it compile
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
-import json
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from spurless.bench.one import stamp
 from spurless.methods.pgd import PGD
 from spurless.registry import load_data
 from spurless.train.fit import fit
+from studies.rows import put
 
 
 def timed(function, into, device):
@@ -69,5 +69,4 @@ if __name__ == "__main__":
     if given.out:
         name = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"
         found = stamp(name) | {"torch": torch.__version__, "compile": given.compile, "rows": rows}
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
+        put(given.out, found)

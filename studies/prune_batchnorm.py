@@ -8,7 +8,6 @@ A `conv3`, trained by PGD on colored_digits with all defaults, one thread; prune
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import torch
 from spurless.bench.one import stamp
 from spurless.compress.prune import prune
 from spurless.train.fit import fit
+from studies.rows import put
 
 KEEP = (0.7, 0.5, 0.3, 0.1)
 
@@ -44,8 +44,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = [row for seed in range(given.seeds) for row in measured(seed)]
-    given.out.mkdir(parents=True, exist_ok=True)
     whole = stamp() | {"data": "colored_digits", "method": "pgd", "net": "conv3", "n": 1000, "threads": 1, "rows": rows}
-    (given.out / "rows.json").write_text(json.dumps(whole, indent=1) + "\n")
+    put(given.out / "rows", whole)
     for row in rows:
         print(row)

@@ -1,7 +1,7 @@
 """How prunability depends on what is pruned, and on BatchNorm: the study of large learning rates says neither.
 
-    python studies/pruning_forms.py [--rates 0.01 0.1] [--epochs 3] [--device cuda] [--out results/pruning_forms]
-    python studies/pruning_forms.py --data moon_star --net '{"name": "fcn", "width": 200, "depth": 2}' --device cpu
+    python -m studies.pruning_forms [--rates 0.01 0.1] [--epochs 3] [--device cuda] [--out results/pruning_forms]
+    python -m studies.pruning_forms --data moon_star --net '{"name": "fcn", "width": 200, "depth": 2}' --device cpu
 
 ResNet-18 on Double MNIST (or another) at some rates, each network pruned in every form, its accuracy taken on unbiased
 test rows and on training rows. "BatchNorm anew": its statistics are taken from 800 training rows after the weights have
@@ -28,6 +28,7 @@ from spurless.metrics.feature_use import some_rows
 from spurless.nets.outputs import Inputs
 from spurless.registry import load_data
 from spurless.train.fit import fit
+from studies.rows import put
 
 DATA = '{"name": "double_mnist", "rho": 0.025}'
 ORDERS = {
@@ -143,7 +144,6 @@ if __name__ == "__main__":
         split: data_accuracy(data, split, some_rows(data, split, given.rows).sort().values, "average")
         for split in ("test", "train")
     }
-    given.out.mkdir(parents=True, exist_ok=True)
     for rate, seed in itertools.product(given.rates, range(given.seeds)):
         recipe = Recipe(
             "sgd", rate, momentum=0.0, batch_size=100, epochs=given.epochs, until_accuracy=100, eval_every=0
@@ -155,4 +155,4 @@ if __name__ == "__main__":
         row |= {"epochs": len(result.history), "rows": given.rows}
         row |= {"train_accuracy": result.history[-1]["train_accuracy"]}
         row |= {"forms": measured(result.classifier.eval().requires_grad_(False), data, accuracies)}
-        (given.out / f"{name}.json").write_text(json.dumps(row, indent=1) + "\n")
+        put(given.out / name, row)

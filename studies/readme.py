@@ -2,14 +2,10 @@
 
 import json
 import statistics
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from studies.rows import RESULTS, ROOT, rows
+
 ORDER = ("erm", "jtt", "lff", "disent", "ga", "pgd", "bias_adv")
-
-
-def rows(folder):
-    return [json.loads(path.read_text()) for path in sorted((ROOT / "results" / folder).glob("*.json"))]
 
 
 def by_order(row):
@@ -43,7 +39,7 @@ def demo_table():
 def cmnist_table():
     """Mean and standard deviation over seeds, beside what the paper prints."""
     found = [row for row in rows("cmnist") + rows("pgd-table1") if row["data"] == "colored_mnist"]
-    published = json.loads((ROOT / "results" / "published.json").read_text())["cmnist"] if found else {}
+    published = json.loads((RESULTS / "published.json").read_text())["cmnist"] if found else {}
     groups = {}
     for row in found:
         recipe = row["settings"]["recipe"]

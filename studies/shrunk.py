@@ -12,15 +12,15 @@ cross entropy.
 import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
 
 from studies.pages import spread
-from studies.readme import ROOT, fill, rows
+from studies.readme import fill
+from studies.rows import RESULTS, ROOT, holds, put, rows
 
-OUT = ROOT / "results" / "shrunk"
+OUT = RESULTS / "shrunk"
 PAGE = ROOT / "docs" / "shrink.md"
 SEEDS = range(3)
 DATA = {"name": "colored_mnist", "family": "pgd", "rho": 0.05, "val": 20_000}  # which leaves 40,000 to train on
@@ -56,13 +56,12 @@ def measure(seed, work):
     from spurless.compress.export import export
     from spurless.compress.prune import prune
     from spurless.compress.shrink import shrink
-    from spurless.core.files import atomic, finite
     from spurless.registry import load_data
     from spurless.train.fit import evaluate, fit
     from spurless.train.saved import load_classifier
 
-    path = OUT / f"{METHOD}-conv3-seed{seed}.json"
-    if path.exists():
+    path = OUT / f"{METHOD}-conv3-seed{seed}"
+    if holds(path):
         return f"{path.name}: there already"
     torch.set_num_threads(1)
     data = load_data(DATA)
@@ -98,9 +97,7 @@ def measure(seed, work):
         "finetune": FINETUNE, "versions": run.versions,
         "wall_seconds": round(time.time() - started, 1), **stamp(),
     }  # fmt: skip
-    OUT.mkdir(parents=True, exist_ok=True)
-    with atomic(path) as part:
-        part.write_text(json.dumps(finite(row), indent=1, ensure_ascii=False) + "\n")
+    put(path, row)
     return f"{path.name}: {row['wall_seconds']} s"
 
 

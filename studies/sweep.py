@@ -1,8 +1,8 @@
 """The sweeps of the large-learning-rate study, each from a file, held against the ranges that the study prints.
 
-    python studies/sweep.py studies/sweeps/parity.toml
-    python studies/sweep.py studies/sweeps/colored_mnist.toml --device cuda
-    python studies/sweep.py studies/sweeps/colored_mnist_settings.toml --only momentum --only lr
+    python -m studies.sweep studies/sweeps/parity.toml
+    python -m studies.sweep studies/sweeps/colored_mnist.toml --device cuda
+    python -m studies.sweep studies/sweeps/colored_mnist_settings.toml --only momentum --only lr
 
 Runs go to runs/sweep_NAME, where they are found again, and so are those whose rows are kept; what is small goes to
 results/sweep_NAME: sweep.json (with the study's numbers beside ours), rows.jsonl (one line a run) and sweep.png. With
@@ -199,7 +199,7 @@ def main():
         given.device,
         given.workers,
         given.data_root,
-        shlex.join(["python", "studies/sweep.py", *elsewhere(sys.argv[1:])]),
+        shlex.join(["python", "-m", "studies.sweep", *elsewhere(sys.argv[1:])]),
         spec.get("dynamics"),
     )
     if "core_use" in spec:

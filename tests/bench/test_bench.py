@@ -1,4 +1,4 @@
-"""The benchmark: every cell once, however many processes and kills; tables as computed by hand."""
+"""The benchmark: every trial once, however many processes and kills; tables as computed by hand."""
 
 import csv
 import errno
@@ -25,21 +25,24 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-import spurless.bench.cells as cells_module
 import spurless.bench.one as one_module
 import spurless.bench.run as run_module
+import spurless.bench.trials as trials_module
 import spurless.train.fit as engine
-from spurless.bench import Cell, read_spec, run_cells, run_one
+from spurless.bench import Trial, read_spec, run_one, run_trials
 from spurless.bench import table as tables
 from spurless.bench.board import Board, Clock
 from spurless.bench.claim import claim, finished_row, read_row, write_row
-from spurless.bench.compare import read_rows
 from spurless.bench.estimate import Guess, Short, guesses
+from spurless.bench.executors import here
+from spurless.bench.executors import lanes as lanes_module
+from spurless.bench.executors.base import Event
+from spurless.bench.executors.lanes import in_lanes
 from spurless.bench.executors.processes import Pool
 from spurless.bench.one import Attempt, bury, data_of, lost_its_gpu
 from spurless.bench.reproduce import papers, plan, plan_text, write_page
 from spurless.bench.rows import all_rows, flat_row, write_parquet
-from spurless.bench.run import Event, in_lanes
+from spurless.bench.selection import read_rows
 from spurless.bench.spec import make_spec
 from spurless.cli import bench as cli_bench
 from spurless.core.errors import UserError
@@ -48,7 +51,7 @@ from spurless.train.lanes import Job
 from spurless.train.loop import Interrupted
 from spurless.train.step import Steps
 from tests.support.runs import StopAt
-from tests.support.trials import QUICK, TOY, Quiet, cell, run
+from tests.support.trials import QUICK, TOY, Quiet, run, trial
 
 SPEC = """
 title = "A small table"
@@ -77,7 +80,7 @@ paper = {"0.05" = "50.0"}
 
 
 def free(folder):
-    """Whether nobody holds the cell in this folder."""
+    """Whether nobody holds the trial in this folder."""
     held = claim(folder)
     if held:
         held.release()
@@ -87,7 +90,7 @@ def free(folder):
 @pytest.fixture(autouse=True)
 def _one_core(monkeypatch):
     """In this process, with one thread: children that are forked must not find a thread pool."""
-    monkeypatch.setattr(run_module, "cores", lambda: 1)
+    monkeypatch.setattr(here, "cores", lambda: 1)
 
 
 @pytest.fixture
@@ -96,13 +99,13 @@ def spec_file(tmp_path):
     return tmp_path / "small.toml"
 
 
-# Cells and their keys
+# Trials and their keys
 
 
 def test_key_is_the_same_in_every_process_and_on_every_machine():
-    assert cells_module.__version__.startswith("0.1."), "a new version makes new keys: change the literals too"
-    assert Cell({"name": "toy"}, {"name": "erm"}).key == "59df2660cfce66aa"
-    table = Cell(
+    assert trials_module.__version__.startswith("0.1."), "a new version makes new keys: change the literals too"
+    assert Trial({"name": "toy"}, {"name": "erm"}).key == "59df2660cfce66aa"
+    table = Trial(
         {"name": "colored_mnist", "family": "pgd", "rho": 0.005},
         {"name": "pgd", "q": 0.5},
         {"name": "simconv1"},
@@ -113,11 +116,11 @@ def test_key_is_the_same_in_every_process_and_on_every_machine():
 
 
 def test_key_looks_at_what_decides_the_outcome_and_at_nothing_else():
-    plain = cell()
-    assert Cell(plain.data, plain.method, None, plain.recipe, 0, {"row": "x"}).key == plain.key
-    assert Cell(plain.data | {"noise": 4, "n": 100.0}, plain.method, None, plain.recipe).key == plain.key  # defaults
-    others = [cell(seed=1), cell(rho=0.2), cell(method="lff"), cell(lr=0.5), cell(epochs=2)]
-    others.append(Cell(plain.data, plain.method, {"name": "mlp"}, plain.recipe))
+    plain = trial()
+    assert Trial(plain.data, plain.method, None, plain.recipe, 0, {"row": "x"}).key == plain.key
+    assert Trial(plain.data | {"noise": 4, "n": 100.0}, plain.method, None, plain.recipe).key == plain.key  # defaults
+    others = [trial(seed=1), trial(rho=0.2), trial(method="lff"), trial(lr=0.5), trial(epochs=2)]
+    others.append(Trial(plain.data, plain.method, {"name": "mlp"}, plain.recipe))
     assert len({plain.key, *(other.key for other in others)}) == 7
 
 
@@ -127,10 +130,10 @@ def test_a_named_recipe_is_what_it_stands_for():
     from spurless.core.recipe import RECIPES
 
     whole = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(RECIPES["pgd-bar"]).items()}
-    named = Cell(TOY, {"name": "erm"}, None, {"name": "pgd-bar"})
-    assert named.key == Cell(TOY, {"name": "erm"}, None, {"name": "default"} | whole).key
+    named = Trial(TOY, {"name": "erm"}, None, {"name": "pgd-bar"})
+    assert named.key == Trial(TOY, {"name": "erm"}, None, {"name": "default"} | whole).key
     # Without a name, fields lie over the data set's own recipe, which is another thing.
-    assert named.key != Cell(TOY, {"name": "erm"}, None, whole).key
+    assert named.key != Trial(TOY, {"name": "erm"}, None, whole).key
 
 
 @pytest.mark.parametrize(
@@ -147,30 +150,30 @@ def test_a_named_recipe_is_what_it_stands_for():
         ({"seed": -1}, "seed = -1"),
     ],
 )  # fmt: skip
-def test_wrong_cells_are_refused_before_anything_is_trained(tmp_path, change, message):
+def test_wrong_trials_are_refused_before_anything_is_trained(tmp_path, change, message):
     whole = {"data": TOY, "method": {"name": "erm"}, "net": None, "recipe": QUICK, "seed": 0} | change
     with pytest.raises(UserError, match=re.escape(message)):
-        run([cell(), Cell(**whole)], tmp_path / "out")
+        run([trial(), Trial(**whole)], tmp_path / "out")
     assert not list((tmp_path / "out").glob("cells/*"))
 
 
 # Specifications
 
 
-def test_a_specification_becomes_cells(spec_file):
+def test_a_specification_becomes_trials(spec_file):
     spec = read_spec(spec_file)
-    cells = spec.cells()
-    assert len(cells) == 2 * 2 * 3  # methods, ratios, seeds
-    assert [c.seed for c in cells] == [0] * 4 + [1] * 4 + [2] * 4  # cut short, it still compares
-    first = next(c for c in cells if c.labels["row"] == "LfF" and c.labels["grid"] == "0.2")
+    trials = spec.trials()
+    assert len(trials) == 2 * 2 * 3  # methods, ratios, seeds
+    assert [c.seed for c in trials] == [0] * 4 + [1] * 4 + [2] * 4  # cut short, it still compares
+    first = next(c for c in trials if c.labels["row"] == "LfF" and c.labels["grid"] == "0.2")
     assert first.data == {"name": "toy", "n": 100, "rho": 0.2} and first.method == {"name": "lff", "q": 0.5}
     assert first.recipe == {"epochs": 1, "batch_size": 50, "lr": 0.01}  # the row's over the block's
     assert first.labels == {"block": "Toy", "row": "LfF", "grid": "0.2", "metric": "unbiased"}
     found = {(line.row, *line.grid.values()): line for line in spec.lines}
     assert found["Vanilla", "0.05"].paper == "60.94 ± 0.97"
     assert found["Vanilla", "0.2"].paper == 70  # "0.20" in the file: the same number
-    assert found["EnD", "0.05"].paper == "50.0" and not found["EnD", "0.05"].cells
-    assert [c.seed for c in read_spec(spec_file, seeds=5).lines[0].cells] == [0, 1, 2, 3, 4]
+    assert found["EnD", "0.05"].paper == "50.0" and not found["EnD", "0.05"].trials
+    assert [c.seed for c in read_spec(spec_file, seeds=5).lines[0].trials] == [0, 1, 2, 3, 4]
     assert {line.row for line in spec.only(["LfF"]).lines} == {"LfF"}
     assert len(spec.only(["Toy"]).lines) == 6
     with pytest.raises(UserError, match="no label 'Tpy'; did you mean 'Toy'"):
@@ -240,7 +243,7 @@ def test_rows_replace_other_things_and_merge_into_the_same_ones():
         {"label": "sizes", "method": "erm", "over": {"net": ["mlp", {"name": "mlp", "widths": [4, 2]}]}},
     ]
     spec = make_spec({"block": [block | {"row": rows}]})
-    same, other, *grid, small, smaller = (line.cells[0] for line in spec.lines)
+    same, other, *grid, small, smaller = (line.trials[0] for line in spec.lines)
     assert same.net == {"name": "mlp", "widths": [8], "bias": False}
     assert same.recipe == {"name": "pgd-bar", "epochs": 1, "lr": 0.1}
     assert other.net == {"name": "linear"} and other.recipe == {"name": "default", "epochs": 2}
@@ -254,7 +257,7 @@ def test_rows_replace_other_things_and_merge_into_the_same_ones():
 def test_the_example_in_the_documentation_is_a_specification():
     page = (Path(__file__).parents[2] / "docs" / "bench.md").read_text(encoding="utf-8")
     spec = make_spec(tomllib.loads(re.search(r"```toml\n(.*?)```", page, re.S)[1]))
-    assert len(spec.cells()) == 3 * 2 * 3 and {line.row for line in spec.lines} == {"erm", "lff", "LfF, q = 0.3"}
+    assert len(spec.trials()) == 3 * 2 * 3 and {line.row for line in spec.lines} == {"erm", "lff", "LfF, q = 0.3"}
 
 
 def test_the_papers_specifications_are_sound():
@@ -268,43 +271,43 @@ def test_the_papers_specifications_are_sound():
 
 
 def test_rows_say_what_was_measured_and_nothing_is_done_twice(tmp_path, monkeypatch):
-    cells = [cell(), cell(seed=1), cell(method="lff"), cell()]  # one of them twice
-    rows = run(cells, tmp_path)
+    trials = [trial(), trial(seed=1), trial(method="lff"), trial()]  # one of them twice
+    rows = run(trials, tmp_path)
     assert [row["seed"] for row in rows] == [0, 1, 0, 0] and rows[0] == rows[3]
     result = json.loads((tmp_path / rows[0]["folder"] / "result.json").read_text())
     del result["history"], result["folder"]
     assert {k: rows[0][k] for k in result} == result
-    assert rows[0]["key"] == cells[0].key and rows[0]["wall_seconds"] > 0 and rows[0]["date"] and rows[0]["machine"]
+    assert rows[0]["key"] == trials[0].key and rows[0]["wall_seconds"] > 0 and rows[0]["date"] and rows[0]["machine"]
     lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    assert [line["key"] for line in lines] == [c.key for c in cells]
+    assert [line["key"] for line in lines] == [c.key for c in trials]
 
     def never(*_, **__):
         raise AssertionError("trained again")
 
     monkeypatch.setattr(engine, "fit", never)
     watch = Quiet()
-    assert run(cells, tmp_path, watch=watch) == rows
+    assert run(trials, tmp_path, watch=watch) == rows
     assert watch.events == []
 
 
 def test_the_numbers_are_those_of_fit(tmp_path):
-    row = run([cell(seed=3)], tmp_path)[0]
+    row = run([trial(seed=3)], tmp_path)[0]
     alone = engine.fit("erm", TOY | {"rho": 0.1}, recipe=QUICK, seed=3, device="cpu", progress=False)
     assert row["scores"]["unbiased"] == alone.scores["unbiased"]
 
 
 def test_a_failure_is_a_row_and_the_rest_goes_on(tmp_path):
-    wrong = Cell(TOY, {"name": "erm"}, None, QUICK | {"selection": "val_worst_group"})  # which erm may not see
-    missing = Cell({"name": "celeba"}, {"name": "erm"}, None, QUICK)
-    cells = [wrong, missing, cell()]
-    rows = run(cells, tmp_path, root=tmp_path / "nowhere")
+    wrong = Trial(TOY, {"name": "erm"}, None, QUICK | {"selection": "val_worst_group"})  # which erm may not see
+    missing = Trial({"name": "celeba"}, {"name": "erm"}, None, QUICK)
+    trials = [wrong, missing, trial()]
+    rows = run(trials, tmp_path, root=tmp_path / "nowhere")
     assert [row["status"] for row in rows] == ["failed", "failed", "done"]
     assert "needs bias labels" in rows[0]["error"] and rows[0]["traceback"] is None
     assert rows[0]["method"] == "erm" and rows[0]["settings"]["recipe"]["selection"] == "val_worst_group"
     assert finished_row(tmp_path / wrong.folder) is None and read_row(tmp_path / wrong.folder)["status"] == "failed"
     watch = Quiet()
-    again = run(cells, tmp_path, root=tmp_path / "nowhere", watch=watch)
-    assert [e.cell for e in watch.events if e.kind == "start"] == [wrong, missing]  # tried again, and only they
+    again = run(trials, tmp_path, root=tmp_path / "nowhere", watch=watch)
+    assert [e.trial for e in watch.events if e.kind == "start"] == [wrong, missing]  # tried again, and only they
     assert again[0]["error"] == rows[0]["error"]
 
 
@@ -316,26 +319,26 @@ def test_a_programming_mistake_leaves_its_traceback_and_a_cure_is_taken_up(tmp_p
         raise ZeroDivisionError("by design")
 
     monkeypatch.setattr(engine, "fit", broken)
-    row = run([cell()], tmp_path)[0]
+    row = run([trial()], tmp_path)[0]
     assert row["error"] == "ZeroDivisionError: by design" and "in broken" in row["traceback"]
     monkeypatch.setattr(engine, "fit", fit)
-    assert run([cell()], tmp_path)[0]["status"] == "done"
+    assert run([trial()], tmp_path)[0]["status"] == "done"
 
 
 def test_what_failed_for_want_of_data_is_done_when_the_data_is_there(tmp_path):
     table = tmp_path / "late.csv"
-    late = Cell({"name": f"csv:{table}", "label": "y", "attribute": ["a"]}, {"name": "erm"}, None, QUICK)
+    late = Trial({"name": f"csv:{table}", "label": "y", "attribute": ["a"]}, {"name": "erm"}, None, QUICK)
     assert run([late], tmp_path / "out")[0]["status"] == "failed"
     table.write_text("x,a,y\n" + "".join(f"{i},{i % 2},{i % 3 % 2}\n" for i in range(100)))
     assert run([late], tmp_path / "out")[0]["status"] == "done"
 
 
-def test_a_diverged_cell_is_done(tmp_path):
-    cells = [cell(lr=1e38, optimizer="sgd")]
-    row = run(cells, tmp_path)[0]
+def test_a_diverged_trial_is_done(tmp_path):
+    trials = [trial(lr=1e38, optimizer="sgd")]
+    row = run(trials, tmp_path)[0]
     assert row["status"] == "diverged" and "not finite" in row["error"]
     watch = Quiet()
-    run(cells, tmp_path, watch=watch)
+    run(trials, tmp_path, watch=watch)
     assert watch.events == []
 
 
@@ -348,16 +351,16 @@ def complain_after(result, bundle, folder):
 
 
 def test_after_is_called_with_the_result_and_may_fail(tmp_path):
-    row = run([cell()], tmp_path, after="tests.bench.test_bench:remember_classes")[0]
+    row = run([trial()], tmp_path, after="tests.bench.test_bench:remember_classes")[0]
     assert row["extra"] == {"classes": 2, "weights": 2 * 7 + 2}
-    failed = run([cell(seed=1)], tmp_path, after="tests.bench.test_bench:complain_after")[0]
+    failed = run([trial(seed=1)], tmp_path, after="tests.bench.test_bench:complain_after")[0]
     assert (failed["status"], failed["error"]) == ("failed", "after it all")
-    assert run([cell(seed=1)], tmp_path)[0]["status"] == "done"
+    assert run([trial(seed=1)], tmp_path)[0]["status"] == "done"
     with pytest.raises(UserError, match="names no function"):
-        run([cell(seed=2)], tmp_path, after="tests.bench.test_bench:nothing")
+        run([trial(seed=2)], tmp_path, after="tests.bench.test_bench:nothing")
 
 
-def test_data_is_loaded_once_for_all_cells(tmp_path, monkeypatch):
+def test_data_is_loaded_once_for_all_trials(tmp_path, monkeypatch):
     import spurless.registry as registry
 
     loaded = []
@@ -367,40 +370,40 @@ def test_data_is_loaded_once_for_all_cells(tmp_path, monkeypatch):
         return load_data(spec, root)
 
     monkeypatch.setattr(registry, "load_data", counted)
-    own = [Cell(TOY | {"seed": 5}, {"name": name}, None, QUICK, seed) for name in ("erm", "lff") for seed in (0, 1)]
+    own = [Trial(TOY | {"seed": 5}, {"name": name}, None, QUICK, seed) for name in ("erm", "lff") for seed in (0, 1)]
     run(own, tmp_path)
     assert len(loaded) == 1
 
 
 def test_damaged_rows_and_lost_rows_are_made_again(tmp_path):
-    row = run([cell()], tmp_path)[0]
+    row = run([trial()], tmp_path)[0]
     path = tmp_path / row["folder"] / "row.json"
     path.write_text(path.read_text()[:50])  # as after a power cut
-    again = run([cell()], tmp_path)[0]
+    again = run([trial()], tmp_path)[0]
     assert again["scores"] == row["scores"] and again["seconds"] == row["seconds"]  # not trained again
 
 
 def test_rows_of_another_default_are_refused(tmp_path, monkeypatch):
     """A key leaves defaults out, so that new settings change none; a changed default must not go unnoticed."""
-    row = run([cell(method="lff")], tmp_path)[0]
+    row = run([trial(method="lff")], tmp_path)[0]
     row["settings"]["method"]["q"] = 0.123
     write_row(tmp_path / row["folder"], row)
-    run([cell(method="lff")], tmp_path)  # nothing in the package has changed, so nothing is compared
-    monkeypatch.setattr(cells_module, "_remembered", {})
-    monkeypatch.setattr(cells_module, "remember", lambda out: None)
+    run([trial(method="lff")], tmp_path)  # nothing in the package has changed, so nothing is compared
+    monkeypatch.setattr(trials_module, "_remembered", {})
+    monkeypatch.setattr(trials_module, "remember", lambda out: None)
     monkeypatch.setattr(run_module, "remember", lambda out: None)
     with pytest.raises(UserError, match=r"was made with method.q = 0.123, which would be 0.7 by now"):
-        run([cell(method="lff")], tmp_path)
+        run([trial(method="lff")], tmp_path)
 
 
 def test_rows_of_another_default_are_refused_whatever_other_folders_hold(tmp_path):
-    """The same cell lies in two folders: one was made just now, one by a package with another default."""
-    old, new, one = tmp_path / "old", tmp_path / "new", cell(method="lff")
+    """The same trial lies in two folders: one was made just now, one by a package with another default."""
+    old, new, one = tmp_path / "old", tmp_path / "new", trial(method="lff")
     for out in (old, old, new, new):  # the second time, the keys of the folder are remembered
         row = run([one], out)[0]
     row["settings"]["method"]["q"] = 0.123
     write_row(old / row["folder"], row)
-    (old / cells_module.KEYS).unlink()
+    (old / trials_module.KEYS).unlink()
     with pytest.raises(UserError, match=r"was made with method.q = 0.123, which would be 0.7 by now"):
         run([one], old)
     assert run([one], new)[0]["settings"]["method"]["q"] == 0.7
@@ -408,30 +411,30 @@ def test_rows_of_another_default_are_refused_whatever_other_folders_hold(tmp_pat
 
 def test_rows_with_the_same_numbers_written_otherwise_are_taken(tmp_path, monkeypatch):
     """A recipe's 40 comes back as 40.0 from the settings, and a tuple as a list from a file."""
-    one = Cell(TOY, {"name": "erm"}, None, {"name": "pgd-cmnist", "epochs": 0.1, "step_every": 40})
+    one = Trial(TOY, {"name": "erm"}, None, {"name": "pgd-cmnist", "epochs": 0.1, "step_every": 40})
     first = run([one], tmp_path)[0]
-    monkeypatch.setattr(cells_module, "_remembered", {})
-    monkeypatch.setattr(cells_module, "remember", lambda out: None)
+    monkeypatch.setattr(trials_module, "_remembered", {})
+    monkeypatch.setattr(trials_module, "remember", lambda out: None)
     monkeypatch.setattr(run_module, "remember", lambda out: None)
     first["settings"]["recipe"]["step_every"] = 40
     write_row(tmp_path / first["folder"], first)
     assert run([one], tmp_path)[0]["wall_seconds"] == first["wall_seconds"]
 
 
-def test_compiling_is_how_a_cell_is_computed_not_another_cell(tmp_path, monkeypatch):
+def test_compiling_is_how_a_trial_is_computed_not_another_trial(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.compile", lambda function, dynamic: function)  # what it does is torch's affair
-    named = Cell(TOY, {"name": "erm"}, None, {"name": "pgd-cmnist", "epochs": 0.1})
-    row, other = run([cell(), named], tmp_path, compile=True)
+    named = Trial(TOY, {"name": "erm"}, None, {"name": "pgd-cmnist", "epochs": 0.1})
+    row, other = run([trial(), named], tmp_path, compile=True)
     assert row["settings"]["recipe"]["compile"] and other["settings"]["recipe"]["compile"]
-    monkeypatch.setattr(cells_module, "_remembered", {})
-    monkeypatch.setattr(cells_module, "remember", lambda out: None)
+    monkeypatch.setattr(trials_module, "_remembered", {})
+    monkeypatch.setattr(trials_module, "remember", lambda out: None)
     monkeypatch.setattr(run_module, "remember", lambda out: None)
-    assert [r["wall_seconds"] for r in run([cell(), named], tmp_path)] == [row["wall_seconds"], other["wall_seconds"]]
+    assert [r["wall_seconds"] for r in run([trial(), named], tmp_path)] == [row["wall_seconds"], other["wall_seconds"]]
 
 
-def test_a_cell_that_was_begun_goes_on_as_it_was_begun(tmp_path, monkeypatch):
+def test_a_trial_that_was_begun_goes_on_as_it_was_begun(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.compile", lambda function, dynamic: function)
-    one = Cell(TOY, {"name": "erm"}, None, {"epochs": 4, "batch_size": 10})
+    one = Trial(TOY, {"name": "erm"}, None, {"epochs": 4, "batch_size": 10})
     whole = run([one], tmp_path / "whole")[0]
     with pytest.raises(Interrupted):
         engine.fit("erm", TOY, None, one.recipe, 0, device="cpu", out=tmp_path / one.folder, progress=StopAt(12))
@@ -440,42 +443,45 @@ def test_a_cell_that_was_begun_goes_on_as_it_was_begun(tmp_path, monkeypatch):
     assert row["scores"] == whole["scores"]
 
 
-def test_lanes_do_the_same_cells(tmp_path):
-    cells = [cell(), cell(seed=1), cell(precision="bf16"), Cell(TOY, {"name": "group_dro"}, None, QUICK)]
-    missing = Cell({"name": "celeba"}, {"name": "erm"}, None, QUICK)
-    held = claim(tmp_path / "lanes" / cells[1].folder)
+def test_lanes_do_the_same_trials(tmp_path):
+    trials = [trial(), trial(seed=1), trial(precision="bf16"), Trial(TOY, {"name": "group_dro"}, None, QUICK)]
+    missing = Trial({"name": "celeba"}, {"name": "erm"}, None, QUICK)
+    held = claim(tmp_path / "lanes" / trials[1].folder)
     rows, told = {}, []
 
     def tell(event):
-        told.append((event.kind, event.cell.key, len(rows)))
+        told.append((event.kind, event.trial.key, len(rows)))
         if event.kind == "busy":
             held.release()
 
-    for event in in_lanes([*cells, missing], tmp_path / "lanes", "cpu", tmp_path, tell):
+    for event in in_lanes([*trials, missing], tmp_path / "lanes", "cpu", tmp_path, tell):
         assert event.kind == "row"
-        rows[event.cell.key] = event.row
-    assert told[:2] == [("start", cells[0].key, 0), ("busy", cells[1].key, 1)]  # told at once, not when something ends
+        rows[event.trial.key] = event.row
+    assert told[:2] == [
+        ("start", trials[0].key, 0),
+        ("busy", trials[1].key, 1),
+    ]  # told at once, not when something ends
     assert rows[missing.key]["status"] == "failed"
-    for one, row in zip(cells, run(cells, tmp_path / "alone"), strict=True):
+    for one, row in zip(trials, run(trials, tmp_path / "alone"), strict=True):
         assert rows[one.key]["scores"] == row["scores"], one
         assert finished_row(tmp_path / "lanes" / one.folder) == rows[one.key]
-    assert all(free(tmp_path / "lanes" / one.folder) for one in cells)  # nothing is held any more
-    again = list(in_lanes(cells, tmp_path / "lanes", "cpu", tmp_path))  # as if someone had done them since
-    assert [e.kind for e in again] == ["row"] * 4 and all(e.row == rows[e.cell.key] for e in again)
+    assert all(free(tmp_path / "lanes" / one.folder) for one in trials)  # nothing is held any more
+    again = list(in_lanes(trials, tmp_path / "lanes", "cpu", tmp_path))  # as if someone had done them since
+    assert [e.kind for e in again] == ["row"] * 4 and all(e.row == rows[e.trial.key] for e in again)
 
 
-def test_cells_that_are_left_when_lanes_lose_their_gpu_are_done_by_new_processes(tmp_path, monkeypatch):
-    broken = Cell(TOY, {"name": "erm"}, {"name": "resnet18"}, QUICK)  # pictures only
-    others = [cell(), cell(seed=1), cell(precision="bf16")]
-    usual, processes = run_module._in_processes, []
+def test_trials_that_are_left_when_lanes_lose_their_gpu_are_done_by_new_processes(tmp_path, monkeypatch):
+    broken = Trial(TOY, {"name": "erm"}, {"name": "resnet18"}, QUICK)  # pictures only
+    others = [trial(), trial(seed=1), trial(precision="bf16")]
+    usual, processes = lanes_module.in_processes, []
 
-    def in_processes(cells, *how):
-        processes.append([one.key for one in cells])
-        return usual(cells, *how)
+    def in_processes(trials, *how):
+        processes.append([one.key for one in trials])
+        return usual(trials, *how)
 
-    monkeypatch.setattr(run_module, "lost_its_gpu", lambda: True)
-    monkeypatch.setattr(run_module, "_in_processes", in_processes)
-    rows = {e.cell.key: e.row for e in in_lanes([broken, *others], tmp_path, "cpu", None) if e.kind == "row"}
+    monkeypatch.setattr(lanes_module, "lost_its_gpu", lambda: True)
+    monkeypatch.setattr(lanes_module, "in_processes", in_processes)
+    rows = {e.trial.key: e.row for e in in_lanes([broken, *others], tmp_path, "cpu", None) if e.kind == "row"}
     assert processes == [[one.key for one in (broken, *others)]]  # it alone fails, wherever the error was noticed
     assert rows[broken.key]["status"] == "failed"
     assert [rows[one.key]["status"] for one in others] == ["done"] * 3
@@ -483,37 +489,37 @@ def test_cells_that_are_left_when_lanes_lose_their_gpu_are_done_by_new_processes
 
 
 def test_lanes_do_not_wait_for_what_someone_else_is_doing(tmp_path, monkeypatch):
-    """Held cells come first and in two arithmetics: the last one must be done all the same, and not in a hot loop."""
-    first, second, free_one = cell(), cell(precision="tf32"), cell(precision="bf16")
+    """Held trials come first and in two arithmetics: the last one must be done all the same, and not in a hot loop."""
+    first, second, free_one = trial(), trial(precision="tf32"), trial(precision="bf16")
     held = [claim(tmp_path / one.folder) for one in (first, second)]
     naps = []
     monkeypatch.setattr(time, "sleep", naps.append)
     told, done = [], []
 
     def tell(event):
-        told.append((event.kind, event.cell))
-        assert len(told) < 50, "the free cell is never begun"
+        told.append((event.kind, event.trial))
+        assert len(told) < 50, "the free trial is never begun"
 
     for event in in_lanes([first, second, free_one], tmp_path, "cpu", None, tell):
-        done.append(event.cell)
+        done.append(event.trial)
         if held:
-            assert event.cell is free_one
+            assert event.trial is free_one
             while held:
                 held.pop().release()
     assert {one.key for one in done} == {one.key for one in (first, second, free_one)}
-    assert len([nap for nap in naps if nap == run_module.PATIENCE]) == len([1 for kind, _ in told if kind == "busy"])
+    assert len([nap for nap in naps if nap == lanes_module.PATIENCE]) == len([1 for kind, _ in told if kind == "busy"])
 
 
-def test_a_gpu_has_processes_for_many_cells_if_they_can_share_it_and_lanes_otherwise(tmp_path, monkeypatch):
+def test_a_gpu_has_processes_for_many_trials_if_they_can_share_it_and_lanes_otherwise(tmp_path, monkeypatch):
     used = []
 
-    def pool(cells, workers, threads, settings, environment):
+    def pool(trials, workers, threads, settings, environment):
         used.append((workers, settings["device"], environment))
-        return iter([("row", one, {"status": "done"}) for one in cells])
+        return iter([("row", one, {"status": "done"}) for one in trials])
 
-    def lanes(cells, out, device, *_):
+    def lanes(trials, out, device, *_):
         used.append(("lanes", device))
-        return iter([Event("row", one, {"status": "done"}) for one in cells])
+        return iter([Event("row", one, {"status": "done"}) for one in trials])
 
     @contextmanager
     def shared_gpu(index):
@@ -522,13 +528,13 @@ def test_a_gpu_has_processes_for_many_cells_if_they_can_share_it_and_lanes_other
     monkeypatch.setattr("spurless.train.device.pick_device", lambda device: torch.device("cuda", 0))
     monkeypatch.setattr("spurless.bench.executors.processes.Pool", pool)
     monkeypatch.setattr("spurless.bench.executors.mps.shared_gpu", shared_gpu)
-    monkeypatch.setattr("spurless.bench.executors.mps.processes_on", lambda gpu, cells: 8 if cells >= 8 else 1)
-    monkeypatch.setattr(run_module, "in_lanes", lanes)
+    monkeypatch.setattr("spurless.bench.executors.mps.processes_on", lambda gpu, trials: 8 if trials >= 8 else 1)
+    monkeypatch.setattr(here, "in_lanes", lanes)
     for mps in ({"A": "b"}, None):
         for workers in (None, 1, 3):
             for count in (2, 9):
                 out = tmp_path / f"{mps is None}-{workers}-{count}"
-                run_module.run_cells([cell(seed=s) for s in range(count)], out, workers=workers)
+                run_module.run_trials([trial(seed=s) for s in range(count)], out, workers=workers)
     in_lanes = ("lanes", "cuda:0")
     asked = [in_lanes, in_lanes, (2, "cuda:0", {"A": "b"}), (3, "cuda:0", {"A": "b"})]
     without = [in_lanes, in_lanes, (2, "cuda:0", {}), (3, "cuda:0", {})]  # as the user wants it, if it helps or not
@@ -539,21 +545,21 @@ def test_a_gpu_has_processes_for_many_cells_if_they_can_share_it_and_lanes_other
 def test_a_gpu_compiles_what_is_long_if_it_can_and_a_cpu_does_not(tmp_path, monkeypatch, able, asked):
     seen = {}
 
-    def lanes(cells, *_):
-        seen.update({one.seed: one.recipe.get("compile") for one in cells})
-        return iter([Event("row", one, {"status": "done"}) for one in cells])
+    def lanes(trials, *_):
+        seen.update({one.seed: one.recipe.get("compile") for one in trials})
+        return iter([Event("row", one, {"status": "done"}) for one in trials])
 
-    cells = [cell(seed=0), replace(cell(seed=1), dynamics=True), cell(seed=2, compile=False)]
+    trials = [trial(seed=0), replace(trial(seed=1), dynamics=True), trial(seed=2, compile=False)]
     monkeypatch.setattr(one_module, "can_compile", lambda: able)
-    monkeypatch.setattr(run_module, "in_lanes", lanes)
+    monkeypatch.setattr(here, "in_lanes", lanes)
     with monkeypatch.context() as patched:
         patched.setattr("spurless.train.device.pick_device", lambda device: torch.device("cuda", 0))
-        rows = run_module.run_cells(cells, tmp_path / "gpu", workers=1, compile=asked)
+        rows = run_module.run_trials(trials, tmp_path / "gpu", workers=1, compile=asked)
     assert len(rows) == 3
     hint = {0: True, 1: None, 2: False} if able else {0: None, 1: None, 2: False}  # what is watched cannot be compiled
     assert seen == (hint if asked == "gpu" else {0: True, 1: True, 2: True} if asked else {0: None, 1: None, 2: False})
     if asked == "gpu":
-        (row,) = run(cells[:1], tmp_path / "cpu", compile=asked)
+        (row,) = run(trials[:1], tmp_path / "cpu", compile=asked)
         assert row["settings"]["recipe"]["compile"] is False
 
 
@@ -568,10 +574,10 @@ def test_workers_elsewhere_compile_what_is_long_where_they_have_a_gpu(tmp_path, 
     monkeypatch.setattr(on_ray, "run_one", lambda one, *_: seen.append(one) or {"status": "failed"})
     (tmp_path / "mark").touch()
     for asked in (True, False):
-        job = {"cell": cell().whole(), "key": cell().key, "out": str(tmp_path), "mark": "mark", "compile": asked}
+        job = {"trial": trial().whole(), "key": trial().key, "out": str(tmp_path), "mark": "mark", "compile": asked}
         on_ray.do(job | {"device": None, "root": None})
     assert [one.recipe.get("compile") for one in seen] == [True if place == "cuda" else None, None]
-    assert {one.key for one in seen} == {cell().key}  # how it is computed makes no other cell
+    assert {one.key for one in seen} == {trial().key}  # how it is computed makes no other trial
 
     class Executor:
         def __init__(self, **_): ...
@@ -585,7 +591,7 @@ def test_workers_elsewhere_compile_what_is_long_where_they_have_a_gpu(tmp_path, 
 
     monkeypatch.setattr(on_slurm, "_submitit", lambda cluster: Submitit)
     with pytest.raises(KeyboardInterrupt):
-        run_module.run_cells([cell()], tmp_path, on="slurm", compile="gpu")
+        run_module.run_trials([trial()], tmp_path, on="slurm", compile="gpu")
     assert told["compile"] == "gpu"
 
 
@@ -602,9 +608,9 @@ def test_compiling_takes_triton_and_a_compiler(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("words", "expected"), [([], "gpu"), (["--compile"], True), (["--no-compile"], False)])
-def test_a_specification_says_that_its_cells_are_long(tmp_path, monkeypatch, app, words, expected):
+def test_a_specification_says_that_its_trials_are_long(tmp_path, monkeypatch, app, words, expected):
     asked = []
-    monkeypatch.setattr("spurless.bench.run_cells", lambda cells, out, **how: asked.append(how["compile"]) or [])
+    monkeypatch.setattr("spurless.bench.run_trials", lambda trials, out, **how: asked.append(how["compile"]) or [])
     for top in ("compile = true\n", ""):
         (tmp_path / "s.toml").write_text(top + '[[block]]\ndata = "toy"\nmethods = ["erm"]\n')
         CliRunner().invoke(app, ["bench", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out"), *words])
@@ -716,33 +722,33 @@ def test_a_process_has_the_environment_that_its_pool_was_given(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("cells", "free", "cores", "expected"),
+    ("trials", "free", "cores", "expected"),
     [
         *[(45, 139, 16, 8), (16, 139, 16, 8), (15, 139, 16, 8), (9, 139, 16, 5), (8, 139, 16, 4), (7, 139, 16, 1)],
         *[(45, 80, 16, 5), (45, 60, 16, 1), (45, 139, 8, 4), (45, 139, 4, 1)],
     ],
 )
-def test_how_many_processes_share_a_gpu_if_nobody_says(tmp_path, monkeypatch, cells, free, cores, expected):
+def test_how_many_processes_share_a_gpu_if_nobody_says(tmp_path, monkeypatch, trials, free, cores, expected):
     from spurless.bench.executors import mps
 
     gpu = torch.device("cuda", 1)
     monkeypatch.setattr(mps, "cores", lambda: cores)
     monkeypatch.setattr(mps, "PROBE", f"import sys; assert sys.argv[1] == '1'; print({free} * 2**30)")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert mps.processes_on(gpu, cells) == 1  # without MPS the GPU would serve one after the other
+    assert mps.processes_on(gpu, trials) == 1  # without MPS the GPU would serve one after the other
     (tmp_path / mps.CONTROL).touch(0o755)
-    assert mps.processes_on(gpu, cells) == expected
+    assert mps.processes_on(gpu, trials) == expected
     monkeypatch.setattr(mps, "PROBE", "import sys; sys.exit(1)")
-    assert mps.processes_on(gpu, cells) == 1
+    assert mps.processes_on(gpu, trials) == 1
 
 
 @pytest.mark.parametrize("workers", [None, 8])
-def test_a_cell_without_room_beside_the_others_is_done_in_lanes(tmp_path, monkeypatch, workers):
-    full, broken, fine = (cell(seed=s) for s in range(3))
+def test_a_trial_without_room_beside_the_others_is_done_in_lanes(tmp_path, monkeypatch, workers):
+    full, broken, fine = (trial(seed=s) for s in range(3))
     errors = {full.key: "OutOfMemoryError: CUDA out of memory.", broken.key: "ValueError: 3"}
 
-    def pool(cells, *_):
-        said = [(c, errors.get(c.key)) for c in cells]
+    def pool(trials, *_):
+        said = [(c, errors.get(c.key)) for c in trials]
         return iter([("row", c, {"status": "failed" if error else "done", "error": error}) for c, error in said])
 
     @contextmanager
@@ -752,28 +758,28 @@ def test_a_cell_without_room_beside_the_others_is_done_in_lanes(tmp_path, monkey
     monkeypatch.setattr("spurless.train.device.pick_device", lambda device: torch.device("cuda", 0))
     monkeypatch.setattr("spurless.bench.executors.processes.Pool", pool)
     monkeypatch.setattr("spurless.bench.executors.mps.shared_gpu", shared_gpu)
-    monkeypatch.setattr("spurless.bench.executors.mps.processes_on", lambda gpu, cells: 8)
-    lanes = lambda cells, *_: iter([Event("row", c, {"status": "done", "error": None}) for c in cells])  # noqa: E731
-    monkeypatch.setattr(run_module, "in_lanes", lanes)
-    rows = run_module.run_cells([full, broken, fine], tmp_path, workers=workers)
+    monkeypatch.setattr("spurless.bench.executors.mps.processes_on", lambda gpu, trials: 8)
+    lanes = lambda trials, *_: iter([Event("row", c, {"status": "done", "error": None}) for c in trials])  # noqa: E731
+    monkeypatch.setattr(here, "in_lanes", lanes)
+    rows = run_module.run_trials([full, broken, fine], tmp_path, workers=workers)
     assert [row["status"] for row in rows] == ["done" if workers is None else "failed", "failed", "done"]
 
 
 def test_the_row_of_a_lost_process_never_takes_the_place_of_a_finished_one(tmp_path, monkeypatch):
-    done = run([cell()], tmp_path)[0]
-    assert bury(cell(), tmp_path, "lost") == done and read_row(tmp_path / cell().folder) == done
-    held = claim(tmp_path / cell(seed=1).folder)
-    assert bury(cell(seed=1), tmp_path, "lost", wait=False) is None and not read_row(tmp_path / cell(seed=1).folder)
+    done = run([trial()], tmp_path)[0]
+    assert bury(trial(), tmp_path, "lost") == done and read_row(tmp_path / trial().folder) == done
+    held = claim(tmp_path / trial(seed=1).folder)
+    assert bury(trial(seed=1), tmp_path, "lost", wait=False) is None and not read_row(tmp_path / trial(seed=1).folder)
 
     def finish_elsewhere(_):
-        write_row(tmp_path / cell(seed=1).folder, done | {"seed": 1})
+        write_row(tmp_path / trial(seed=1).folder, done | {"seed": 1})
         held.release()
 
     monkeypatch.setattr(time, "sleep", finish_elsewhere)
-    assert bury(cell(seed=1), tmp_path, "lost")["status"] == "done"  # waited for whoever was at it
-    lost = bury(cell(seed=2), tmp_path, "lost")
-    assert (lost["status"], lost["error"]) == ("failed", "lost") and read_row(tmp_path / cell(seed=2).folder) == lost
-    assert free(tmp_path / cell(seed=2).folder)
+    assert bury(trial(seed=1), tmp_path, "lost")["status"] == "done"  # waited for whoever was at it
+    lost = bury(trial(seed=2), tmp_path, "lost")
+    assert (lost["status"], lost["error"]) == ("failed", "lost") and read_row(tmp_path / trial(seed=2).folder) == lost
+    assert free(tmp_path / trial(seed=2).folder)
 
 
 # Several processes
@@ -786,7 +792,7 @@ def forked(target, *args):
     return child
 
 
-def do_cells(cells, out, log):
+def do_trials(trials, out, log):
     """In a child: every training leaves a line."""
     torch.set_num_threads(1)
     fit = engine.fit
@@ -798,7 +804,7 @@ def do_cells(cells, out, log):
 
     engine.fit = counted
     try:
-        run(cells, out)
+        run(trials, out)
     except KeyboardInterrupt as stop:
         Path(log).with_suffix(".stopped").write_text(str(stop))
         os._exit(130)
@@ -809,9 +815,9 @@ fork_is_fine = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 @fork_is_fine
-def test_two_processes_on_one_folder_do_each_cell_once(tmp_path):
-    cells = [cell(seed=seed, method=method) for seed in range(10) for method in ("erm", "lff")]
-    children = [forked(do_cells, cells, tmp_path / "out", tmp_path / "log") for _ in range(2)]
+def test_two_processes_on_one_folder_do_each_trial_once(tmp_path):
+    trials = [trial(seed=seed, method=method) for seed in range(10) for method in ("erm", "lff")]
+    children = [forked(do_trials, trials, tmp_path / "out", tmp_path / "log") for _ in range(2)]
     reads = 0
     while any(child.is_alive() for child in children):
         for path in (tmp_path / "out").glob("cells/*/row.json"):
@@ -820,64 +826,64 @@ def test_two_processes_on_one_folder_do_each_cell_once(tmp_path):
         time.sleep(0.01)
     assert [child.exitcode for child in children] == [0, 0] and reads
     trained = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
-    assert sorted(key for key, _ in trained) == sorted(c.key for c in cells)  # each exactly once
+    assert sorted(key for key, _ in trained) == sorted(c.key for c in trials)  # each exactly once
     assert len({process for _, process in trained}) == 2  # and both took part
-    alone = run(cells, tmp_path / "alone")
-    assert [row["scores"] for row in run(cells, tmp_path / "out")] == [row["scores"] for row in alone]
-    assert len((tmp_path / "out" / "rows.jsonl").read_text().splitlines()) == len(cells)
+    alone = run(trials, tmp_path / "alone")
+    assert [row["scores"] for row in run(trials, tmp_path / "out")] == [row["scores"] for row in alone]
+    assert len((tmp_path / "out" / "rows.jsonl").read_text().splitlines()) == len(trials)
 
 
 @fork_is_fine
 def test_a_killed_process_is_taken_up_at_once_and_ends_with_the_same_numbers(tmp_path):
-    cells = [Cell(TOY, {"name": "pgd"}, None, {"epochs": 15, "batch_size": 10}, seed) for seed in (0, 1)]
+    trials = [Trial(TOY, {"name": "pgd"}, None, {"epochs": 15, "batch_size": 10}, seed) for seed in (0, 1)]
     out = tmp_path / "out"
-    child = forked(do_cells, cells, out, tmp_path / "log")
-    half = out / cells[1].folder / "stage-000.safetensors"  # the first stage of two
+    child = forked(do_trials, trials, out, tmp_path / "log")
+    half = out / trials[1].folder / "stage-000.safetensors"  # the first stage of two
     while not half.exists() and child.is_alive():
         time.sleep(0.001)
     os.kill(child.pid, signal.SIGKILL)
     child.join()
-    assert finished_row(out / cells[0].folder) and not finished_row(out / cells[1].folder)
-    before = (out / cells[0].folder / "row.json").stat().st_mtime_ns
-    assert free(out / cells[1].folder)  # a dead process holds nothing
+    assert finished_row(out / trials[0].folder) and not finished_row(out / trials[1].folder)
+    before = (out / trials[0].folder / "row.json").stat().st_mtime_ns
+    assert free(out / trials[1].folder)  # a dead process holds nothing
     stage = half.stat().st_mtime_ns
-    rows = run(cells, out)
+    rows = run(trials, out)
     assert half.stat().st_mtime_ns == stage  # gone on with, not begun again
     assert rows[1]["resumed"] and not rows[0]["resumed"]
-    assert (out / cells[0].folder / "row.json").stat().st_mtime_ns == before
-    assert [row["scores"] for row in rows] == [row["scores"] for row in run(cells, tmp_path / "alone")]
+    assert (out / trials[0].folder / "row.json").stat().st_mtime_ns == before
+    assert [row["scores"] for row in rows] == [row["scores"] for row in run(trials, tmp_path / "alone")]
 
 
 @fork_is_fine
 def test_ctrl_c_saves_the_place_and_says_how_to_go_on(tmp_path):
-    cells = [cell(), Cell(TOY, {"name": "erm"}, None, {"epochs": 4000, "batch_size": 10}, 1)]
-    wrong = Cell(TOY, {"name": "erm"}, None, QUICK | {"selection": "val_worst_group"})  # which erm may not see
+    trials = [trial(), Trial(TOY, {"name": "erm"}, None, {"epochs": 4000, "batch_size": 10}, 1)]
+    wrong = Trial(TOY, {"name": "erm"}, None, QUICK | {"selection": "val_worst_group"})  # which erm may not see
     out = tmp_path / "out"
-    twice = replace(cells[0], labels={"row": "again"})  # in two places of a table: one cell
-    child = forked(do_cells, [twice, cells[0], wrong, cells[1]], out, tmp_path / "log")
-    while not (out / cells[1].folder / "history.jsonl").exists() and child.is_alive():
+    twice = replace(trials[0], labels={"row": "again"})  # in two places of a table: one trial
+    child = forked(do_trials, [twice, trials[0], wrong, trials[1]], out, tmp_path / "log")
+    while not (out / trials[1].folder / "history.jsonl").exists() and child.is_alive():
         time.sleep(0.01)
     time.sleep(0.2)
     os.kill(child.pid, signal.SIGINT)
     child.join()
     assert child.exitcode == 130
     said = (tmp_path / "log.stopped").read_text()
-    assert said == "1 of 3 cells are done, the place of the others is saved: the same command goes on."
-    assert (out / cells[1].folder / "stage-000-part.safetensors").exists()
+    assert said == "1 of 3 trials are done, and checkpoints of the others are saved: re-run the command to resume."
+    assert (out / trials[1].folder / "stage-000-part.safetensors").exists()
     assert len((out / "rows.jsonl").read_text().splitlines()) == 3
 
 
 def test_a_claim_is_one_at_a_time_and_ends_with_its_holder(tmp_path):
     first = claim(tmp_path)
     assert first is not None and claim(tmp_path) is None
-    assert run_one(cell(), tmp_path / "out", "cpu") is not None
-    with claim(tmp_path / "out" / cell().folder):
-        assert run_one(cell(), tmp_path / "out", "cpu", wait=False) is None  # busy, even where it is done
+    assert run_one(trial(), tmp_path / "out", "cpu") is not None
+    with claim(tmp_path / "out" / trial().folder):
+        assert run_one(trial(), tmp_path / "out", "cpu", wait=False) is None  # busy, even where it is done
     first.release()
     assert free(tmp_path)
 
 
-def test_a_cell_that_cannot_be_claimed_says_why(tmp_path, monkeypatch):
+def test_a_trial_that_cannot_be_claimed_says_why(tmp_path, monkeypatch):
     def fails(number, *where):
         def lock(path):
             raise OSError(number, os.strerror(number), *where)
@@ -892,7 +898,7 @@ def test_a_cell_that_cannot_be_claimed_says_why(tmp_path, monkeypatch):
         claim(tmp_path)
 
 
-# In place of a worker: it is ready, answers nothing, and dies in the middle of its first cell.
+# In place of a worker: it is ready, answers nothing, and dies in the middle of its first trial.
 DIES = """
 import json, os, signal, sys
 sys.stdin.readline()
@@ -904,43 +910,43 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_process_that_dies_is_a_row_and_the_next_cell_gets_another_one(tmp_path, monkeypatch):
+def test_a_process_that_dies_is_a_row_and_the_next_trial_gets_another_one(tmp_path, monkeypatch):
     import spurless.bench.executors.processes as pool_module
 
     monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", DIES])
-    cells = [cell(seed=0), cell(seed=1)]
+    trials = [trial(seed=0), trial(seed=1)]
     settings = {"out": str(tmp_path), "device": "cpu", "root": None}
-    pool = Pool(cells, workers=1, threads=1, settings=settings)
+    pool = Pool(trials, workers=1, threads=1, settings=settings)
     rows = [row for kind, _, row in pool if kind == "row"]
     assert [row["status"] for row in rows] == ["failed", "failed"] and len(pool.workers) == 2
     expected = "The process that did it was killed by signal 9, perhaps for want of memory. some words"
-    assert rows[0]["error"] == expected and read_row(tmp_path / cells[0].folder)["error"] == expected
-    assert [row["status"] for row in run(cells, tmp_path)] == ["done", "done"]  # tried again
+    assert rows[0]["error"] == expected and read_row(tmp_path / trials[0].folder)["error"] == expected
+    assert [row["status"] for row in run(trials, tmp_path)] == ["done", "done"]  # tried again
 
 
 def test_a_worker_that_cannot_start_is_an_error_and_not_a_row(tmp_path, monkeypatch):
     import spurless.bench.executors.processes as pool_module
 
     monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", "raise SystemExit('no torch here')"])
-    monkeypatch.setattr(run_module, "cores", lambda: 2)
+    monkeypatch.setattr(here, "cores", lambda: 2)
     with pytest.raises(UserError, match="ended with code 1. no torch here"):
-        run_cells([cell(), cell(seed=1)], tmp_path, device="cpu", workers=2, watch=Quiet())
+        run_trials([trial(), trial(seed=1)], tmp_path, device="cpu", workers=2, watch=Quiet())
     assert not list(tmp_path.glob("cells/*/row.json"))
 
 
 def test_a_row_says_how_many_processes_shared_the_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_module, "cores", lambda: 2)
-    rows = run_cells([cell(), cell(seed=1)], tmp_path, device="cpu", workers=2, watch=Quiet())
-    assert [row["processes"] for row in [*rows, *run([cell(seed=2)], tmp_path)]] == [2, 2, 1]
+    monkeypatch.setattr(here, "cores", lambda: 2)
+    rows = run_trials([trial(), trial(seed=1)], tmp_path, device="cpu", workers=2, watch=Quiet())
+    assert [row["processes"] for row in [*rows, *run([trial(seed=2)], tmp_path)]] == [2, 2, 1]
 
 
 def test_a_run_that_shared_its_gpu_says_nothing_of_one_alone(tmp_path, monkeypatch):
-    rows = [row | {"processes": 4} for row in run([cell()], tmp_path)]
-    assert guesses([cell()], rows, "cpu", None)[cell().kind()].how == "measured"  # as it will be run again
+    rows = [row | {"processes": 4} for row in run([trial()], tmp_path)]
+    assert guesses([trial()], rows, "cpu", None)[trial().kind()].how == "measured"  # as it will be run again
     monkeypatch.setattr("spurless.bench.estimate.pick_device", lambda device: torch.device("cuda", 0))
     monkeypatch.setattr("spurless.bench.estimate.versions", lambda place: {"device": "cpu"})
     monkeypatch.setattr("spurless.bench.estimate.timed", lambda *_: Guess(1.0, "timed"))
-    assert guesses([cell()], rows, "cuda", None)[cell().kind()].how == "timed"
+    assert guesses([trial()], rows, "cuda", None)[trial().kind()].how == "timed"
 
 
 FAILS = """
@@ -952,14 +958,16 @@ print(json.dumps({"row": {"status": "failed"}, "last": True}), flush=True)
 """
 
 
-def test_a_process_that_lost_its_gpu_is_given_no_other_cell(tmp_path, monkeypatch):
+def test_a_process_that_lost_its_gpu_is_given_no_other_trial(tmp_path, monkeypatch):
     import spurless.bench.executors.processes as pool_module
 
     monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", FAILS])
     settings = {"out": str(tmp_path), "device": "cuda", "root": None}
-    pool = Pool([cell(seed=0), cell(seed=1)], workers=1, threads=1, settings=settings)
+    pool = Pool([trial(seed=0), trial(seed=1)], workers=1, threads=1, settings=settings)
     rows = [row for kind, _, row in pool if kind == "row"]
-    assert rows == [{"status": "failed"}] * 2 and len(pool.workers) == 2  # the second cell was not blamed for the first
+    assert (
+        rows == [{"status": "failed"}] * 2 and len(pool.workers) == 2
+    )  # the second trial was not blamed for the first
 
 
 @pytest.mark.parametrize(("own", "expected"), [(None, "3"), ("5", "5")])
@@ -990,7 +998,7 @@ def test_a_gpu_is_lost_when_cuda_answers_with_an_error(monkeypatch):
     assert lost_its_gpu()
 
 
-def test_a_worker_that_is_killed_before_its_first_cell_is_started_again(tmp_path, monkeypatch):
+def test_a_worker_that_is_killed_before_its_first_trial_is_started_again(tmp_path, monkeypatch):
     import spurless.bench.executors.processes as pool_module
 
     once = f"""
@@ -1003,19 +1011,19 @@ os.execv(sys.executable, {pool_module.COMMAND!r})
 """
     monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", once])
     settings = {"out": str(tmp_path / "out"), "device": "cpu", "root": None}
-    pool = Pool([cell()], workers=1, threads=1, settings=settings)
+    pool = Pool([trial()], workers=1, threads=1, settings=settings)
     assert [row["status"] for kind, _, row in pool if kind == "row"] == ["done"] and len(pool.workers) == 2
     always = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     monkeypatch.setattr(pool_module, "COMMAND", [sys.executable, "-c", always])
-    pool = Pool([cell(seed=1)], workers=1, threads=1, settings=settings)
+    pool = Pool([trial(seed=1)], workers=1, threads=1, settings=settings)
     ((kind, _, why),) = pool
     assert kind == "broken" and "before its first one, was killed by signal 9" in str(why)
     assert len(pool.workers) == pool_module.STARTS
 
 
 def test_a_process_does_the_same_numbers_ends_with_its_parent_and_saves_its_place(tmp_path):
-    quick = replace(cell(seed=4), after="tests.bench.test_bench:remember_classes")
-    long = Cell(TOY, {"name": "erm"}, None, {"epochs": 4000, "batch_size": 10})
+    quick = replace(trial(seed=4), after="tests.bench.test_bench:remember_classes")
+    long = Trial(TOY, {"name": "erm"}, None, {"epochs": 4000, "batch_size": 10})
     settings = {"out": str(tmp_path / "out"), "device": "cpu", "root": None}
     pool = Pool([quick, long], workers=1, threads=1, settings=settings)
     events = iter(pool)
@@ -1039,7 +1047,7 @@ def made_rows(spec, **values):
     """Rows as they would come back, with these scores for the seeds of each row at each ratio."""
     rows = []
     for line in spec.lines:
-        for one, value in zip(line.cells, values.get(line.row, {}).get(line.grid["data.rho"], ()), strict=False):
+        for one, value in zip(line.trials, values.get(line.row, {}).get(line.grid["data.rho"], ()), strict=False):
             status = value if isinstance(value, str) else "done"
             row = {"key": one.key, "status": status, "method": one.method["name"], "data": "toy", "seed": one.seed}
             row |= {"labels": one.labels, "seconds": 2.0 + one.seed, "selection": "last", "labels_used": "none"}
@@ -1061,17 +1069,17 @@ def test_the_figures_of_the_table_by_hand(measured):
     found = {(e.line.row, e.line.grid["data.rho"]): e for e in tables.entries(*measured)}
     one = found["Vanilla", "0.05"]
     # mean 62, deviations -2, 0, 2: variance 8 / 2, std 2; t(0.975, 2) = 4.30265, half = 4.30265 · 2 / √3 = 4.96827
-    assert (one.ours.n, one.ours.mean, one.ours.std) == (3, 62.0, 2.0)
+    assert (one.ours.n, one.ours.value, one.ours.sd) == (3, 62.0, 2.0)
     assert one.ours.low == pytest.approx(57.03173, abs=1e-5) and one.ours.high == pytest.approx(66.96827, abs=1e-5)
     assert one.difference == pytest.approx(62 - 60.94) and one.paper == "60.94 ± 0.97"
     assert (one.selection, one.labels, one.seconds, one.remark) == ("last", "none", 3.0, "")
     single = found["Vanilla", "0.2"]
-    assert (single.ours.n, single.ours.std, single.ours.low, single.remark) == (1, None, None, "2 to do")
+    assert (single.ours.n, single.ours.sd, single.ours.low, single.remark) == (1, None, None, "2 to do")
     assert single.difference == 0.0
     two = found["LfF", "0.05"]
-    assert (two.ours.n, two.ours.mean, two.remark) == (2, 2.0, "1 diverged")
+    assert (two.ours.n, two.ours.value, two.remark) == (2, 2.0, "1 diverged")
     assert two.seconds == 2.5  # of seeds 0 and 1: the one that diverged counts nowhere
-    assert found["LfF", "0.2"].ours.mean is None and found["LfF", "0.2"].remark == "1 failed, 2 to do"
+    assert found["LfF", "0.2"].ours.known is False and found["LfF", "0.2"].remark == "1 failed, 2 to do"
     assert found["EnD", "0.05"].remark == "not run" and found["EnD", "0.05"].paper == "50.0"
 
 
@@ -1112,8 +1120,8 @@ def test_what_did_not_end_well_counts_nowhere_even_with_scores(measured):
         row["date"] = f"2024-01-0{1 + row['seed']}"
     found = {(e.line.row, e.line.grid["data.rho"]): e for e in tables.entries(spec, rows)}
     two, none = found["LfF", "0.05"], found["LfF", "0.2"]
-    assert (two.ours.n, two.ours.mean, two.selection, two.beside) == (2, 2.0, "last", {})
-    assert (none.ours.n, none.ours.mean, none.seconds) == (0, None, None)
+    assert (two.ours.n, two.ours.value, two.selection, two.beside) == (2, 2.0, "last", {})
+    assert (none.ours.n, none.ours.known, none.seconds) == (0, False, None)
     assert "Measured 2024-01-01 to 2024-01-03 on a box." in tables.remarks(spec, rows)
     assert tables.beside([{"sparsity": 0.0}]) == {}  # a column of zeros would say nothing
 
@@ -1124,8 +1132,8 @@ def test_an_interval_of_percentages_ends_where_they_do(measured):
         if row["status"] == "done":
             row["scores"]["unbiased"] = 100.0 - row["seed"]
     found = next(e for e in tables.entries(spec, rows) if e.ours.n == 3)
-    assert (found.ours.mean, found.ours.limits()) == (99.0, "[96.52–100.00]")
-    assert tables.figures([100.0, 99.0, 98.0]).limits() == "[96.52–101.48]"  # of differences, say
+    assert (found.ours.value, found.ours.limits()) == (99.0, "[96.52–100.00]")
+    assert tables.estimate([100.0, 99.0, 98.0]).limits() == "[96.52–101.48]"  # of differences, say
 
 
 def test_the_printed_forms_say_the_same(measured):
@@ -1210,8 +1218,8 @@ def test_a_published_number_that_is_none_is_refused_before_training():
 
 
 def test_rows_of_an_older_specification_are_marked_in_the_list(tmp_path):
-    run([cell(), cell(method="pgd")], tmp_path)
-    run([cell()], tmp_path)
+    run([trial(), trial(method="pgd")], tmp_path)
+    run([trial()], tmp_path)
     listed = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert [(row["method"], row.get("listed")) for row in listed] == [("erm", None), ("pgd", False)]
     assert [row.get("listed") for row in read_rows(tmp_path)] == [None, False]
@@ -1283,7 +1291,7 @@ def test_the_terminal_table_says_a_name_where_it_is_new():
 
 def test_parquet_holds_the_rows(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    rows = run([cell(), cell(method="pgd"), cell(lr=1e38, optimizer="sgd")], tmp_path)
+    rows = run([trial(), trial(method="pgd"), trial(lr=1e38, optimizer="sgd")], tmp_path)
     table = parquet.read_table(write_parquet(rows, tmp_path / "rows.parquet")).to_pylist()
     assert [row["method"] for row in table] == ["erm", "pgd", "erm"]
     assert table[0]["scores.unbiased"] == rows[0]["scores"]["unbiased"] and table[2]["scores.unbiased"] is None
@@ -1292,9 +1300,9 @@ def test_parquet_holds_the_rows(tmp_path):
 
 
 def test_rows_that_were_labelled_anew_are_printed_under_their_new_label(tmp_path):
-    one = cell()
+    one = trial()
     run([one], tmp_path)
-    renamed = Cell(one.data, one.method, None, one.recipe, 0, {"row": "plain"})
+    renamed = Trial(one.data, one.method, None, one.recipe, 0, {"row": "plain"})
     assert run([renamed], tmp_path)[0]["labels"] == {"row": "plain"}
     assert all_rows(tmp_path, [renamed])[0]["labels"] == {"row": "plain"}
 
@@ -1305,34 +1313,34 @@ def test_rows_that_were_labelled_anew_are_printed_under_their_new_label(tmp_path
 def test_time_left_is_the_work_left_at_the_speed_so_far(monkeypatch):
     now = [-30.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    cells = [Cell(TOY, {"name": "erm"}, None, QUICK, seed, {"row": "a"}) for seed in range(4)]
-    clock = Clock(cells, [], 2)
+    trials = [Trial(TOY, {"name": "erm"}, None, QUICK, seed, {"row": "a"}) for seed in range(4)]
+    clock = Clock(trials, [], 2)
     assert clock.seconds_left() is None
     now[0] = 0.0  # until then processes were being started
-    clock.start(cells[0])
-    clock.start(cells[1])
+    clock.start(trials[0])
+    clock.start(trials[1])
     now[0] = 10.0
-    for one in cells[:2]:
+    for one in trials[:2]:
         clock.end(one, {"status": "done", "wall_seconds": 10.0})
     # 20 seconds of work were done in 10: at that speed the 20 seconds that are left take 10.
     assert clock.seconds_left() == pytest.approx(10.0)
-    clock.start(cells[2])
+    clock.start(trials[2])
     now[0] = 14.0
     assert clock.seconds_left() == pytest.approx((6 + 10) / ((20 + 4) / 14))  # the one on its way counts, too
-    clock.start(cells[2])  # someone else is at it: it is asked for again, and does not begin anew
+    clock.start(trials[2])  # someone else is at it: it is asked for again, and does not begin anew
     assert clock.seconds_left() == pytest.approx((6 + 10) / ((20 + 4) / 14))
     known = {"status": "done", "wall_seconds": 8.0, "labels": {"row": "a"}, "key": "k"}
-    assert Clock(cells, [known], 2).seconds_left() == pytest.approx(4 * 8 / 2)
+    assert Clock(trials, [known], 2).seconds_left() == pytest.approx(4 * 8 / 2)
 
 
-def test_time_left_costs_a_median_for_each_place_and_is_that_of_each_cell(monkeypatch):
+def test_time_left_costs_a_median_for_each_place_and_is_that_of_each_trial(monkeypatch):
     now, asked, median = [0.0], [], statistics.median
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    cells = [Cell(TOY, {"name": "erm"}, None, QUICK, seed, {"row": "abc"[seed % 3]}) for seed in range(30)]
-    clock, left, began, known = Clock(cells, [], 2), list(cells), {}, {"a": [], "b": [], "c": []}
+    trials = [Trial(TOY, {"name": "erm"}, None, QUICK, seed, {"row": "abc"[seed % 3]}) for seed in range(30)]
+    clock, left, began, known = Clock(trials, [], 2), list(trials), {}, {"a": [], "b": [], "c": []}
     numbers, work = random.Random(0), 0.0
-    for one in cells[:20]:
-        if one.seed % 5:  # on a cluster nobody says when a cell starts
+    for one in trials[:20]:
+        if one.seed % 5:  # on a cluster nobody says when a trial starts
             clock.start(one)
             began.setdefault(one.key, now[0])
         running = next(c for c in left if c is not one)
@@ -1357,17 +1365,17 @@ def test_time_left_costs_a_median_for_each_place_and_is_that_of_each_cell(monkey
 
 def test_the_board_says_what_happens(capsys):
     board = Board()
-    cells = [Cell(TOY, {"name": "erm"}, None, QUICK, seed, {"block": "Toy", "row": "Vanilla"}) for seed in (0, 1)]
+    trials = [Trial(TOY, {"name": "erm"}, None, QUICK, seed, {"block": "Toy", "row": "Vanilla"}) for seed in (0, 1)]
     with board:
-        board(Event("plan", plan=(cells, [{"key": "k", "status": "done", "wall_seconds": 1}], 2)))
-        board(Event("start", cells[0]))
-        board(Event("row", cells[0], {"status": "done", "scores": {"unbiased": 71.5}, "wall_seconds": 3.0}))
-        board(Event("start", cells[1]))
-        board(Event("busy", cells[1]))
-        board(Event("row", cells[1], {"status": "failed", "error": "no data\nmore"}))
+        board(Event("plan", plan=(trials, [{"key": "k", "status": "done", "wall_seconds": 1}], 2)))
+        board(Event("start", trials[0]))
+        board(Event("row", trials[0], {"status": "done", "scores": {"unbiased": 71.5}, "wall_seconds": 3.0}))
+        board(Event("start", trials[1]))
+        board(Event("busy", trials[1]))
+        board(Event("row", trials[1], {"status": "failed", "error": "no data\nmore"}))
     out, err = capsys.readouterr()
     lines = err.splitlines()
-    assert out == "" and lines[0] == "3 cells, 1 are done; 2 to do, 2 at a time."
+    assert out == "" and lines[0] == "3 trials, 1 are done; 2 to do, 2 at a time."
     assert lines[1].startswith("[2/3] Toy, Vanilla, seed 0: unbiased 71.50 (3 s); ") and lines[1].endswith(" left")
     assert lines[2:] == [
         "Toy, Vanilla, seed 1: another process is at it",
@@ -1394,12 +1402,12 @@ def test_an_estimate_counts_every_stage(monkeypatch):
 
 
 def test_estimates_are_measured_where_they_can_be_and_timed_otherwise(tmp_path):
-    cells = [cell(), cell(seed=1), cell(method="lff"), Cell({"name": "celeba"}, {"name": "erm"}, None, QUICK)]
-    rows = run(cells[:1], tmp_path)
+    trials = [trial(), trial(seed=1), trial(method="lff"), Trial({"name": "celeba"}, {"name": "erm"}, None, QUICK)]
+    rows = run(trials[:1], tmp_path)
     said = []
-    found = guesses(cells, rows, "cpu", tmp_path, said.append)
+    found = guesses(trials, rows, "cpu", tmp_path, said.append)
     assert said == ["Timing a few steps, 2 of 3: lff"]  # what is measured, or missing, takes no time
-    measured, timed, missing = (found[c.kind()] for c in (cells[1], cells[2], cells[3]))
+    measured, timed, missing = (found[c.kind()] for c in (trials[1], trials[2], trials[3]))
     assert (measured.seconds, measured.how) == (rows[0]["wall_seconds"], "measured")
     assert timed.how == "timed" and 0 < timed.seconds < 60
     assert missing.seconds is None and "celeba" in missing.how
@@ -1407,7 +1415,7 @@ def test_estimates_are_measured_where_they_can_be_and_timed_otherwise(tmp_path):
 
 def test_the_plan_says_what_is_to_do_and_trains_nothing(tmp_path, spec_file):
     spec = read_spec(spec_file)
-    run(spec.cells()[:2], tmp_path)
+    run(spec.trials()[:2], tmp_path)
     found = plan(spec, tmp_path, "cpu", 1, None)
     assert (found["cells"], found["done"], found["at_once"], found["missing_data"]) == (12, 2, 1, [])
     by = {(line["method"], line["grid"]["data.rho"]): line for line in found["lines"]}
@@ -1417,7 +1425,7 @@ def test_the_plan_says_what_is_to_do_and_trains_nothing(tmp_path, spec_file):
     assert found["seconds"] == pytest.approx(total)
     text = plan_text(found)
     assert text.count("Toy, EnD: cannot be run (it needs what is not here)") == 1  # once for the grid
-    assert "12 cells, 2 done; about" in text
+    assert "12 trials, 2 done; about" in text
     assert len(list(tmp_path.glob("cells/*/row.json"))) == 2
     nameless = found | {"lines": [line | {"data": ""} for line in found["lines"]]}
     assert "\n  Vanilla, data.rho 0.05: " in plan_text(nameless) and "\n  EnD: cannot be run" in plan_text(nameless)
@@ -1468,7 +1476,7 @@ def test_reproduce_prints_the_table_and_writes_the_page(app, spec_file, tmp_path
     assert rows[0]["data"] == "Toy, 0.05" and rows[0]["ours"]["n"] == 2 and rows[4]["ours"] is None
 
 
-def test_failed_cells_are_told_by_the_exit_code(app, tmp_path):
+def test_failed_trials_are_told_by_the_exit_code(app, tmp_path):
     (tmp_path / "s.toml").write_text('[[block]]\ndata = "celeba"\nmethods = ["erm"]\n')
     words = ["bench", str(tmp_path / "s.toml"), "--out", str(tmp_path / "o"), "--device", "cpu", "--workers", "1"]
     ended = CliRunner().invoke(app, [*words, "--data-root", str(tmp_path)])
@@ -1481,12 +1489,12 @@ def test_a_page_of_rows_without_a_result_can_be_written(measured, tmp_path):
 
 
 def test_a_job_of_a_lane_is_what_fit_takes(tmp_path):
-    attempt = Attempt(cell(), tmp_path)
-    assert Job("k", attempt.arguments()).arguments["out"] == tmp_path / cell().folder
-    assert data_of(cell(), None) is data_of(cell(seed=9), None)
+    attempt = Attempt(trial(), tmp_path)
+    assert Job("k", attempt.arguments()).arguments["out"] == tmp_path / trial().folder
+    assert data_of(trial(), None) is data_of(trial(seed=9), None)
 
 
-def test_cells_that_begin_alike_train_their_first_stage_once(tmp_path, monkeypatch):
+def test_trials_that_begin_alike_train_their_first_stage_once(tmp_path, monkeypatch):
     trained, real = [], Steps.__init__
 
     def begin(self, stage, *rest, **more):
@@ -1494,16 +1502,16 @@ def test_cells_that_begin_alike_train_their_first_stage_once(tmp_path, monkeypat
         real(self, stage, *rest, **more)
 
     monkeypatch.setattr(Steps, "__init__", begin)
-    cells = [Cell(TOY, {"name": "pgd", "use": use}, None, QUICK, 0) for use in ("resample", "reweight")]
-    alone = run(cells[1:], tmp_path / "alone")[0]
+    trials = [Trial(TOY, {"name": "pgd", "use": use}, None, QUICK, 0) for use in ("resample", "reweight")]
+    alone = run(trials[1:], tmp_path / "alone")[0]
     assert trained == ["biased", "debiased"]
     trained.clear()
-    rows = run(cells, tmp_path / "both")
+    rows = run(trials, tmp_path / "both")
     assert sorted(trained) == ["biased", "debiased", "debiased"]
     assert rows[1]["scores"] == alone["scores"] != rows[0]["scores"]
 
 
-def test_in_a_terminal_the_table_lives_while_cells_run(monkeypatch):
+def test_in_a_terminal_the_table_lives_while_trials_run(monkeypatch):
     from rich.console import Console
 
     monkeypatch.setattr("rich.console.Console", partial(Console, force_terminal=True, width=100))
@@ -1514,7 +1522,7 @@ def test_in_a_terminal_the_table_lives_while_cells_run(monkeypatch):
         lines = board.console.render_lines(board.render())
         return "\n".join("".join(part.text for part in line) for line in lines)
 
-    first, second, third = cell(), cell(seed=1), cell(seed=2)
+    first, second, third = trial(), trial(seed=1), trial(seed=2)
     done = {"key": first.key, "status": "done", "scores": {"average": 50.0}, "wall_seconds": 4.0}
     with board:
         assert board.live is not None and board.live.is_started

@@ -10,12 +10,13 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-import spurless.bench.run as run_module
 import spurless.train.fit as engine
-from spurless.bench import Cell, estimate
+from spurless.bench import Trial, estimate
 from spurless.bench import table as tables
 from spurless.bench.claim import finished_row, read_row, write_row
 from spurless.bench.estimate import Enough, Stopwatch
+from spurless.bench.executors import here
+from spurless.bench.executors.lanes import in_lanes
 from spurless.bench.reproduce import papers, plan, plan_text, write_page
 from spurless.bench.spec import make_spec
 from spurless.cli import bench as cli_bench
@@ -23,7 +24,7 @@ from spurless.core.errors import UserError
 from spurless.sweep.over_runs import correlation, loss_share_points
 from spurless.train.loop import Progress
 from spurless.train.step import Steps
-from tests.support.trials import QUICK, TOY, Quiet, cell, run
+from tests.support.trials import QUICK, TOY, Quiet, run, trial
 
 AFTER = "tests.bench.test_bench_measures:rate_and_size"
 RATES = [0.01, 0.1, 1.0]
@@ -44,7 +45,7 @@ def other(result, bundle, folder):
 
 @pytest.fixture(autouse=True)
 def _one_core(monkeypatch):
-    monkeypatch.setattr(run_module, "cores", lambda: 1)
+    monkeypatch.setattr(here, "cores", lambda: 1)
 
 
 def table(**block):
@@ -59,12 +60,12 @@ def table(**block):
 
 def test_a_specification_names_what_is_measured_after_the_training(tmp_path):
     spec = make_spec(table())
-    assert {c.after for c in spec.cells()} == {AFTER}
-    rows = run(spec.cells(), tmp_path)
+    assert {c.after for c in spec.trials()} == {AFTER}
+    rows = run(spec.trials(), tmp_path)
     assert all(row["extra"]["rate"] == row["settings"]["recipe"]["lr"] and row["after"] == AFTER for row in rows)
     own = make_spec(table(after="tests.bench.test_bench_measures:other"))
-    assert {c.after for c in own.cells()} == {"tests.bench.test_bench_measures:other"}  # a block's comes first
-    assert [c.key for c in own.cells()] == [c.key for c in spec.cells()]  # it decides nothing
+    assert {c.after for c in own.trials()} == {"tests.bench.test_bench_measures:other"}  # a block's comes first
+    assert [c.key for c in own.trials()] == [c.key for c in spec.trials()]  # it decides nothing
 
 
 def test_the_network_of_a_first_stage_is_scored_as_it_was_left(tmp_path):
@@ -73,8 +74,8 @@ def test_the_network_of_a_first_stage_is_scored_as_it_was_left(tmp_path):
     methods += [{"name": "pgd"}]
     first = "spurless.bench.after:first_stage"
     recipe = {"epochs": 4, "batch_size": 20, "lr": 0.05}
-    cells = [Cell({"name": "toy", "n": 200}, m, None, recipe, after=first) for m in methods]
-    plain, same, shared, other = run(cells, tmp_path)
+    trials = [Trial({"name": "toy", "n": 200}, m, None, recipe, after=first) for m in methods]
+    plain, same, shared, other = run(trials, tmp_path)
     for row in (plain, same, shared):
         found = row["extra"]["first_stage"]
         assert found.pop("n") == plain["scores"]["n"]
@@ -83,42 +84,42 @@ def test_the_network_of_a_first_stage_is_scored_as_it_was_left(tmp_path):
     assert other["extra"] != plain["extra"]
     (tmp_path / same["folder"] / "stage-000.safetensors").unlink()
     write_row(tmp_path / same["folder"], same | {"after": None, "extra": {}})
-    (row,) = run([cells[1]], tmp_path)
+    (row,) = run([trials[1]], tmp_path)
     assert row["status"] == "failed" and "no checkpoint of its first stage" in row["error"]
 
 
 def test_what_was_trained_is_only_measured(tmp_path, monkeypatch):
-    before = run([cell()], tmp_path)[0]
+    before = run([trial()], tmp_path)[0]
     monkeypatch.setattr("spurless.train.loop.Loop.__iter__", lambda self: pytest.fail("trained again"))
     watch = Quiet()
-    row = run([cell()], tmp_path, after=AFTER, watch=watch)[0]
+    row = run([trial()], tmp_path, after=AFTER, watch=watch)[0]
     lr = before["settings"]["recipe"]["lr"]
     assert before["extra"] == {} and row["extra"] == {"rate": lr, "seeded": 10 * lr}
     assert row["scores"] == before["scores"] and [e.kind for e in watch.events] == ["plan", "start", "row"]
     again = Quiet()
-    run([cell()], tmp_path, after=AFTER, watch=again)
-    run([cell()], tmp_path, watch=again)  # measured is more than was asked for
+    run([trial()], tmp_path, after=AFTER, watch=again)
+    run([trial()], tmp_path, watch=again)  # measured is more than was asked for
     assert again.events == []
-    assert run([cell()], tmp_path, after="tests.bench.test_bench_measures:other")[0]["extra"] == {"other": True}
+    assert run([trial()], tmp_path, after="tests.bench.test_bench_measures:other")[0]["extra"] == {"other": True}
 
 
-def test_what_cannot_be_written_fails_its_cell_and_no_other(tmp_path):
-    cells = [replace(cell(), after="tests.bench.test_bench_measures:not_json"), cell(seed=1)]
-    rows = {e.cell.seed: e.row for e in run_module.in_lanes(cells, tmp_path, "cpu", None) if e.kind == "row"}
+def test_what_cannot_be_written_fails_its_trial_and_no_other(tmp_path):
+    trials = [replace(trial(), after="tests.bench.test_bench_measures:not_json"), trial(seed=1)]
+    rows = {e.trial.seed: e.row for e in in_lanes(trials, tmp_path, "cpu", None) if e.kind == "row"}
     assert [rows[seed]["status"] for seed in (0, 1)] == ["failed", "done"] and "JSON" in rows[0]["error"]
 
 
 def test_rows_from_before_they_named_what_measured_them_are_taken(tmp_path):
-    row = run([cell()], tmp_path, after=AFTER)[0]
-    folder = tmp_path / cell().folder
+    row = run([trial()], tmp_path, after=AFTER)[0]
+    folder = tmp_path / trial().folder
     write_row(folder, {k: v for k, v in row.items() if k != "after"})
     assert finished_row(folder, AFTER) == read_row(folder)
     write_row(folder, {k: v for k, v in row.items() if k != "after"} | {"extra": {}})
     assert finished_row(folder, AFTER) is None and finished_row(folder) is not None
 
 
-def test_a_cell_that_is_there_twice_is_measured_once_or_refused(tmp_path):
-    one, two = replace(cell(), after=AFTER), replace(cell(), labels={"row": "again"})
+def test_a_trial_that_is_there_twice_is_measured_once_or_refused(tmp_path):
+    one, two = replace(trial(), after=AFTER), replace(trial(), labels={"row": "again"})
     rows = run([one, two], tmp_path)
     assert rows[0]["extra"] == rows[1]["extra"] and rows[0]["extra"]
     with pytest.raises(UserError, match="there twice, with after = '.*rate_and_size' and '.*other'"):
@@ -145,7 +146,7 @@ def test_mistakes_in_what_is_measured(change, message):
 def by_hand(spec, found):
     """Rows as they would come back: for each rate and seed an accuracy, or how it ended."""
     rows = []
-    for one in {c.key: c for c in spec.cells()}.values():
+    for one in {c.key: c for c in spec.trials()}.values():
         value = found[one.recipe["lr"]][one.seed]
         status = value if isinstance(value, str) else "done"
         row = {"key": one.key, "status": status, "seed": one.seed, "method": "erm", "data": "toy", "error": "why"}
@@ -158,26 +159,26 @@ def test_the_ends_of_a_range_by_hand():
     spec = make_spec(table())
     rows = by_hand(spec, {0.01: (60.0, 62.0), 0.1: (80.0, 70.0), 1.0: (50.0, 72.0)})
     least, greatest, low, high = tables.entries(spec, rows)
-    assert (low.line.grid, low.at, low.ours.mean, low.ours.n) == ({"recipe.lr": "min"}, "0.01", 61.0, 2)
+    assert (low.line.grid, low.at, low.ours.value, low.ours.n) == ({"recipe.lr": "min"}, "0.01", 61.0, 2)
     # At 1.0 seed 0 is 30 points below its best: the mean of 61 there does not count, nor does its `seeded` of 1.5.
-    assert (high.at, high.ours.mean, high.remark) == ("0.1", 75.0, "1: test accuracy fell")
-    assert (greatest.at, greatest.ours.mean, least.ours.mean) == ("0.1", pytest.approx(0.6), 0.51)
+    assert (high.at, high.ours.value, high.remark) == ("0.1", 75.0, "1: test accuracy fell")
+    assert (greatest.at, greatest.ours.value, least.ours.value) == ("0.1", pytest.approx(0.6), 0.51)
     assert least.difference == pytest.approx(0.01) and greatest.difference == pytest.approx(-9.4)
-    assert len(spec.cells()) == 2 * 3 * 2 and len({c.key for c in spec.cells()}) == 6  # two rows of the same runs
+    assert len(spec.trials()) == 2 * 3 * 2 and len({c.key for c in spec.trials()}) == 6  # two rows of the same runs
 
 
 def test_a_value_that_diverges_ends_the_range_and_what_is_to_do_is_said():
     spec = make_spec(table())
     rows = by_hand(spec, {0.01: (60.0, 62.0), 0.1: ("diverged", 99.0), 1.0: (80.0, 80.0)})
     entry = tables.entries(spec, rows)[3]
-    assert (entry.at, entry.ours.mean) == ("0.01", 61.0)
+    assert (entry.at, entry.ours.value) == ("0.01", 61.0)
     assert entry.remark == "0.1: diverged, 1: beyond the range"
     assert tables.entries(spec, rows[:1])[3].remark == "5 to do"
     lost = by_hand(spec, {0.01: (60.0, 62.0), 0.1: (70.0, "failed"), 1.0: (65.0, 65.0)})
     entry = tables.entries(spec, lost)[3]  # a mistake says nothing about the value, and does not end the range
-    assert (entry.at, entry.ours.mean, entry.ours.n, entry.remark) == ("0.1", 70.0, 1, "1 failed")
+    assert (entry.at, entry.ours.value, entry.ours.n, entry.remark) == ("0.1", 70.0, 1, "1 failed")
     nothing = tables.entries(spec, [])[3]
-    assert nothing.ours.mean is None and nothing.at == ""
+    assert not nothing.ours.known and nothing.at == ""
 
 
 def test_the_table_of_a_range_says_where_and_with_enough_digits():
@@ -198,9 +199,9 @@ def test_a_range_inside_a_grid_keeps_the_other_settings_apart():
         ("0.1", "min", None), ("0.1", "max", None), ("0.4", "min", None), ("0.4", "max", 70),
     ]  # fmt: skip
     for line in spec.lines:
-        for value, cells in line.points():
-            assert {str(c.recipe["lr"]) for c in cells} == {str(float(value))}
-            assert {str(c.data["rho"]) for c in cells} == {line.grid["data.rho"]} and len(cells) == 2
+        for value, trials in line.points():
+            assert {str(c.recipe["lr"]) for c in trials} == {str(float(value))}
+            assert {str(c.data["rho"]) for c in trials} == {line.grid["data.rho"]} and len(trials) == 2
 
 
 def test_the_study_tables_are_about_what_is_measured_after_training():
@@ -222,32 +223,32 @@ def test_the_study_tables_are_about_what_is_measured_after_training():
 # While it trains
 
 
-def test_cells_are_watched_where_they_should_be(tmp_path):
-    cells = [cell(seed=s, lr=lr, epochs=2) for s in (0, 1) for lr in (0.01, 0.5)]
-    rows = run(cells, tmp_path, dynamics={"every": 0})
-    folders = [tmp_path / c.folder for c in cells]
+def test_trials_are_watched_where_they_should_be(tmp_path):
+    trials = [trial(seed=s, lr=lr, epochs=2) for s in (0, 1) for lr in (0.01, 0.5)]
+    rows = run(trials, tmp_path, dynamics={"every": 0})
+    folders = [tmp_path / c.folder for c in trials]
     points = loss_share_points(folders)
     assert [p["unbiased"] for p in points] == [row["scores"]["unbiased"] for row in rows]
     assert all(0 < p["largest_share"] <= 1 and p["steps"] == 4 for p in points) and correlation(points).n == 4
-    alone = engine.fit("erm", TOY | {"rho": 0.1}, recipe=cells[0].recipe, device="cpu", progress=False)
+    alone = engine.fit("erm", TOY | {"rho": 0.1}, recipe=trials[0].recipe, device="cpu", progress=False)
     assert alone.scores["unbiased"] == rows[0]["scores"]["unbiased"]  # watching changes nothing
-    assert cells[0].key == replace(cells[0], dynamics=True).key
+    assert trials[0].key == replace(trials[0], dynamics=True).key
 
 
 def test_a_run_that_was_not_watched_is_refused_when_it_should_have_been(tmp_path):
-    run([cell()], tmp_path)
+    run([trial()], tmp_path)
     with pytest.raises(UserError, match="was trained without being watched"):
-        run([cell()], tmp_path, dynamics=True)
+        run([trial()], tmp_path, dynamics=True)
     with pytest.raises(UserError, match="setting of dynamics 'evry'"):
-        run([cell(seed=1)], tmp_path, dynamics={"evry": 1})
+        run([trial(seed=1)], tmp_path, dynamics={"evry": 1})
 
 
 def test_a_specification_can_ask_for_it(tmp_path):
     spec = make_spec(table(dynamics={"every": 0}))
-    assert [c.dynamics for c in spec.cells()] == [{"every": 0}] * 12
-    assert {c.dynamics for c in make_spec(table() | {"dynamics": True}).cells()} == {True}
-    run(spec.cells()[:1], tmp_path)
-    assert (tmp_path / spec.cells()[0].folder / "dynamics.json").exists()
+    assert [c.dynamics for c in spec.trials()] == [{"every": 0}] * 12
+    assert {c.dynamics for c in make_spec(table() | {"dynamics": True}).trials()} == {True}
+    run(spec.trials()[:1], tmp_path)
+    assert (tmp_path / spec.trials()[0].folder / "dynamics.json").exists()
 
 
 # On the command line
@@ -256,7 +257,7 @@ def test_a_specification_can_ask_for_it(tmp_path):
 def test_a_share_of_a_gpu_reaches_ray(tmp_path, monkeypatch):
     told = {}
 
-    def on_ray(cells, out, **settings):
+    def on_ray(trials, out, **settings):
         told.update(settings)
         return iter(())
 
@@ -264,9 +265,9 @@ def test_a_share_of_a_gpu_reaches_ray(tmp_path, monkeypatch):
     (tmp_path / "s.toml").write_text('[[block]]\ndata = {name = "toy", n = 100}\nmethods = ["erm"]\n')
     app = typer.Typer()
     cli_bench.add(app)
-    words = ["bench", str(tmp_path / "s.toml"), "--out", str(tmp_path / "o"), "--gpus-per-cell", "0.5"]
+    words = ["bench", str(tmp_path / "s.toml"), "--out", str(tmp_path / "o"), "--gpus-per-trial", "0.5"]
     CliRunner().invoke(app, [*words, "--on", "ray"])
-    assert told["gpus_per_cell"] == 0.5
+    assert told["gpus_per_trial"] == 0.5
     wrong = CliRunner().invoke(app, [*words, "--device", "cpu"])
     assert wrong.exit_code == 2 and "is for --on ray" in wrong.stderr
     wrong = CliRunner().invoke(app, [*words[:-2], "--address", "HOST:1"])
@@ -320,11 +321,13 @@ def test_a_stage_too_long_for_a_look_is_timed_by_the_steps_that_were_made(monkey
     assert alone.steps == [(50.0, 0.0)]
 
 
-def test_amounts_do_not_change_how_long_a_cell_takes(monkeypatch):
+def test_amounts_do_not_change_how_long_a_trial_takes(monkeypatch):
     looked = []
-    monkeypatch.setattr(estimate, "timed", lambda cell, *_: looked.append(cell) or estimate.Guess(1.0, "timed"))
-    cells = [cell(lr=lr, weight_decay=w) for lr in (0.1, 0.2) for w in (0.0, 0.1, 0.2)] + [cell(lr=0.1, batch_size=25)]
-    found = estimate.guesses(cells, [], "cpu", None)
+    monkeypatch.setattr(estimate, "timed", lambda trial, *_: looked.append(trial) or estimate.Guess(1.0, "timed"))
+    trials = [trial(lr=lr, weight_decay=w) for lr in (0.1, 0.2) for w in (0.0, 0.1, 0.2)] + [
+        trial(lr=0.1, batch_size=25)
+    ]
+    found = estimate.guesses(trials, [], "cpu", None)
     assert len(found) == 7 and len(looked) == 3  # with and without decay; another batch size
 
 
@@ -333,7 +336,7 @@ def test_a_plan_lists_trainings_once_and_reasons_once(tmp_path):
     content["block"].append(content["block"][0] | {"label": "Faces", "data": "celeba"})
     twice = content | {"block": [*content["block"], content["block"][1] | {"label": "Faces again"}]}
     text = plan_text(plan(make_spec(twice), tmp_path / "twice", "cpu", 1, str(tmp_path)))
-    assert "  Faces: 6 to do, cannot" in text and "  Faces again: the same cells, cannot" in text
+    assert "  Faces: 6 to do, cannot" in text and "  Faces again: the same trials, cannot" in text
     spec = make_spec(content)
     found = plan(spec, tmp_path / "out", "cpu", 1, str(tmp_path))
     toy, faces = found["lines"]
@@ -344,10 +347,10 @@ def test_a_plan_lists_trainings_once_and_reasons_once(tmp_path):
     assert lines[0].startswith("  Toy, Seeded; Test Acc., recipe.lr 0.01 to 1: 6 to do, ")
     assert lines[1] == "  Faces: 6 to do, cannot be run here, see (1): Seeded; Test Acc."
     assert lines[2].startswith("(1) There is no celeba") and "for the 6 that can be run" in lines[3]
-    run(spec.only(["Toy"]).cells(), tmp_path / "out")
+    run(spec.only(["Toy"]).trials(), tmp_path / "out")
     text = plan_text(plan(spec, tmp_path / "out", "cpu", 1, str(tmp_path)))
     assert "recipe.lr 0.01 to 1: 6 done" in text
-    assert text.endswith("12 cells, 6 done; none of the 6 that are left can be run here.")
+    assert text.endswith("12 trials, 6 done; none of the 6 that are left can be run here.")
 
 
 def test_the_page_keeps_measures_between_0_and_1_apart(tmp_path):
@@ -363,15 +366,15 @@ def test_the_page_keeps_measures_between_0_and_1_apart(tmp_path):
 
 
 def test_an_estimate_says_which_bound_it_is(monkeypatch):
-    assert estimate.timed(cell(), torch.device("cpu"), None).how == "timed"
-    until = cell(until_accuracy=100)
+    assert estimate.timed(trial(), torch.device("cpu"), None).how == "timed"
+    until = trial(until_accuracy=100)
     assert estimate.timed(until, torch.device("cpu"), None).how == "at most"
-    assert estimate.timed(cell(), torch.device("cpu"), None, 0.0).how == "roughly"  # a first step, at best
+    assert estimate.timed(trial(), torch.device("cpu"), None, 0.0).how == "roughly"  # a first step, at best
     real = Steps.run
     monkeypatch.setattr(Steps, "run", lambda self, most: (time.sleep(0.3), real(self, most))[1])
-    many = cell(batch_size=2)  # more steps than the look has time for
+    many = trial(batch_size=2)  # more steps than the look has time for
     assert estimate.timed(many, torch.device("cpu"), None, 0.4).how == "at least"
-    many = cell(batch_size=2, until_accuracy=100)
+    many = trial(batch_size=2, until_accuracy=100)
     assert estimate.timed(many, torch.device("cpu"), None, 0.4).how == "roughly"
 
 
@@ -382,12 +385,12 @@ def test_a_look_ends_in_the_middle_of_a_pass(monkeypatch):
     assert time.monotonic() - began < 10
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
     monkeypatch.setattr("spurless.train.step.Steps.run", lambda self, most: time.sleep(20))
-    guess = estimate.timed(cell(), torch.device("cpu"), None, 0.1)  # not one step ended: each takes longer than that
+    guess = estimate.timed(trial(), torch.device("cpu"), None, 0.1)  # not one step ended: each takes longer than that
     assert guess.how == "roughly" and guess.seconds > 2 * 0.1 and time.monotonic() - began < 10
 
 
 def test_a_first_step_that_takes_long_is_no_measure_of_the_others(monkeypatch):
-    many, slow, real = cell(batch_size=2, epochs=5), [], Steps.run  # 250 steps, each of some milliseconds
+    many, slow, real = trial(batch_size=2, epochs=5), [], Steps.run  # 250 steps, each of some milliseconds
 
     def run(self, most):
         if not slow:

@@ -12,8 +12,10 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from spurless.bench.claim import write_row
-from spurless.bench.compare import EVERYWHERE, as_json, compare, name_rows, read_rows, terminal
+from spurless.bench.compare import EVERYWHERE, as_json, compare, terminal
 from spurless.bench.judging import FEW, REAL, SMALL, UNSHOWN, Comparison, flip_p, judge, p_value, pairs_needed
+from spurless.bench.naming import name_rows
+from spurless.bench.selection import read_rows
 from spurless.cli import bench as cli_bench
 from spurless.core.errors import UserError
 from spurless.core.stats import holm

@@ -282,8 +282,8 @@ def test_a_table_is_whole(name):
     found = [*numbers(name).values(), *(end for ends in ranges(name).values() for end in ends)]
     assert sum(value == "-" for value in found) == dashes
     assert sum(value != "-" for value in found) == printed
-    assert {len(line.cells) / max(1, len(line.values)) for line in table.lines if not line.missing} == {seeds}
-    assert {len(line.cells) for line in table.lines if line.missing} <= {0}
+    assert {len(line.trials) / max(1, len(line.values)) for line in table.lines if not line.missing} == {seeds}
+    assert {len(line.trials) for line in table.lines if line.missing} <= {0}
 
 
 def test_all_published_numbers_are_there():
@@ -420,20 +420,20 @@ def test_biasadv_has_the_published_settings(name):
 
 def test_settings_that_follow_the_share_of_conflicting_rows():
     """A row for each share: JTT's 1/ρ, and the λ_up of DCWP's fine-tuning."""
-    jtt = [line.cells[0] for line in spec("pgd-table1").lines if line.row == "JTT"]
-    assert len(jtt) == 9 and all(cell.method["rho"] == cell.data["rho"] for cell in jtt)
+    jtt = [line.trials[0] for line in spec("pgd-table1").lines if line.row == "JTT"]
+    assert len(jtt) == 9 and all(trial.method["rho"] == trial.data["rho"] for trial in jtt)
     lines = spec("dcwp-table1").lines
     for row, ups in (("DCWP", (10, 30, 50, 80)), ("DCWP, as released", (80, 50, 30, 10))):
         for block in ("CMNIST", "CIFAR10-C"):
-            cells = [line.cells[0] for line in lines if (line.block, line.row) == (block, row)]
-            found = {cell.data["rho"]: cell.method["finetune_up"] for cell in cells}
+            trials = [line.trials[0] for line in lines if (line.block, line.row) == (block, row)]
+            found = {trial.data["rho"]: trial.method["finetune_up"] for trial in trials}
             assert found == dict(zip((0.005, 0.01, 0.02, 0.05), ups, strict=True))
 
 
 def test_the_ablation_switches_what_its_label_says():
     for line in spec("dcwp-table2").lines:
         parts = set(line.row.removesuffix(", as released").partition(": ")[2].replace("nothing", "").split())
-        method = line.cells[0].method
+        method = line.trials[0].method
         on = {
             "a": method.get("lambda_up", 80) != 1 and method.get("finetune_up", 80) != 1,
             "b": method.get("prune", True),
@@ -453,9 +453,9 @@ def test_what_cannot_be_run_says_why():
 def test_no_row_is_refused_for_how_it_picks_its_weights(name):
     data = pictures()  # labelled in every split, so that only what a method may see can be refused
     for line in spec(name).lines:
-        for cell in line.cells[:1]:
-            method = make_method(cell.method)
-            used = permit(method, data, make_recipe(cell.recipe, data))
+        for trial in line.trials[:1]:
+            method = make_method(trial.method)
+            used = permit(method, data, make_recipe(trial.recipe, data))
             assert used == "none" or method.labels != "none", "labels that the method may not see"
 
 
@@ -468,8 +468,8 @@ def test_columns_of_one_table_share_their_runs():
         ("pgd-table7", 2),
         ("large-lr-s1", 5),
     ):
-        cells = spec(name).cells()
-        assert len({cell.key for cell in cells}) * columns == len(cells)
+        trials = spec(name).trials()
+        assert len({trial.key for trial in trials}) * columns == len(trials)
 
 
 # Recipes that these tables brought: optimiser, learning rate, weight decay, batch size, and length.
@@ -496,26 +496,27 @@ def test_recipes_are_the_published_ones(name):
 
 
 def test_recipes_of_these_tables_are_used():
-    used = {cell.recipe.get("name") for name in PRINTED for cell in spec(name).cells()}
+    used = {trial.recipe.get("name") for name in PRINTED for trial in spec(name).trials()}
     assert set(RECIPES_BY_HAND) <= used
 
 
-def test_tables_that_were_run_in_one_folder_each_keep_their_own_rows_and_a_shared_cell_once(tmp_path):
+def test_tables_that_were_run_in_one_folder_each_keep_their_own_rows_and_a_shared_trial_once(tmp_path):
     from studies.keep import keep
+    from studies.rows import named
 
-    first, fourth = (read_spec(FOLDER / f"{name}.toml").cells() for name in ("pgd-table1", "pgd-table4"))
+    first, fourth = (read_spec(FOLDER / f"{name}.toml").trials() for name in ("pgd-table1", "pgd-table4"))
     shared = {c.key for c in first} & {c.key for c in fourth}
     assert shared
-    for cell in (*first[:3], *fourth, next(c for c in first if c.key in shared)):
-        place = tmp_path / "runs" / cell.folder
+    for trial in (*first[:3], *fourth, next(c for c in first if c.key in shared)):
+        place = tmp_path / "runs" / trial.folder
         place.mkdir(parents=True, exist_ok=True)
-        row = {"key": cell.key, "labels": cell.labels, "seed": cell.seed, "status": "done"}
+        row = {"key": trial.key, "labels": trial.labels, "seed": trial.seed, "status": "done"}
         (place / "row.json").write_text(json.dumps(row))
     for name in ("pgd-table1", "pgd-table4", "anything"):
         keep(tmp_path / "runs", tmp_path / "results" / name)
 
     def kept(name):
-        return {json.loads(p.read_text())["key"] for p in (tmp_path / "results" / name).glob("*.json")}
+        return {row["key"] for row in named(tmp_path / "results" / name).values()}
 
     assert kept("pgd-table1") == {c.key for c in first[:3]} | shared
     assert kept("pgd-table4") == {c.key for c in fourth} - shared
@@ -525,87 +526,87 @@ def test_tables_that_were_run_in_one_folder_each_keep_their_own_rows_and_a_share
 def test_a_visit_begins_where_the_last_one_ended(tmp_path):
     from spurless.bench.claim import finished_row
     from studies.keep import keep
-    from studies.left import cells_of, put_back
+    from studies.left import put_back, trials_of
 
     tables = ["pgd-table1@1:CMNIST:PGD", "pgd-table7@1", "pgd-table7:Colored MNIST, debiased model"]
-    cells = cells_of(tables)
+    trials = trials_of(tables)
     first, seventh = (read_spec(FOLDER / f"{name}.toml") for name in ("pgd-table1", "pgd-table7"))
-    assert [c.labels["block"] for c in cells[:4]] == ["CMNIST"] * 3 + ["Colored MNIST, debiased model"]
-    assert len({c.key for c in cells}) == len(cells) == 36 and [c.seed for c in cells[:12]] == [0] * 12
-    assert {c.key for c in cells} == {c.key for c in seventh.cells()}
-    assert all(c.after for c in cells)  # those of table 1 as well: table 7 asks for their first stage
+    assert [c.labels["block"] for c in trials[:4]] == ["CMNIST"] * 3 + ["Colored MNIST, debiased model"]
+    assert len({c.key for c in trials}) == len(trials) == 36 and [c.seed for c in trials[:12]] == [0] * 12
+    assert {c.key for c in trials} == {c.key for c in seventh.trials()}
+    assert all(c.after for c in trials)  # those of table 1 as well: table 7 asks for their first stage
 
-    def row(cell, after=None):
-        found = {"key": cell.key, "labels": cell.labels, "seed": cell.seed, "status": "done"}
+    def row(trial, after=None):
+        found = {"key": trial.key, "labels": trial.labels, "seed": trial.seed, "status": "done"}
         return found | ({"after": after, "extra": {"first_stage": {}}} if after else {})
 
     runs, results = tmp_path / "runs", tmp_path / "results"
-    for cell in cells[:5]:
-        (runs / cell.folder).mkdir(parents=True)
-        (runs / cell.folder / "row.json").write_text(
-            json.dumps(row(cell, cell.after if cell is not cells[0] else None))
+    for trial in trials[:5]:
+        (runs / trial.folder).mkdir(parents=True)
+        (runs / trial.folder / "row.json").write_text(
+            json.dumps(row(trial, trial.after if trial is not trials[0] else None))
         )
     for name in ("pgd-table1", "pgd-table7"):
         keep(runs, results / name)
     put_back(results, tmp_path / "next")
-    done = [finished_row(tmp_path / "next" / c.folder, c.after) for c in cells]
+    done = [finished_row(tmp_path / "next" / c.folder, c.after) for c in trials]
     assert done[0] is None and all(done[1:5]) and not any(done[5:])  # the first lacks what table 7 asks for
-    plain = {c.key: c for c in first.only(["CMNIST", "PGD"]).cells()}
-    assert finished_row(tmp_path / "next" / cells[0].folder, plain[cells[0].key].after)  # and is done for table 1
+    plain = {c.key: c for c in first.only(["CMNIST", "PGD"]).trials()}
+    assert finished_row(tmp_path / "next" / trials[0].folder, plain[trials[0].key].after)  # and is done for table 1
 
 
 def test_further_seeds_that_were_measured_count_and_those_that_were_not_are_not_missed(tmp_path):
     from spurless.bench.table import entries
     from studies.keep import keep
     from studies.pages import with_further_seeds
+    from studies.rows import named
 
     path = FOLDER / "pgd-table1.toml"
     line = read_spec(path, seeds=6).only(["CMNIST", "PGD"]).lines[0]
-    for cell, score in zip(line.cells, (60, 70, 80, 90, None, None), strict=True):  # seeds 3 and 4; 5 was not run
-        if cell.seed < 5:
-            row = {"key": cell.key, "labels": cell.labels, "seed": cell.seed, "scores": {"average": score}}
-            (tmp_path / "runs" / cell.folder).mkdir(parents=True)
-            (tmp_path / "runs" / cell.folder / "row.json").write_text(
+    for trial, score in zip(line.trials, (60, 70, 80, 90, None, None), strict=True):  # seeds 3 and 4; 5 was not run
+        if trial.seed < 5:
+            row = {"key": trial.key, "labels": trial.labels, "seed": trial.seed, "scores": {"average": score}}
+            (tmp_path / "runs" / trial.folder).mkdir(parents=True)
+            (tmp_path / "runs" / trial.folder / "row.json").write_text(
                 json.dumps(row | {"status": "done" if score else "diverged"})
             )
     keep(tmp_path / "runs", tmp_path / "pgd-table1")
-    rows = [json.loads(file.read_text()) for file in (tmp_path / "pgd-table1").glob("*.json")]
+    rows = list(named(tmp_path / "pgd-table1").values())
     assert {row["seed"] for row in rows} == {0, 1, 2, 3, 4}
     spec = with_further_seeds(path, {row["key"]: row for row in rows})
     found = next(e for e in entries(spec, rows) if (e.line.block, e.line.row) == ("CMNIST", "PGD"))
-    assert (found.ours.n, found.ours.mean, found.remark) == (4, 75.0, "1 diverged")
-    others = [own for own in spec.lines if own.block != "CMNIST" and own.cells]
-    assert others and all(len(own.cells) == 3 for own in others)
+    assert (found.ours.n, found.ours.value, found.remark) == (4, 75.0, "1 diverged")
+    others = [own for own in spec.lines if own.block != "CMNIST" and own.trials]
+    assert others and all(len(own.trials) == 3 for own in others)
 
 
 def test_what_is_left_can_be_narrowed_to_one_value_of_a_setting():
-    from studies.left import cells_of
+    from studies.left import trials_of
 
-    cells = cells_of(["pgd-table1@1:CCIFAR:data.rho=0.01"])
-    assert {c.labels["row"] for c in cells} == {"Vanilla", "LfF", "JTT", "Disen", "PGD"} and len(cells) == 5
-    assert {(c.data["rho"], c.seed) for c in cells} == {(0.01, 0)}
-    both = cells_of(["pgd-table7@1:data.rho=0.05:method.q=0.9"])
+    trials = trials_of(["pgd-table1@1:CCIFAR:data.rho=0.01"])
+    assert {c.labels["row"] for c in trials} == {"Vanilla", "LfF", "JTT", "Disen", "PGD"} and len(trials) == 5
+    assert {(c.data["rho"], c.seed) for c in trials} == {(0.01, 0)}
+    both = trials_of(["pgd-table7@1:data.rho=0.05:method.q=0.9"])
     assert {(c.data["rho"], c.method["q"]) for c in both} == {(0.05, 0.9)}
     for wrong in ("data.rho=0.02", "data.roh=0.01", "net.name=vgg"):
-        with pytest.raises(UserError, match=f"pgd-table1: no cell has {wrong.split('=')[0]}"):
-            cells_of([f"pgd-table1:CCIFAR:{wrong}"])
+        with pytest.raises(UserError, match=f"pgd-table1: no trial has {wrong.split('=')[0]}"):
+            trials_of([f"pgd-table1:CCIFAR:{wrong}"])
 
 
-def test_a_shared_cell_is_renewed_where_it_was_kept_first(tmp_path):
+def test_a_shared_trial_is_renewed_where_it_was_kept_first(tmp_path):
     from studies.keep import keep
+    from studies.rows import named, put
 
-    first, seventh = (read_spec(FOLDER / f"{name}.toml").cells() for name in ("pgd-table1", "pgd-table7"))
+    first, seventh = (read_spec(FOLDER / f"{name}.toml").trials() for name in ("pgd-table1", "pgd-table7"))
     own = {c.key: c for c in first}
     shared = next(c for c in seventh if c.key in own)
     row = {"key": shared.key, "seed": shared.seed, "status": "done"}
-    old = tmp_path / "results" / "pgd-table1" / "as-it-was-named.json"
-    old.parent.mkdir(parents=True)
-    old.write_text(json.dumps(row | {"labels": own[shared.key].labels}))
+    put(tmp_path / "results" / "pgd-table1" / "as-it-was-named", row | {"labels": own[shared.key].labels})
     (tmp_path / "runs" / shared.folder).mkdir(parents=True)
     measured = row | {"labels": shared.labels, "extra": {"first_stage": {"average": 18.0}}}
     (tmp_path / "runs" / shared.folder / "row.json").write_text(json.dumps(measured))
     for table in ("pgd-table7", "pgd-table1"):
         keep(tmp_path / "runs", tmp_path / "results" / table)
-    files = list((tmp_path / "results").rglob("*.json"))
-    assert files == [old]
-    assert json.loads(old.read_text()) == measured | {"labels": own[shared.key].labels}
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["pgd-table1.jsonl"]
+    kept = named(tmp_path / "results" / "pgd-table1")
+    assert kept == {"as-it-was-named": measured | {"labels": own[shared.key].labels}}

@@ -217,7 +217,7 @@ def rows_of(method: str, scores: list[float], fingerprints: list[str]) -> list[d
 
 
 def test_results_of_older_and_newer_versions_on_the_same_data_are_comparable():
-    from spurless.bench.compare import _scores, _with_full_fingerprints
+    from spurless.bench.pairing import scores_by_name, with_full_fingerprints
     from spurless.report.tables import same_data
 
     full, other = (full_form({"train": (k * 8, b"1234")}, "f" * 16) for k in (b"1", b"2"))
@@ -227,8 +227,8 @@ def test_results_of_older_and_newer_versions_on_the_same_data_are_comparable():
     assert (
         len(set(same_data([*old, *new, *rows_of("jtt", [1.0], [other])]))) == 3
     )  # of which the old ones may be either
-    named = _with_full_fingerprints([(row["method"], "own", row) for row in (*old, *new)])
-    found = _scores(named, "unbiased", [])
+    named = with_full_fingerprints([(row["method"], "own", row) for row in (*old, *new)])
+    found = scores_by_name(named, "unbiased", [])
     assert found["erm"].keys() == found["lff"].keys() and len(found["erm"]) == 2
     assert old[0]["settings"]["data"]["fingerprint"] == "f" * 16  # the rows themselves stay as they are
 

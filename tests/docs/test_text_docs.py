@@ -1,20 +1,21 @@
 """What the pages say about texts is what was measured: sentences and pasted output against the rows in results/."""
 
-import json
 import re
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
+from studies.rows import RESULTS, named
+
 ROOT = Path(__file__).parents[2]
 PAGE = " ".join((ROOT / "docs" / "text.md").read_text().split())  # sentences go over several lines
-AUDITS = ROOT / "results" / "text_audits"
+AUDITS = named(RESULTS / "text_audits")
 
 
 def seeds(name):
     """The rows of one line of the table, by seed."""
-    return [json.loads(p.read_text()) for p in sorted((ROOT / "results" / "text").glob(f"{name}-seed[0-9].json"))]
+    return [row for key, row in named(RESULTS / "text").items() if re.fullmatch(rf"{re.escape(name)}-seed\d", key)]
 
 
 def scores(name, metric="worst_group"):
@@ -41,7 +42,7 @@ def test_the_pasted_output_is_that_of_seed_0(page, method):
 
 @pytest.mark.parametrize("name", ["movie_reviews", "cad_imdb"])
 def test_the_audits_of_data_with_attributes(name):
-    row = json.loads((AUDITS / f"{name}.json").read_text())
+    row = AUDITS[name]
     against, others = row["attributes"][0]["contradicting"], row["attributes"][0]["following"]
     assert row["verdict"] == "shortcut found"
     assert f"{against['value']:.1f} % ({against['low']:.1f}–{against['high']:.1f}) of {against['n']:,}" in PAGE
@@ -55,7 +56,7 @@ def test_the_audits_of_tables_without_the_source():
         ("csv_train_val", "1,000 validation"),
         ("csv_all", "2,000 test"),
     ):
-        row = json.loads((AUDITS / f"{name}.json").read_text())
+        row = AUDITS[name]
         form = next(e for e in row["evidence"] if e["test"] == "exchange of form between texts")
         went = re.search(r"Of 400 texts .* the model takes (\d+) for the class of the donor", form["text"])[1]
         part = said[said.index(rows) :]

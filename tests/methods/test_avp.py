@@ -1,7 +1,5 @@
 """AVP prunes what varies least, at AVP's pace, and random pruning keeps that pace."""
 
-import json
-
 import pytest
 import torch
 from torch import nn
@@ -146,13 +144,14 @@ def test_on_the_toy_the_shortcut_is_the_input_that_varies_most():
 
 def test_the_toy_is_measured(tmp_path, monkeypatch):
     from studies import avp_toy
+    from studies.rows import named
 
-    monkeypatch.setattr(avp_toy, "OUT", tmp_path)
+    monkeypatch.setattr(avp_toy, "OUT", tmp_path / "avp_toy")
     monkeypatch.setattr(avp_toy, "PHASE", {"from_epoch": 3, "prune_epochs": 2})
     threads = torch.get_num_threads()
     assert "dense after 3 epochs" in avp_toy.measure("structured", "avp", 0)
     torch.set_num_threads(threads)
-    row = json.loads((tmp_path / "structured-avp-seed0.json").read_text(encoding="utf-8"))
+    row = named(tmp_path / "avp_toy")["structured-avp-seed0"]
     assert row["dense"]["epochs"] == 3 and row["dense"]["train"] == pytest.approx(row["curve"][0]["train"])
 
 

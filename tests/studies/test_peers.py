@@ -1,10 +1,8 @@
 """studies/peers.py: that every peer is given the same work, and that the table says what was measured."""
 
 import copy
-import json
 import sys
 import types
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -17,8 +15,9 @@ from spurless.nets import build
 from spurless.nets.outputs import Inputs
 from spurless.registry import load_data
 from studies import peers
+from studies.rows import RESULTS, named
 
-RESULTS = sorted((Path(__file__).parents[2] / "results" / "peers").glob("*.json"))
+MEASURED = named(RESULTS / "peers")
 
 
 @pytest.fixture
@@ -145,9 +144,9 @@ def test_ratios_are_taken_within_a_round():
     assert more[1]["cpu_times_ours"] == 1.0
 
 
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
-def test_measured_rows_are_whole(path):
-    found = json.loads(path.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", MEASURED)
+def test_measured_rows_are_whole(name):
+    found = MEASURED[name]
     assert {"date", "packages", "train_rows", "epochs", "rounds", "threads"} <= set(found["about"])
     by_method: dict[str, dict] = {}
     for row in found["rows"]:
@@ -160,4 +159,4 @@ def test_measured_rows_are_whole(path):
 
 
 def test_there_are_measured_rows():
-    assert RESULTS
+    assert MEASURED

@@ -1,6 +1,6 @@
 """Trials of a benchmark that take a second."""
 
-from spurless.bench import Cell, run_cells
+from spurless.bench import Trial, run_trials
 
 TOY = {"name": "toy", "n": 100}
 QUICK = {"epochs": 1, "batch_size": 50}
@@ -21,9 +21,9 @@ class Quiet:
         self.events.append(event)
 
 
-def cell(seed=0, method="erm", rho=0.1, **recipe):
-    return Cell(TOY | {"rho": rho}, {"name": method}, None, QUICK | recipe, seed)
+def trial(seed=0, method="erm", rho=0.1, **recipe):
+    return Trial(TOY | {"rho": rho}, {"name": method}, None, QUICK | recipe, seed)
 
 
-def run(cells, out, **more):
-    return run_cells(cells, out, device="cpu", workers=1, **{"watch": Quiet()} | more)
+def run(trials, out, **more):
+    return run_trials(trials, out, device="cpu", workers=1, **{"watch": Quiet()} | more)

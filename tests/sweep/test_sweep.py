@@ -789,7 +789,7 @@ def test_a_study_keeps_rows_plots_and_what_figures_12_and_26_ask(tmp_path, monke
 
     asked = "dynamics = {moments = []}\ncore_use = {rows = 40, attributed = 4, steps = 4}\n"
     found = study(tmp_path, SPEC + asked + OVER_LR, monkeypatch)
-    assert found["command"] == f"python studies/sweep.py {tmp_path / 'toy.toml'} --device cpu --workers 1"
+    assert found["command"] == f"python -m studies.sweep {tmp_path / 'toy.toml'} --device cpu --workers 1"
     assert sorted(p.name for p in (tmp_path / "kept").iterdir()) == [
         "core_use.png", "rows.jsonl", "sweep.json", "sweep.png", "watched.png"
     ]  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spurless.core.stats import holm as holm
 from spurless.core.stats import wilson
 
 Score = dict[str, float | int]
@@ -105,20 +105,6 @@ def more_than_half(yes: int, no: int) -> float:
     from scipy.stats import binom
 
     return float(binom.sf(yes - 1, yes + no, 0.5))
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """P-values corrected for their number (Holm): the chance of any false alarm among them stays below the level.
-
-    >>> [round(q, 3) for q in holm([0.01, 0.04, 0.03])]
-    [0.03, 0.06, 0.06]
-    """
-    order = np.argsort(p, kind="stable")
-    corrected, top = [1.0] * len(p), 0.0
-    for rank, i in enumerate(order):
-        top = max(top, min(1.0, (len(p) - rank) * p[i]))
-        corrected[i] = top
-    return corrected
 
 
 def share(right: ArrayLike) -> Score | None:

@@ -1,14 +1,16 @@
-"""The benchmark: a specification (TOML) → cells → rows, here or on a cluster. See docs/bench.md.
+"""The benchmark: a specification (TOML) → trials → rows, here or on a cluster. See docs/bench.md.
 
-    cells = read_spec("table.toml").cells()
-    rows = run_cells(cells, Path("runs/table"))
+    trials = read_spec("table.toml").trials()
+    rows = run_trials(trials, Path("runs/table"))
 
-Importing this package is light: torch comes when a cell is checked or trained.
+Importing this package is light: torch comes when a trial is checked or trained.
 """
 
-from spurless.bench.cells import Cell
 from spurless.bench.one import run_one
-from spurless.bench.run import run_cells
+from spurless.bench.run import run_trials
 from spurless.bench.spec import Spec, read_spec
+from spurless.bench.trials import Trial
 
-__all__ = ["Cell", "Spec", "read_spec", "run_cells", "run_one"]
+Cell, run_cells = Trial, run_trials  # as they were called before
+
+__all__ = ["Cell", "Spec", "Trial", "read_spec", "run_cells", "run_one", "run_trials"]

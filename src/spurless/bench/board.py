@@ -8,30 +8,30 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from spurless.bench.cells import Cell
 from spurless.bench.table import value_of
+from spurless.bench.trials import Trial
 from spurless.core.messages import log
 from spurless.report.tables import METRICS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from spurless.bench.run import Event
+    from spurless.bench.executors.base import Event
 
-SHOWN = 8  # running cells, and finished ones, that have a line
+SHOWN = 8  # running trials, and finished ones, that have a line
 
 
 class Clock:
-    """The time left, from the times of cells that were measured: here now, or in rows that were there before."""
+    """The time left, from the times of trials that were measured: here now, or in rows that were there before."""
 
-    def __init__(self, left: Sequence[Cell], rows: Sequence[dict[str, Any]], at_once: int):
-        self.left = {cell.key: cell for cell in left}
-        self.waiting = Counter(_place(cell.labels) for cell in self.left.values())  # cells that have not begun
+    def __init__(self, left: Sequence[Trial], rows: Sequence[dict[str, Any]], at_once: int):
+        self.left = {trial.key: trial for trial in left}
+        self.waiting = Counter(_place(trial.labels) for trial in self.left.values())  # trials that have not begun
         self.known: dict[str, list[float]] = defaultdict(list)
         self.at_once = max(1, at_once)
         self.began: dict[str, float] = {}
         self.started = time.monotonic()
-        self.work = 0.0  # seconds of cells that ended since the start
+        self.work = 0.0  # seconds of trials that ended since the start
         for row in rows:
             self._learn(_place(row.get("labels") or {}), row)
 
@@ -39,27 +39,27 @@ class Clock:
         if row["status"] == "done":
             self.known[place].append(max(row.get("wall_seconds") or 0, row.get("seconds") or 0))
 
-    def start(self, cell: Cell) -> None:
-        if cell.key in self.left and cell.key not in self.began:
-            self.waiting[_place(self.left[cell.key].labels)] -= 1
+    def start(self, trial: Trial) -> None:
+        if trial.key in self.left and trial.key not in self.began:
+            self.waiting[_place(self.left[trial.key].labels)] -= 1
         if not self.began and not self.work:
-            self.started = time.monotonic()  # what processes take to start is no cell's time
-        self.began.setdefault(cell.key, time.monotonic())  # what someone else is doing is asked for again and again
+            self.started = time.monotonic()  # what processes take to start is no trial's time
+        self.began.setdefault(trial.key, time.monotonic())  # what someone else is doing is asked for again and again
 
-    def end(self, cell: Cell, row: dict[str, Any]) -> None:
-        known = self.left.pop(cell.key, None)
-        began = self.began.pop(cell.key, None)  # on a cluster nobody says when a cell starts
+    def end(self, trial: Trial, row: dict[str, Any]) -> None:
+        known = self.left.pop(trial.key, None)
+        began = self.began.pop(trial.key, None)  # on a cluster nobody says when a trial starts
         if known is not None and began is None:
             self.waiting[_place(known.labels)] -= 1
         self.work += (row.get("wall_seconds") or 0) if began is None else time.monotonic() - began
-        self._learn(_place(cell.labels), row)
+        self._learn(_place(trial.labels), row)
 
     def seconds_left(self) -> float | None:
-        """None before anything is known. How many cells go side by side is taken from what happened so far: from the
+        """None before anything is known. How many trials go side by side is taken from what happened so far: from the
         time that was spent on those that ended and on those that are on their way."""
         if not self.known:
             return None
-        # A median for each place and not for each cell: this is asked for at the end of every cell.
+        # A median for each place and not for each trial: this is asked for at the end of every trial.
         middles = {place: statistics.median(times) for place, times in self.known.items()}
         usual = statistics.mean(middles.values())
         now = time.monotonic()
@@ -73,7 +73,7 @@ class Clock:
 
 
 def _place(labels: dict[str, str]) -> str:
-    """Cells that differ in nothing but their seed stand in the same place of the table."""
+    """Trials that differ in nothing but their seed stand in the same place of the table."""
     return ", ".join(v for k, v in labels.items() if k != "metric" and v)
 
 
@@ -89,7 +89,7 @@ class Board:
         self.clock = Clock([], [], 1)
         self.total = self.before = 0
         self.counts = {"done": 0, "diverged": 0, "failed": 0}
-        self.running: dict[str, tuple[Cell, float]] = {}
+        self.running: dict[str, tuple[Trial, float]] = {}
         self.waiting: set[str] = set()
         self.last: list[str] = []
 
@@ -113,27 +113,27 @@ class Board:
             if self.plain:
                 there = f", {self.before} are done" if self.before else ""
                 speed = f"{at_once} at a time" if at_once else "as many at a time as help"
-                log.info(f"{self.total} cells{there}; {len(left)} to do, {speed}.")
+                log.info(f"{self.total} trials{there}; {len(left)} to do, {speed}.")
             return
-        cell = event.cell
-        assert cell is not None
+        trial = event.trial
+        assert trial is not None
         if event.kind == "start":
-            self.running[cell.key] = (cell, time.monotonic())
-            self.clock.start(cell)
+            self.running[trial.key] = (trial, time.monotonic())
+            self.clock.start(trial)
         elif event.kind == "busy":
-            self.running.pop(cell.key, None)
-            if self.plain and cell.key not in self.waiting:
-                log.info(f"{name(cell)}: another process is at it")
-            self.waiting.add(cell.key)
+            self.running.pop(trial.key, None)
+            if self.plain and trial.key not in self.waiting:
+                log.info(f"{name(trial)}: another process is at it")
+            self.waiting.add(trial.key)
         elif event.row is not None:
-            self._end(cell, event.row)
+            self._end(trial, event.row)
 
-    def _end(self, cell: Cell, row: dict[str, Any]) -> None:
-        self.running.pop(cell.key, None)
-        self.waiting.discard(cell.key)
+    def _end(self, trial: Trial, row: dict[str, Any]) -> None:
+        self.running.pop(trial.key, None)
+        self.waiting.discard(trial.key)
         self.counts[row["status"]] += 1
-        self.clock.end(cell, row)
-        line = f"{name(cell)}: {outcome(row)}"
+        self.clock.end(trial, row)
+        line = f"{name(trial)}: {outcome(row)}"
         self.last = [*self.last, line][-SHOWN:]
         if self.plain:
             log.info(f"[{self.before + sum(self.counts.values())}/{self.total}] {line}{self._left('; ', ' left')}")
@@ -155,8 +155,8 @@ class Board:
         parts += [f"elsewhere {len(self.waiting)}"] if self.waiting else []
         table = Table.grid(padding=(0, 2))
         now = time.monotonic()
-        for cell, began in list(self.running.values())[:SHOWN]:
-            table.add_row(Text("running", "cyan"), Text(name(cell)), Text(span(now - began)))
+        for trial, began in list(self.running.values())[:SHOWN]:
+            table.add_row(Text("running", "cyan"), Text(name(trial)), Text(span(now - began)))
         for line in self.last:
             what, _, how = line.rpartition(": ") if ": " in line else (line, "", "")
             bad = how.startswith(("failed", "diverged"))
@@ -166,13 +166,13 @@ class Board:
         return Group(head, bar, Text(), table)  # the empty text ends the bar's line
 
 
-def name(cell: Cell) -> str:
-    """Where a cell stands in its table, or what it is.
+def name(trial: Trial) -> str:
+    """Where a trial stands in its table, or what it is.
 
-    >>> name(Cell({"name": "toy"}, {"name": "erm"}, seed=2))
+    >>> name(Trial({"name": "toy"}, {"name": "erm"}, seed=2))
     'erm, toy, seed 2'
     """
-    return f"{_place(cell.labels) or cell.method['name'] + ', ' + cell.data['name']}, seed {cell.seed}"
+    return f"{_place(trial.labels) or trial.method['name'] + ', ' + trial.data['name']}, seed {trial.seed}"
 
 
 def outcome(row: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""Who does a cell, and what came of it: a lock while it runs, and a row when it is done.
+"""Who does a trial, and what came of it: a lock while it runs, and a row when it is done.
 
-The lock is the operating system's and lies on a file in the cell's folder. It ends with the process that holds it,
-however that ends, so a cell whose process was killed can be taken up at once. Between machines that share a disk it
+The lock is the operating system's and lies on a file in the trial's folder. It ends with the process that holds it,
+however that ends, so a trial whose process was killed can be taken up at once. Between machines that share a disk it
 holds as far as the file system passes locks on: NFS 4, Lustre mounted with `flock`, and most others do.
 """
 
@@ -19,11 +19,11 @@ from spurless.core.files import finite, lock
 
 LOCK, ROW = ".lock", "row.json"
 DYNAMICS = "dynamics.json"  # metrics.records.FILE, which comes with torch
-FINISHED = ("done", "diverged")  # a cell that failed is tried again
+FINISHED = ("done", "diverged")  # a trial that failed is tried again
 
 
 class Claim:
-    """The right to do a cell, until it is released or the process ends."""
+    """The right to do a trial, until it is released or the process ends."""
 
     def __init__(self, file: IO[bytes]):
         self.file = file
@@ -39,7 +39,7 @@ class Claim:
 
 
 def claim(folder: Path) -> Claim | None:
-    """Take the cell in this folder; None if someone else has it."""
+    """Take the trial in this folder; None if someone else has it."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         file = lock(folder / LOCK)
@@ -53,7 +53,7 @@ def claim(folder: Path) -> Claim | None:
 
 
 def read_row(folder: Path) -> dict[str, Any] | None:
-    """The row of a cell, or None. A damaged one does not count: the run folder beside it can make it again."""
+    """The row of a trial, or None. A damaged one does not count: the run folder beside it can make it again."""
     try:
         row = json.loads((folder / ROW).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -62,7 +62,7 @@ def read_row(folder: Path) -> dict[str, Any] | None:
 
 
 def finished_row(folder: Path, after: str | None = None) -> dict[str, Any] | None:
-    """The row of a cell with which there is nothing left to do: it is trained, and measured by `after`."""
+    """The row of a trial with which there is nothing left to do: it is trained, and measured by `after`."""
     row = read_row(folder)
     if row is None or row["status"] not in FINISHED:
         return None
@@ -85,7 +85,7 @@ def write_row(folder: Path, row: Mapping[str, Any]) -> str:
 
 
 def restore(out: Path, row: Mapping[str, Any]) -> None:
-    """A row that was kept elsewhere, as that of a cell below `out`; one that is there stays as it is."""
+    """A row that was kept elsewhere, as that of a trial below `out`; one that is there stays as it is."""
     folder = out / "cells" / row["key"]
     if read_row(folder) is None:
         folder.mkdir(parents=True, exist_ok=True)

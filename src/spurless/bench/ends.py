@@ -19,7 +19,7 @@ def rows_at_end(
     line: Line, by_key: Mapping[str, Row], value_of: Callable[[Row, str], float | None]
 ) -> tuple[str, list[Row], list[str]]:
     """The value at which the mean is least or greatest, the rows there, and why other values do not count."""
-    points = [(value, [by_key[c.key] for c in cells if c.key in by_key]) for value, cells in line.points()]
+    points = [(value, [by_key[c.key] for c in trials if c.key in by_key]) for value, trials in line.points()]
     out = outside(points)
     means: dict[str, float] = {}
     for value, rows in points:

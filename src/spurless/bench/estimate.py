@@ -1,4 +1,4 @@
-"""How long cells will take on this machine: from rows that were measured on it, else by timing a few steps of each."""
+"""How long trials will take on this machine: from rows that were measured on it, else by timing a few steps of each."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from spurless.bench.cells import Cell, digest
 from spurless.bench.one import data_of, machine
+from spurless.bench.trials import Trial, digest
 from spurless.core.data import Labels
 from spurless.core.errors import UserError
 from spurless.core.method import Method, Run, Stage
@@ -29,7 +29,7 @@ from spurless.train.loop import Progress, batch_sizes, stage_length
 
 STEPS = 30  # of each stage that are timed
 WARM = 10  # of them that are not counted: on a GPU the first ones are captured as a graph
-BUDGET = 20.0  # seconds for one kind of cell, at most
+BUDGET = 20.0  # seconds for one kind of trial, at most
 LEAST = 4.0  # and at least
 LONGER = 4  # times that, where hardly a step was done
 ALL = 120.0  # seconds for all kinds, where the least is not more
@@ -39,7 +39,7 @@ FEW = 5  # stages after which a method that cuts its training into many is not f
 
 @dataclass(frozen=True)
 class Guess:
-    """Seconds that a cell takes, and how that is known; None where its data is missing."""
+    """Seconds that a trial takes, and how that is known; None where its data is missing."""
 
     seconds: float | None
     how: str  # measured, timed, at least, at most, roughly, or why it is not known
@@ -157,23 +157,23 @@ def at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def timed(cell: Cell, device: torch.device, root: str | Path | None, budget: float = BUDGET) -> Guess:
+def timed(trial: Trial, device: torch.device, root: str | Path | None, budget: float = BUDGET) -> Guess:
     """Train a few steps of each stage, and multiply. Where the time was over before two steps were, look longer once:
     the first step holds whatever is done once, and says nothing about the others."""
-    guess, steady = _look(cell, device, root, budget)
-    return guess if steady else _look(cell, device, root, LONGER * budget)[0]
+    guess, steady = _look(trial, device, root, budget)
+    return guess if steady else _look(trial, device, root, LONGER * budget)[0]
 
 
-def _look(cell: Cell, device: torch.device, root: str | Path | None, budget: float) -> tuple[Guess, bool]:
+def _look(trial: Trial, device: torch.device, root: str | Path | None, budget: float) -> tuple[Guess, bool]:
     """The guess, and whether it rests on more than a first step."""
-    data = data_of(cell, root)
-    method = Short(make_method(cell.method))
+    data = data_of(trial, root)
+    method = Short(make_method(trial.method))
     started = time.monotonic()
     watch = Stopwatch(device, started + budget)
     whole = True
     try:
         with at_most(1.5 * budget):
-            fit(method, data, cell.net, cell.recipe or None, cell.seed, device=device, progress=watch)
+            fit(method, data, trial.net, trial.recipe or None, trial.seed, device=device, progress=watch)
     except Enough:
         whole = False
     except UserError:
@@ -190,7 +190,7 @@ def _look(cell: Cell, device: torch.device, root: str | Path | None, budget: flo
     followed = method.lengths[max(0, len(watch.steps) - 1)][2] if method.lengths else 1.0
     if not whole and 0 < followed < 1:
         seconds, between, whole = seconds / followed, between / followed, True  # its schedule says how far it got
-    recipe = make_recipe(cell.recipe or None, data)
+    recipe = make_recipe(trial.recipe or None, data)
     if not watch.steady:
         how = "roughly"
     elif recipe.until_accuracy or recipe.until_loss:  # its epochs are the most that it may take
@@ -201,24 +201,26 @@ def _look(cell: Cell, device: torch.device, root: str | Path | None, budget: flo
 
 
 def guesses(
-    cells: Sequence[Cell],
+    trials: Sequence[Trial],
     rows: Sequence[Mapping[str, Any]],
     device: str | None,
     root: str | Path | None,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Guess]:
-    """For each kind of cell (Cell.kind) the seconds that one takes, one at a time. `say` is told what is timed."""
+    """For each kind of trial (Trial.kind) the seconds that one takes, one at a time. `say` is told what is timed."""
     place = pick_device(device)
-    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])  # its first use imports for seconds, which no cell should pay
+    torch.optim.SGD(
+        [torch.nn.Parameter(torch.zeros(1))]
+    )  # its first use imports for seconds, which no trial should pay
     here = machine(versions(place)["device"])
     found: dict[str, Guess] = {}
     like: dict[str, Guess] = {}
     by_key = {row["key"]: row for row in rows if row["status"] == "done" and row.get("machine") == here}
     if place.type == "cuda":  # one at a time is what is asked for
         by_key = {key: row for key, row in by_key.items() if _alone(row)}
-    by_kind: dict[str, list[Cell]] = {}
-    for cell in cells:
-        by_kind.setdefault(cell.kind(), []).append(cell)
+    by_kind: dict[str, list[Trial]] = {}
+    for trial in trials:
+        by_kind.setdefault(trial.kind(), []).append(trial)
     left = ALL
     for number, (kind, own) in enumerate(by_kind.items(), 1):
         times = [by_key[c.key]["wall_seconds"] for c in own if c.key in by_key and not by_key[c.key].get("resumed")]
@@ -248,10 +250,10 @@ def _alone(row: Mapping[str, Any]) -> bool:
     return int((row.get("versions") or {}).get("lanes", 1)) == 1 and row.get("processes", 1) == 1
 
 
-def _size(cell: Cell, root: str | Path | None) -> str:
-    """What decides how long a cell takes: how many rows it has and of what shape, not what is in them; and of some
+def _size(trial: Trial, root: str | Path | None) -> str:
+    """What decides how long a trial takes: how many rows it has and of what shape, not what is in them; and of some
     settings only whether they are there."""
-    data = data_of(cell, root)
+    data = data_of(trial, root)
     rows = {name: len(split) for name, split in data.splits.items()}
-    recipe = {k: bool(v) if k in AMOUNTS else v for k, v in cell.recipe.items()}
-    return digest([cell.data["name"], rows, data.shape, cell.method, cell.net, recipe])
+    recipe = {k: bool(v) if k in AMOUNTS else v for k, v in trial.recipe.items()}
+    return digest([trial.data["name"], rows, data.shape, trial.method, trial.net, recipe])

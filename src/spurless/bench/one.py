@@ -1,4 +1,4 @@
-"""One cell, from claim to row: what every executor calls, wherever it runs."""
+"""One trial, from claim to row: what every executor calls, wherever it runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spurless.bench.cells import HOW, Cell
 from spurless.bench.claim import ROW, Claim, claim, finished_row, write_row
+from spurless.bench.trials import HOW, Trial
 from spurless.core.errors import UserError
 from spurless.core.files import finite, read_toml
 from spurless.core.threads import cores
@@ -32,50 +32,50 @@ if TYPE_CHECKING:
     from spurless.core.data import Bundle
     from spurless.core.result import Result
 
-HELD = 2**30  # bytes of data sets that a process keeps for the cells to come
-PATIENCE = 0.5  # seconds between two looks at a cell that someone else is doing
+HELD = 2**30  # bytes of data sets that a process keeps for the trials to come
+PATIENCE = 0.5  # seconds between two looks at a trial that someone else is doing
 
 _bundles: OrderedDict[str, Bundle] = OrderedDict()
 
 
 def run_one(
-    cell: Cell,
+    trial: Trial,
     out: str | Path,
     device: str | None = None,
     root: str | Path | None = None,
     wait: bool = True,
     processes: int = 1,
 ) -> dict[str, Any] | None:
-    """Do a cell, unless it is done, and return its row. What another process is doing is waited for; with
+    """Do a trial, unless it is done, and return its row. What another process is doing is waited for; with
     wait=False the answer is then None. A mistake becomes a row with the status "failed"; only Ctrl-C is raised.
-    `processes` do cells side by side, this one among them: the row says so."""
+    `processes` do trials side by side, this one among them: the row says so."""
     out = Path(out)
-    held = take(out / cell.folder, wait)
+    held = take(out / trial.folder, wait)
     if held is None:
         return None
     with held:
-        return run_claimed(cell, out, device, root, processes)
+        return run_claimed(trial, out, device, root, processes)
 
 
 def run_claimed(
-    cell: Cell, out: Path, device: str | None = None, root: str | Path | None = None, processes: int = 1
+    trial: Trial, out: Path, device: str | None = None, root: str | Path | None = None, processes: int = 1
 ) -> dict[str, Any]:
-    """`run_one`, for whoever holds the cell."""
-    if row := finished_row(out / cell.folder, cell.after):
-        return row | {"labels": cell.labels}
+    """`run_one`, for whoever holds the trial."""
+    if row := finished_row(out / trial.folder, trial.after):
+        return row | {"labels": trial.labels}
     from spurless.train.fit import fit
 
-    job = Attempt(cell, out, root, processes)
+    job = Attempt(trial, out, root, processes)
     try:
         return job.finish(fit(**job.arguments(), device=device, progress=False))
     except Exception as error:
         return job.finish(error)
 
 
-def compiled(cells: Iterable[Cell], place: torch.device) -> list[Cell]:
-    """The cells, compiled where this device is a GPU for which it can be done; not those that are watched."""
+def compiled(trials: Iterable[Trial], place: torch.device) -> list[Trial]:
+    """The trials, compiled where this device is a GPU for which it can be done; not those that are watched."""
     able = place.type == "cuda" and can_compile()
-    return [replace(c, recipe={"compile": True} | c.recipe) if able and not c.dynamics else c for c in cells]
+    return [replace(c, recipe={"compile": True} | c.recipe) if able and not c.dynamics else c for c in trials]
 
 
 def can_compile() -> bool:
@@ -85,65 +85,65 @@ def can_compile() -> bool:
 
 
 def take(folder: Path, wait: bool = True) -> Claim | None:
-    """Claim the cell in this folder, when it is free; with wait=False, None if someone else has it."""
+    """Claim the trial in this folder, when it is free; with wait=False, None if someone else has it."""
     while (held := claim(folder)) is None and wait:
         time.sleep(PATIENCE)
     return held
 
 
-def bury(cell: Cell, out: Path, reason: str, wait: bool = True) -> dict[str, Any] | None:
-    """The row of a cell whose process was lost. Should someone else be at it, that is waited for; with wait=False the
+def bury(trial: Trial, out: Path, reason: str, wait: bool = True) -> dict[str, Any] | None:
+    """The row of a trial whose process was lost. Should someone else be at it, that is waited for; with wait=False the
     answer is then None."""
-    held = take(out / cell.folder, wait)
+    held = take(out / trial.folder, wait)
     if held is None:
         return None
     with held:
-        return finished_row(out / cell.folder, cell.after) or Attempt(cell, out).finish(UserError(reason))
+        return finished_row(out / trial.folder, trial.after) or Attempt(trial, out).finish(UserError(reason))
 
 
 class Attempt:
-    """A claimed cell that is being done."""
+    """A claimed trial that is being done."""
 
-    def __init__(self, cell: Cell, out: Path, root: str | Path | None = None, processes: int = 1):
-        self.cell, self.out, self.root, self.processes = cell, out, root, processes
-        self.folder = out / cell.folder
+    def __init__(self, trial: Trial, out: Path, root: str | Path | None = None, processes: int = 1):
+        self.trial, self.out, self.root, self.processes = trial, out, root, processes
+        self.folder = out / trial.folder
         self.resumed = (self.folder / SETTINGS).exists()
         self.started = time.monotonic()
         (self.folder / ROW).unlink(missing_ok=True)  # of a failure before; a run refuses a folder that is not its own
 
     def arguments(self) -> dict[str, Any]:
         """Those of `fit`, but for the device and what is shown."""
-        cell = self.cell
-        recipe = dict(cell.recipe)
+        trial = self.trial
+        recipe = dict(trial.recipe)
         if self.resumed:  # it goes on as it was begun
             begun = read_toml(self.folder / SETTINGS).get("recipe", {})
             recipe |= {k: begun[k] for k in HOW if k in begun}
         return {
-            "method": cell.method,
-            "data": data_of(cell, self.root),
-            "net": cell.net,
+            "method": trial.method,
+            "data": data_of(trial, self.root),
+            "net": trial.net,
             "recipe": recipe or None,
-            "seed": cell.seed,
+            "seed": trial.seed,
             "out": self.folder,
             "stages": self.out / "stages",
-            "dynamics": cell.dynamics,
+            "dynamics": trial.dynamics,
         }
 
     def finish(self, outcome: Result | Exception) -> dict[str, Any]:
         """Write the row and return it."""
         extra: dict[str, Any] = {}
-        after = self.cell.after
+        after = self.trial.after
         if not isinstance(outcome, Exception) and after and outcome.status == "done":
             try:
-                measured = named(after)(outcome, data_of(self.cell, self.root), self.folder)
-                extra = as_written(measured, after)  # what cannot be written is a mistake of this cell
+                measured = named(after)(outcome, data_of(self.trial, self.root), self.folder)
+                extra = as_written(measured, after)  # what cannot be written is a mistake of this trial
             except Exception as error:
                 outcome = error
         facts = self._failed(outcome) if isinstance(outcome, Exception) else self._done(outcome)
         row = facts | {
-            "key": self.cell.key,
-            "labels": self.cell.labels,
-            "folder": self.cell.folder,
+            "key": self.trial.key,
+            "labels": self.trial.labels,
+            "folder": self.trial.folder,
             **stamp(facts.get("versions", {}).get("device", "")),
             "wall_seconds": round(time.monotonic() - self.started, 3),
             "resumed": self.resumed,
@@ -157,28 +157,28 @@ class Attempt:
         return {k: v for k, v in result.row().items() if k != "history"}
 
     def _failed(self, error: Exception) -> dict[str, Any]:
-        cell = self.cell
+        trial = self.trial
         told = isinstance(error, UserError)
-        net = cell.net["name"] if cell.net else None
+        net = trial.net["name"] if trial.net else None
         return {
-            "method": cell.method["name"],
-            "data": cell.data["name"],
+            "method": trial.method["name"],
+            "data": trial.data["name"],
             "net": net,
-            "seed": cell.seed,
+            "seed": trial.seed,
             "status": "failed",
             "error": str(error) if told else f"{type(error).__name__}: {error}",
             "traceback": None if told else "".join(traceback.format_exception(error)),
-            "settings": {k: v for k, v in cell.given().items() if k != "seed"},
+            "settings": {k: v for k, v in trial.given().items() if k != "seed"},
         }
 
 
-def data_of(cell: Cell, root: str | Path | None) -> Bundle:
-    """Its data set; one that was loaded for a cell before is kept while there is room."""
+def data_of(trial: Trial, root: str | Path | None) -> Bundle:
+    """Its data set; one that was loaded for a trial before is kept while there is room."""
     from spurless.registry import load_data
 
-    name = json.dumps([cell.data, str(root or "")], sort_keys=True)
+    name = json.dumps([trial.data, str(root or "")], sort_keys=True)
     if name not in _bundles:
-        _bundles[name] = load_data(cell.data, root=root)
+        _bundles[name] = load_data(trial.data, root=root)
     _bundles.move_to_end(name)
     while len(_bundles) > 1 and sum(map(_bytes, _bundles.values())) > HELD:
         _bundles.popitem(last=False)
@@ -261,7 +261,7 @@ def commit() -> str | None:
 
 
 def lost_its_gpu() -> bool:
-    """After some errors of CUDA every call of this process fails, and with it every cell that it would be given."""
+    """After some errors of CUDA every call of this process fails, and with it every trial that it would be given."""
     import torch
 
     if not torch.cuda.is_initialized():

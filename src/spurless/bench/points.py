@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spurless.core.errors import UserError
-from spurless.core.stats import figures
+from spurless.core.stats import estimate
 from spurless.report.tables import small_n
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Point:
 
 
 def points_of(axis: Axis, rows: Sequence[Sequence[Mapping[str, Any]]]) -> list[Point]:
-    """The points of an axis from the rows of its cells: for each value, one row for each seed."""
+    """The points of an axis from the rows of its trials: for each value, one row for each seed."""
     points = [Point(value, [measured(row) for row in own]) for value, own in zip(axis.values, rows, strict=True)]
     mark(points, axis.ordered)
     for point in points:
@@ -126,7 +126,7 @@ def watched(run: Mapping[str, Any]) -> dict[str, float]:
 
 
 def mean_of(runs: Sequence[Mapping[str, Any]], measure: str) -> dict[str, Any] | None:
-    """Mean, standard deviation and 95 % interval of the mean over seeds (Student's t); None where no run has it.
+    """Mean, standard deviation and 95 % CI of the mean over seeds (Student's t); None where no run has it.
 
     >>> found = mean_of([{"csi": 0.2}, {"csi": 0.3}, {"csi": 0.4}], "csi")
     >>> {k: round(v, 4) for k, v in found.items()}
@@ -135,13 +135,13 @@ def mean_of(runs: Sequence[Mapping[str, Any]], measure: str) -> dict[str, Any] |
     values = [run[measure] for run in runs if run.get(measure) is not None]
     if not values:
         return None
-    known = figures(values)
-    found: dict[str, Any] = {"mean": known.mean, "n": known.n}
+    known = estimate(values)
+    found: dict[str, Any] = {"mean": known.value, "n": known.n}
     if measure == "worst_group" and (few := [run["worst_group_n"] for run in runs if "worst_group_n" in run]):
         found["samples"] = min(few)  # fewer than a group should have: its accuracy says little
     if known.low is not None and known.high is not None:
         top = 100.0 if measure in PERCENT else math.inf
-        found |= {"sd": known.std, "least": min(values), "most": max(values)}
+        found |= {"sd": known.sd, "least": min(values), "most": max(values)}
         found |= {"low": max(0.0, known.low), "high": min(top, known.high)}
     return found
 

@@ -20,13 +20,13 @@ from spurless.core.files import atomic, finite, read_toml
 
 SHOWN = 6  # labels of blocks in the list of tables
 HOW = {
-    "measured": "from cells that were run on this machine",
+    "measured": "from trials that were run on this machine",
     "timed": "a few steps of each stage were trained just now",
     "at least": "a few steps were trained just now, but not all stages could be seen in so short a time",
     "at most": "a few steps were trained just now, and training may end by its criterion before its last epoch",
     "roughly": "a few steps were trained just now; not all stages were seen, and training may end early",
 }
-SHARED = "Stages that cells share are counted for each."
+SHARED = "Stages that trials share are counted for each."
 PAGE, DATA = "report.html", "reproduction.json"
 
 
@@ -80,24 +80,24 @@ def write_page(spec: Spec, rows: Sequence[dict[str, Any]], out: Path, command: s
 
 
 def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: str | None) -> dict[str, Any]:
-    """What a run would do: each line's cells, the data that is missing, and how long it would take here."""
+    """What a run would do: each line's trials, the data that is missing, and how long it would take here."""
     from spurless.bench.estimate import guesses
     from spurless.bench.executors.mps import processes_on
     from spurless.core.messages import log
     from spurless.core.threads import cores
     from spurless.train.device import pick_device
 
-    cells = agreed(spec.cells())
-    left = {cell.key: cell for cell in cells if finished_row(out / cell.folder, cell.after) is None}
-    kinds = {cell.kind() for cell in left.values()}
-    log.info(f"Looking at {len(kinds)} kinds of cells ...")
-    known = guesses([cell for cell in cells if cell.kind() in kinds], all_rows(out), device, root, log.info)
+    trials = agreed(spec.trials())
+    left = {trial.key: trial for trial in trials if finished_row(out / trial.folder, trial.after) is None}
+    kinds = {trial.kind() for trial in left.values()}
+    log.info(f"Looking at {len(kinds)} kinds of trials ...")
+    known = guesses([trial for trial in trials if trial.kind() in kinds], all_rows(out), device, root, log.info)
     lines = []
-    listed: set[str] = set()  # cells that an earlier line has, too
-    for group in _same_cells(spec.lines):
+    listed: set[str] = set()  # trials that an earlier line has, too
+    for group in _same_trials(spec.lines):
         line = group[0]
-        todo = [cell for cell in line.cells if cell.key in left]
-        each = [known[cell.kind()] for cell in todo]
+        todo = [trial for trial in line.trials if trial.key in left]
+        each = [known[trial.kind()] for trial in todo]
         ready = [guess.seconds for guess in each if guess.seconds is not None]
         hows = dict.fromkeys(guess.how for guess in each)
         lines.append(
@@ -106,15 +106,15 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
                 "method": "; ".join(dict.fromkeys(x.row for x in group)),
                 "grid": line.grid | {k: f"{line.values[0]} to {line.values[-1]}" for k, v in line.grid.items()
                                      if line.end and v == line.end},
-                "cells": len(line.cells),
-                "done": len(line.cells) - len(todo),
-                "new": len({cell.key for cell in todo} - listed),
+                "cells": len(line.trials),
+                "done": len(line.trials) - len(todo),
+                "new": len({trial.key for trial in todo} - listed),
                 "seconds_each": statistics.fmean(ready) if ready else None,
                 "how": line.missing or ", ".join(hows) or "done",
             }
         )  # fmt: skip
-        listed |= {cell.key for cell in todo}
-    work = sum(known[cell.kind()].seconds or 0.0 for cell in left.values())
+        listed |= {trial.key for trial in todo}
+    work = sum(known[trial.kind()].seconds or 0.0 for trial in left.values())
     place = pick_device(device)
     gpu = place.type == "cuda"
     at_once = 1 if gpu else min(workers or cores(), max(1, len(left)))
@@ -122,23 +122,25 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
     return {
         "title": spec.title,
         "lines": lines,
-        "cells": len({c.key for c in cells}),
-        "done": len({c.key for c in cells}) - len(left),
+        "cells": len({c.key for c in trials}),
+        "done": len({c.key for c in trials}) - len(left),
         "missing_data": list(dict.fromkeys(g.how for g in known.values() if g.seconds is None)),
-        "can_run": sum(known[cell.kind()].seconds is not None for cell in left.values()),
+        "can_run": sum(known[trial.kind()].seconds is not None for trial in left.values()),
         "seconds": work / at_once,
         "at_once": at_once,
-        "bound": _bound({known[cell.kind()].how for cell in left.values() if known[cell.kind()].seconds is not None}),
+        "bound": _bound(
+            {known[trial.kind()].how for trial in left.values() if known[trial.kind()].seconds is not None}
+        ),
         "one_at_a_time": gpu,
         "faster": f"{together} processes" if together > 1 else "lanes",
     }
 
 
-def _same_cells(lines: Sequence[Line]) -> list[list[Line]]:
+def _same_trials(lines: Sequence[Line]) -> list[list[Line]]:
     """Lines that come from the same trainings, together: several measures of them, or both ends of a range."""
     groups: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
-        own = (line.row, *line.grid.values()) if line.missing else tuple(cell.key for cell in line.cells)
+        own = (line.row, *line.grid.values()) if line.missing else tuple(trial.key for trial in line.trials)
         groups.setdefault((line.block, line.missing, *own), []).append(line)
     return list(groups.values())
 
@@ -152,7 +154,7 @@ def plan_text(found: dict[str, Any]) -> str:
         names = "; ".join(dict.fromkeys(line["method"] for line in own))
         if why in reasons:  # for all of them the same: one line, and the reason below
             count = sum(line["new"] for line in own)
-            todo = f"{count} to do" if count else "the same cells"
+            todo = f"{count} to do" if count else "the same trials"
             lines.append(f"  {f'{data}: ' if data else ''}{todo}, cannot be run here, see ({reasons[why]}): {names}")
         elif why:
             lines.append(f"  {', '.join(filter(None, [data, names]))}: cannot be run ({why})")
@@ -173,7 +175,7 @@ def _bound(hows: set[str]) -> str:
 
 
 def _stuck(line: dict[str, Any]) -> str:
-    """Why no cell of a line can be run, where that is so."""
+    """Why no trial of a line can be run, where that is so."""
     return line["how"] if line["seconds_each"] is None and line["how"] != "done" else ""
 
 
@@ -187,7 +189,7 @@ def _line_text(line: dict[str, Any]) -> str:
 
 def _sum_text(found: dict[str, Any]) -> str:
     """How much there is to do, and how long it takes."""
-    said = f"{found['cells']} cells, {found['done']} done"
+    said = f"{found['cells']} trials, {found['done']} done"
     left = found["cells"] - found["done"]
     if not left:
         return f"{said}."

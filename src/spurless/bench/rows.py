@@ -1,4 +1,4 @@
-"""Rows as files: JSON lines, rebuilt from the cells' own rows, and Parquet."""
+"""Rows as files: JSON lines, rebuilt from the trials' own rows, and Parquet."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spurless.bench.cells import Cell
 from spurless.bench.claim import read_row
+from spurless.bench.trials import Trial
 from spurless.core.errors import UserError
 from spurless.core.files import atomic
 
@@ -16,19 +16,19 @@ JSONL, PARQUET = "rows.jsonl", "rows.parquet"
 LISTED = "listed"  # false in a row of the list that its last run did not name
 
 
-def all_rows(out: Path, cells: Sequence[Cell] = ()) -> list[dict[str, Any]]:
-    """The rows in a benchmark's folder: those of these cells first, in their order, then any others."""
-    rows = [row | {"labels": c.labels} for c in cells if (row := read_row(out / c.folder))]
-    seen = {cell.key for cell in cells}
+def all_rows(out: Path, trials: Sequence[Trial] = ()) -> list[dict[str, Any]]:
+    """The rows in a benchmark's folder: those of these trials first, in their order, then any others."""
+    rows = [row | {"labels": c.labels} for c in trials if (row := read_row(out / c.folder))]
+    seen = {trial.key for trial in trials}
     others = [p.parent for p in sorted(out.glob("cells/*/row.json")) if p.parent.name not in seen]
     return rows + [row for folder in others if (row := read_row(folder))]
 
 
-def write_jsonl(out: Path, cells: Sequence[Cell] = ()) -> Path:
-    """Write rows.jsonl anew, whole; what is in the folder and not of these cells is marked."""
-    named = {cell.key for cell in cells}
+def write_jsonl(out: Path, trials: Sequence[Trial] = ()) -> Path:
+    """Write rows.jsonl anew, whole; what is in the folder and not of these trials is marked."""
+    named = {trial.key for trial in trials}
     with atomic(out / JSONL) as part:
-        rows = [row if row["key"] in named else row | {LISTED: False} for row in all_rows(out, cells)]
+        rows = [row if row["key"] in named else row | {LISTED: False} for row in all_rows(out, trials)]
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         part.write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
     return out / JSONL

@@ -1,7 +1,7 @@
 """A specification: a published table, or one of your own, as TOML. docs/bench.md says how to write one.
 
 Everything in it is checked before anything is trained: keys, names, settings, grids, and that every published number
-belongs to a cell.
+belongs to a trial.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spurless.bench.cells import SECTIONS, Cell
+from spurless.bench.trials import SECTIONS, Trial
 from spurless.core.errors import UserError, unknown
 from spurless.core.files import read_toml
 from spurless.core.settings import from_text
@@ -52,18 +52,18 @@ class Line:
     row: str
     grid: dict[str, str]  # the settings of the grid at this point, as text
     metric: str
-    cells: tuple[Cell, ...] = ()  # one for each seed
+    trials: tuple[Trial, ...] = ()  # one for each seed
     paper: str | float | None = None  # as published
     missing: str = ""  # why it cannot be run, where it cannot
     note: str = ""
     end: str = ""  # min or max: of the means at all values of a setting, which is in the grid as "min" or "max"
-    values: tuple[str, ...] = ()  # these values, gentlest first; cells are in their order, seed by seed
+    values: tuple[str, ...] = ()  # these values, gentlest first; trials are in their order, seed by seed
 
-    def points(self) -> list[tuple[str, tuple[Cell, ...]]]:
-        """For each value of its range the cells; without a range, all of them under no value."""
+    def points(self) -> list[tuple[str, tuple[Trial, ...]]]:
+        """For each value of its range the trials; without a range, all of them under no value."""
         if not self.end:
-            return [("", self.cells)]
-        return [(value, self.cells[place :: len(self.values)]) for place, value in enumerate(self.values)]
+            return [("", self.trials)]
+        return [(value, self.trials[place :: len(self.values)]) for place, value in enumerate(self.values)]
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,17 @@ class Spec:
     choices: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     over: tuple[str, ...] = ()  # the settings that grids run over
-    compile: bool = False  # its cells are long enough for torch.compile, where a GPU does them
+    compile: bool = False  # its trials are long enough for torch.compile, where a GPU does them
     lines: tuple[Line, ...] = field(default=())
 
-    def cells(self) -> list[Cell]:
-        """All cells, those of the first seed first: a benchmark that is cut short can still be compared."""
-        rounds = itertools.zip_longest(*(line.cells for line in self.lines))
-        found = [cell for cells in rounds for cell in cells if cell is not None]
-        # Both ends of a range come from the same cells.
-        return list({(cell.key, *cell.labels.values()): cell for cell in found}.values())
+    def trials(self) -> list[Trial]:
+        """All trials, those of the first seed first: a benchmark that is cut short can still be compared."""
+        rounds = itertools.zip_longest(*(line.trials for line in self.lines))
+        found = [trial for trials in rounds for trial in trials if trial is not None]
+        # Both ends of a range come from the same trials.
+        return list({(trial.key, *trial.labels.values()): trial for trial in found}.values())
+
+    cells = trials  # as older scripts call it
 
     def only(self, labels: Sequence[str]) -> Spec:
         """The lines of the blocks and rows that are named; block and row labels may be mixed."""
@@ -115,7 +117,7 @@ def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds:
     """A specification from its content.
 
     >>> spec = make_spec({"block": [{"data": "toy", "over": {"data.rho": [0.1, 0.2]}, "methods": ["erm", "lff"]}]})
-    >>> len(spec.cells()), spec.lines[1].grid
+    >>> len(spec.trials()), spec.lines[1].grid
     (4, {'data.rho': '0.2'})
     """
     _keys(table, TOP, where)
@@ -185,13 +187,13 @@ def _lines(
         if not missing:
             chosen = _settings(block, row, dict(zip(grid, point, strict=True)), where)
             labels = {"block": label, "row": name, "grid": ", ".join(texts), "metric": metric}
-            cells = tuple(Cell(**chosen, seed=seed, labels=labels, **measured) for seed in seeds)
+            trials = tuple(Trial(**chosen, seed=seed, labels=labels, **measured) for seed in seeds)
             try:
-                for cell in cells:
-                    _ = cell.key
+                for trial in trials:
+                    _ = trial.key
             except UserError as error:
                 raise UserError(f"{where}: {error}") from None
-            line = replace(line, cells=cells)
+            line = replace(line, trials=trials)
         lines.append(line)
     lines = _ends(lines, block.get("range"), where)
     lines = [replace(x, paper=paper.pop(tuple(map(_comparable, x.grid.values())), None)) for x in lines]
@@ -215,10 +217,10 @@ def _ends(lines: Sequence[Line], over: Any, where: str) -> list[Line]:
     found = []
     for group in groups.values():
         values = tuple(line.grid[over] for line in group)
-        rounds = zip(*(line.cells for line in group), strict=True)
-        cells = tuple(cell for cells in rounds for cell in cells)
+        rounds = zip(*(line.trials for line in group), strict=True)
+        trials = tuple(trial for trials in rounds for trial in trials)
         for end in ENDS:
-            found.append(replace(group[0], grid=group[0].grid | {over: end}, cells=cells, end=end, values=values))
+            found.append(replace(group[0], grid=group[0].grid | {over: end}, trials=trials, end=end, values=values))
     return found
 
 
@@ -234,7 +236,7 @@ def _measured(table: Mapping[str, Any], block: Mapping[str, Any], where: str) ->
 
 
 def _settings(block: Mapping[str, Any], row: Mapping[str, Any], point: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The tables of a cell: the block's, over them the row's, over them the grid's values."""
+    """The tables of a trial: the block's, over them the row's, over them the grid's values."""
     found: dict[str, dict[str, Any] | None] = {}
     for section in SECTIONS:
         base = _table(block.get(section) if section != "method" else None, section, where)

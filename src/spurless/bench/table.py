@@ -7,13 +7,13 @@ import io
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spurless.bench.spec import Line, Spec
 from spurless.core.digests import in_full
-from spurless.core.stats import Figures, figures
+from spurless.core.stats import CI, Estimate, estimate
 from spurless.report.studies import published
 from spurless.report.tables import METRICS, NOTHING, _plain, content_of, duration, notes, with_words
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "markdown", "latex", "csv", "jsonl", "parquet")
 MEANING = (
-    "± is the standard deviation over seeds (n - 1), [ ] the 95 % interval of their mean (Student's t over seeds; of "
+    "± is the standard deviation over seeds (n - 1), [ ] the 95 % CI of their mean (Student's t over seeds; of "
     "percentages, as far as it lies between 0 and 100), n the seeds that ended well; labels: the bias labels that the "
     "method was told."
 )
@@ -37,13 +37,13 @@ class Entry:
     """A line of the table with its figures."""
 
     line: Line
-    ours: Figures
+    ours: Estimate
     paper: str
     difference: float | None
     selection: str
     labels: str
     seconds: float | None
-    remark: str  # what kept a cell from counting
+    remark: str  # what kept a trial from counting
     beside: dict[str, str]  # more means of the same rows, where they have them
     at: str = ""  # the value of the range at which it is least or greatest
 
@@ -51,7 +51,7 @@ class Entry:
     def digits(self) -> int:
         """After the point."""
         paper = published(self.line.paper) if self.line.paper is not None else None
-        return decimals(self.line.metric, [v for v in (self.ours.mean, paper and paper.value) if v is not None])
+        return decimals(self.line.metric, [number.value for number in (self.ours, paper) if number and number.known])
 
 
 def decimals(metric: str, values: Sequence[float]) -> int:
@@ -94,13 +94,13 @@ def samples_of(row: Mapping[str, Any], metric: str) -> int | None:
 
 
 def entries(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """The lines of a specification with the figures of these rows, which carry its cells' keys."""
+    """The lines of a specification with the figures of these rows, which carry its trials' keys."""
     by_key = {row["key"]: row for row in rows}
     return [_entry(line, by_key) for line in spec.lines]
 
 
 def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
-    rows = [by_key[c.key] for c in line.cells if c.key in by_key]
+    rows = [by_key[c.key] for c in line.trials if c.key in by_key]
     remarks, at = [_remark(line, rows, [value_of(row, line.metric) for row in rows])], ""
     if line.end:
         from spurless.bench.ends import rows_at_end
@@ -108,21 +108,20 @@ def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
         at, rows, beyond = rows_at_end(line, by_key, value_of)
         remarks += beyond
     found = [value_of(row, line.metric) for row in rows]
-    ours = figures([v for v in found if v is not None])
+    ours = estimate([v for v in found if v is not None])
     if line.metric in (*METRICS, "average", "average_train_weighted"):
         ours = ours.in_percent()
     paper = published(line.paper) if line.paper is not None else None
     good = [row for row, v in zip(rows, found, strict=True) if v is not None]
     remarks.append(_small_groups(good, line.metric))
-    seconds = [row["seconds"] for row in good if row.get("seconds") is not None]
     return Entry(
         line,
         ours,
         str(line.paper) if line.paper is not None else NOTHING,
-        ours.mean - paper.value if paper and ours.mean is not None else None,
+        ours.value - paper.value if paper and ours.known else None,
         _said(row.get("selection") for row in good),
         _said(row.get("labels_used") for row in good),
-        statistics.fmean(seconds) if seconds else None,
+        _mean(row.get("seconds") for row in good),
         ", ".join(filter(None, remarks)),
         beside(good),
         at,
@@ -135,18 +134,31 @@ def beside(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     >>> beside([{"test_selected": {"unbiased": 93.25}, "sparsity": 68.0}, {"sparsity": 66.0}])
     {'test-selected': '93.25', 'zeros, %': '67.0'}
     """
-    mined = [found for row in rows for found in (row.get("mining") or {}).values()]
-    # Where no row is known to conflict, there is nothing to be right about.
-    mined = [found for found in mined if "recall" in found and found.get("n_conflicting") != 0]
-    zeros = [row.get("sparsity") for row in rows]
-    known: dict[str, tuple[list[float | None], str]] = {
-        "test-selected": ([(row.get("test_selected") or {}).get("unbiased") for row in rows], ".2f"),
-        "zeros, %": (zeros if any(zeros) else [], ".1f"),  # a column of zeros would say nothing
-        "mined, precision": ([found.get("precision") for found in mined], ".1f"),
-        "recall": ([found.get("recall") for found in mined], ".1f"),
+    mined = _mined(rows)
+    zeros = _mean(row.get("sparsity") for row in rows)
+    means = {
+        "test-selected": (_mean((row.get("test_selected") or {}).get("unbiased") for row in rows), ".2f"),
+        "zeros, %": (zeros or None, ".1f"),  # a column of zeros would say nothing
+        "mined, precision": (_mean(own.get("precision") for own in mined), ".1f"),
+        "recall": (_mean(own.get("recall") for own in mined), ".1f"),
     }
-    means = {name: ([v for v in values if v is not None], form) for name, (values, form) in known.items()}
-    return {name: f"{statistics.fmean(values):{form}}" for name, (values, form) in means.items() if values}
+    return {name: f"{mean:{form}}" for name, (mean, form) in means.items() if mean is not None}
+
+
+def _mined(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What runs say of the samples that they mined, where any is known to conflict."""
+    mined = [own for row in rows for own in (row.get("mining") or {}).values()]
+    return [own for own in mined if "recall" in own and own.get("n_conflicting") != 0]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are there.
+
+    >>> _mean([1.0, None, 3.0]), _mean([None])
+    (2.0, None)
+    """
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
 def _small_groups(rows: Sequence[Mapping[str, Any]], metric: str) -> str:
@@ -184,33 +196,38 @@ def _remark(line: Line, rows: Sequence[Mapping[str, Any]], found: Sequence[float
     classless = sum(bool((row.get("scores") or {}).get("missing_classes")) for row in rows)
     why = " (a class has no samples)" if classless else ""
     parts += [f"{lacking} without {line.metric}{why}"] if lacking else []
-    left = len(line.cells) - len(rows)
+    left = len(line.trials) - len(rows)
     parts += [f"{left} to do"] if left > 0 else []
     return ", ".join(parts)
 
 
 def cells_of(spec: Spec, found: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
     """Headings and text of the printed table. Columns in which nothing would stand are left out."""
-    columns: list[tuple[str, list[str]]] = [
-        ("data", [e.line.block for e in found]),
-        ("method", [e.line.row for e in found]),
-        *((name, [e.line.grid.get(name, "") for e in found]) for name in spec.over),
-        ("metric", [e.line.metric if len({x.line.metric for x in found}) > 1 else "" for e in found]),
-        ("at", [e.at for e in found]),
-        ("ours", [e.ours.text(e.digits) for e in found]),
-        ("95 % interval", [e.ours.limits(e.digits) for e in found]),
-        ("n", [str(e.ours.n) if e.line.cells else NOTHING for e in found]),
-        ("paper", [e.paper if e.line.paper is not None else "" for e in found]),
-        ("difference", ["" if e.difference is None else f"{e.difference:+.{e.digits}f}" for e in found]),
-        *((name, [e.beside.get(name, "") for e in found]) for name in BESIDE),
-        ("selection", [e.selection for e in found]),
-        ("labels", [e.labels for e in found]),
-        ("seconds", [duration(e.seconds) for e in found]),
-        ("remark", [e.remark for e in found]),
-    ]
-    kept = [(title, [c or NOTHING for c in texts]) for title, texts in columns if any(texts)]
-    # strict: a row that is shorter than its headings would shift every figure after it
-    return [title for title, _ in kept], [list(row) for row in zip(*(t for _, t in kept), strict=True)]
+    several = len({e.line.metric for e in found}) > 1
+    lines = [_texts_of(e, spec.over, several) for e in found]
+    titles = [title for title in lines[0] if any(line[title] for line in lines)] if lines else []
+    return titles, [[line[title] or NOTHING for title in titles] for line in lines]
+
+
+def _texts_of(e: Entry, over: Sequence[str], several_metrics: bool) -> dict[str, str]:
+    """What stands in the columns of a line, by their titles."""
+    return {
+        "data": e.line.block,
+        "method": e.line.row,
+        **{name: e.line.grid.get(name, "") for name in over},
+        "metric": e.line.metric if several_metrics else "",
+        "at": e.at,
+        "ours": e.ours.text(e.digits),
+        CI: e.ours.limits(e.digits),
+        "n": str(e.ours.n) if e.line.trials else NOTHING,
+        "paper": e.paper if e.line.paper is not None else "",
+        "difference": "" if e.difference is None else f"{e.difference:+.{e.digits}f}",
+        **{name: e.beside.get(name, "") for name in BESIDE},
+        "selection": e.selection,
+        "labels": e.labels,
+        "seconds": duration(e.seconds),
+        "remark": e.remark,
+    }
 
 
 BESIDE = ("test-selected", "zeros, %", "mined, precision", "recall")
@@ -245,8 +262,8 @@ def _mixed(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines: dict[str, dict[str, None]] = {}
     as_full = in_full(content_of(row)[1] for row in by_key.values())
     for line in spec.lines:
-        for row in (by_key[c.key] for c in line.cells if c.key in by_key):
-            source, content = content_of({**row, "seed": None})  # a cell's data does not depend on its seed
+        for row in (by_key[c.key] for c in line.trials if c.key in by_key):
+            source, content = content_of({**row, "seed": None})  # a trial's data does not depend on its seed
             if content:
                 contents.setdefault(source, set()).add(as_full(content))
                 lines.setdefault(source, {})[_name(line)] = None
@@ -286,19 +303,11 @@ def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Group:
     from rich.text import Text
 
     found = entries(spec, rows)
-    titles, body = cells_of(spec, found)
-    columns = {title: [row[i] for row in body] for i, title in enumerate(titles)}
-    told = len({e.line.row for e in found}) == len({(e.line.row, e.line.metric) for e in found})  # by the row's name
-    for wide in ("remark", *BESIDE, *(["metric"] if told else [])):  # the last ones are in every other format
-        columns.pop(wide, None)
-    columns["ours"] = [e.ours.text(e.digits) if e.ours.mean is not None else e.remark or NOTHING for e in found]
-    odd = [f"{_name(e.line)}: {e.remark}." for e in found if e.remark and e.ours.mean is not None]
-    # What is the same in every line is said once: a terminal has 80 columns.
-    known = {title: {text for text in texts if text != NOTHING} for title, texts in columns.items()}
-    same = [t for t in ("data", *spec.over, "n", "selection", "labels") if t in known and len(known[t]) == 1]
-    same = [t for t in same if t not in spec.over or NOTHING not in columns[t]]  # a line may not have the setting
-    head = "; ".join(f"{title}: {known[title].pop()}" for title in same)
+    columns = _narrow_columns(spec, found)
+    same = _same_everywhere(spec, columns)
+    head = "; ".join(f"{title}: {text}" for title, text in same.items())
     columns = {title: texts for title, texts in columns.items() if title not in same}
+    odd = [f"{_name(e.line)}: {e.remark}." for e in found if e.remark and e.ours.known]
     said = [*([head] if head else []), *odd, *remarks(spec, rows)]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for title in columns:
@@ -313,6 +322,27 @@ def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Group:
             table.add_section()
         table.add_row(*map(Text, (*_new(above[:named], line[:named]), *line[named:])))
     return with_words(table, said, spec.title)
+
+
+def _narrow_columns(spec: Spec, found: Sequence[Entry]) -> dict[str, list[str]]:
+    """The columns that a terminal has room for; the others are in every other format."""
+    titles, body = cells_of(spec, found)
+    columns = {title: [row[i] for row in body] for i, title in enumerate(titles)}
+    named_by_row = len({e.line.row for e in found}) == len({(e.line.row, e.line.metric) for e in found})
+    for wide in ("remark", *BESIDE, *(["metric"] if named_by_row else [])):
+        columns.pop(wide, None)
+    columns["ours"] = [e.ours.text(e.digits) if e.ours.known else e.remark or NOTHING for e in found]
+    return columns
+
+
+def _same_everywhere(spec: Spec, columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """What is the same in every line is said once: a terminal has 80 columns."""
+    same = {}
+    for title in ("data", *spec.over, "n", "selection", "labels"):
+        texts = set(columns.get(title, ()))
+        if len(texts - {NOTHING}) == 1 and (title not in spec.over or NOTHING not in texts):  # a line may lack it
+            same[title] = (texts - {NOTHING}).pop()
+    return same
 
 
 def _new(above: Sequence[str], own: Sequence[str]) -> list[str]:
@@ -369,7 +399,8 @@ def as_csv(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
     for e in entries(spec, rows):
         paper = published(e.line.paper) if e.line.paper is not None else None
         point = [e.line.grid.get(name, "") for name in spec.over]
-        own = [e.ours.mean, e.ours.std, e.ours.n, e.ours.low, e.ours.high, e.line.paper, paper and paper.value]
+        ours = _as_row(e.ours)
+        own = [ours[k] for k in ("mean", "std", "n", "low", "high")] + [e.line.paper, paper and paper.value]
         rest = [e.difference, e.selection, e.labels, e.seconds, e.remark, e.at]
         writer.writerow([e.line.block, e.line.row, *point, e.line.metric, *own, *rest])
     return file.getvalue()
@@ -383,7 +414,7 @@ def as_json(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
             "method": e.line.row,
             "grid": e.line.grid,
             "metric": e.line.metric,
-            "ours": None if e.ours.mean is None else vars(e.ours),
+            "ours": _as_row(e.ours) if e.ours.known else None,
             "paper": e.line.paper,
             "difference": e.difference,
             "selection": e.selection,
@@ -395,3 +426,7 @@ def as_json(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
         }
         for e in entries(spec, rows)
     ]
+
+
+def _as_row(ours: Estimate) -> dict[str, Any]:
+    return {"n": ours.n, "mean": ours.value if ours.known else None, "std": ours.sd, "low": ours.low, "high": ours.high}

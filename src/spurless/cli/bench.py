@@ -16,18 +16,24 @@ from spurless.core.errors import UserError, unknown
 if TYPE_CHECKING:
     from spurless.bench import Spec
 
-Out = Annotated[Path | None, typer.Option(help="The folder of cells and rows; several processes may share it.")]
+Out = Annotated[Path | None, typer.Option(help="The folder of trials and rows; several processes may share it.")]
 Only = Annotated[list[str] | None, typer.Option(help="A block or row by its label; may be repeated.")]
 Seeds = Annotated[int | None, typer.Option(help="So many seeds, instead of those in the specification.", min=1)]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Processes, one cell each; 1 on a GPU: lanes. Default: as many as the machine can share.", min=1),
+    typer.Option(
+        help="Processes, one trial each; 1 on a GPU: lanes. Default: as many as the machine can share.", min=1
+    ),
 ]
 On = Annotated[str, typer.Option(help="here, ray or slurm.")]
 Address = Annotated[str | None, typer.Option(help="The Ray cluster's address. Default: the one that is found.")]
-GpusPerCell = Annotated[
+GpusPerTrial = Annotated[
     float | None,
-    typer.Option(help="On Ray: GPUs for each cell, such as 0.25; 0 keeps to CPUs. Default: 0.25 where there are GPUs."),
+    typer.Option(
+        "--gpus-per-trial",
+        "--gpus-per-cell",
+        help="On Ray: GPUs for each trial, such as 0.25; 0 keeps to CPUs. Default: 0.25 where there are GPUs.",
+    ),
 ]
 Compile = Annotated[
     bool | None,
@@ -52,7 +58,7 @@ def bench(
     workers: Workers = None,
     on: On = "here",
     address: Address = None,
-    gpus_per_cell: GpusPerCell = None,
+    gpus_per_trial: GpusPerTrial = None,
     compile: Compile = None,
     dry_run: DryRun = False,
     form: Format = "table",
@@ -61,7 +67,7 @@ def bench(
 ) -> None:
     """Run a specification: data x method x network x recipe x seeds. The same command again goes on where it was."""
     out = out or Path("runs/bench") / specification.stem
-    place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_cell": gpus_per_cell}
+    place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_trial": gpus_per_trial}
     place["compile"] = compile
     _run(specification, out, only, seeds, place, dry_run, form, data_root, as_json, page=False)
 
@@ -75,14 +81,14 @@ def reproduce(
     workers: Workers = None,
     on: On = "here",
     address: Address = None,
-    gpus_per_cell: GpusPerCell = None,
+    gpus_per_trial: GpusPerTrial = None,
     compile: Compile = None,
     dry_run: DryRun = False,
     form: Format = "table",
     data_root: Root = None,
     as_json: Json = False,
 ) -> None:
-    """Reproduce a published table: run or resume its cells, print ours beside the paper's, write the page."""
+    """Reproduce a published table: run or resume its trials, print ours beside the paper's, write the page."""
     from spurless.bench.reproduce import paper, titles
 
     if name is None:
@@ -94,7 +100,7 @@ def reproduce(
         typer.echo("\n".join(f"{k:{width}}  {v}" for k, v in known.items()) or "No papers' tables are installed here.")
         return
     path, out = paper(name), out or Path("runs/reproduce") / name
-    place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_cell": gpus_per_cell}
+    place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_trial": gpus_per_trial}
     place["compile"] = compile
     _run(path, out, only, seeds, place, dry_run, form, data_root, as_json, page=True)
 
@@ -111,9 +117,9 @@ def _run(
     as_json: bool,
     page: bool,
 ) -> None:
-    from spurless.bench import read_spec, run_cells, table
+    from spurless.bench import read_spec, run_trials, table
     from spurless.bench.board import Board
-    from spurless.bench.cells import remember
+    from spurless.bench.trials import remember
 
     if form not in table.FORMATS:
         raise unknown("format", form, table.FORMATS)
@@ -130,7 +136,7 @@ def _run(
 
             found = plan(spec, out, place["device"], place["workers"], root)
         else:
-            rows = run_cells(spec.cells(), out, root=root, watch=Board(), **place)
+            rows = run_trials(spec.trials(), out, root=root, watch=Board(), **place)
     if dry_run:
         if as_json:
             print_json(found)
@@ -157,7 +163,7 @@ def _run(
 
 
 def _counts(statuses: dict[str, str]) -> dict[str, int]:
-    """How many cells there are and how they ended, each once, in however many lines of the table it is.
+    """How many trials there are and how they ended, each once, in however many lines of the table it is.
 
     >>> _counts({"a": "done", "b": "done", "c": "failed"})
     {'cells': 3, 'done': 2, 'diverged': 0, 'failed': 1}

@@ -63,7 +63,8 @@ def sweep(
     with redirect_stdout(sys.stderr):
         found = run_sweep(
             chosen["data"], over, values, chosen["net"] or None, chosen["method"], chosen["recipe"] or None, seeds, out,
-            device, workers, data_root, shlex.join(["spurless", *sys.argv[1:]]), dynamics or None,
+            command=shlex.join(["spurless", *sys.argv[1:]]), dynamics=dynamics or None,
+            device=device, workers=workers, root=data_root,
         )  # fmt: skip
     if as_json:
         series = found.get("series") or [found]
@@ -94,7 +95,7 @@ def suggest_lr(
     with redirect_stdout(sys.stderr):
         found = suggest(
             chosen["data"], chosen["net"] or None, chosen["method"], chosen["recipe"] or None, seeds, budget, out,
-            device, workers, data_root, shlex.join(["spurless", *sys.argv[1:]]),
+            command=shlex.join(["spurless", *sys.argv[1:]]), device=device, workers=workers, root=data_root,
         )  # fmt: skip
     if as_json:
         print_json(found)

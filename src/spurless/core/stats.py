@@ -5,15 +5,53 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
 from spurless.core.errors import SettingError
 
 NOTHING = "–"  # where a table has no number
+CI = "95 % CI"  # the level of every interval that is printed
+
+
+class Estimate(NamedTuple):
+    """A number with its 95 % CI, where it has one, and its n: samples of a share, seeds of a mean.
+
+    >>> str(Estimate(71.25, 68.0, 74.31)), str(Estimate(71.25)), Estimate().known
+    ('71.2 [68.0–74.3]', '71.2', False)
+    """
+
+    value: float = math.nan  # nothing was measured
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    sd: float | None = None  # over seeds
+
+    @property
+    def known(self) -> bool:
+        return not math.isnan(self.value)
+
+    def in_percent(self) -> Estimate:
+        """Ends the interval where percentages end."""
+        if self.low is None or self.high is None:
+            return self
+        return self._replace(low=max(0.0, self.low), high=min(100.0, self.high))
+
+    def text(self, digits: int = 2) -> str:
+        """Value ± standard deviation, as tables of papers print it."""
+        if not self.known:
+            return NOTHING
+        return f"{self.value:.{digits}f}" + ("" if self.sd is None else f" ± {self.sd:.{digits}f}")
+
+    def limits(self, digits: int = 2, missing: str = NOTHING) -> str:
+        return missing if self.low is None else f"[{self.low:.{digits}f}–{self.high:.{digits}f}]"
+
+    def __str__(self) -> str:
+        limits = self.limits(1, missing="").replace("100.0", "100")  # 11 characters at most
+        return f"{self.value:.1f} {limits}".rstrip()
 
 
 def wilson(correct: float, n: float, level: float = 0.95) -> tuple[float, float]:
@@ -70,46 +108,21 @@ def mean_of_cells(
     return mean, float(low), float(high)
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What seeds come to."""
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean over seeds with its sample standard deviation and Student's 95 % CI.
 
-    n: int
-    mean: float | None = None
-    std: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    def text(self, digits: int = 2) -> str:
-        if self.mean is None:
-            return NOTHING
-        return f"{self.mean:.{digits}f}" if self.std is None else f"{self.mean:.{digits}f} ± {self.std:.{digits}f}"
-
-    def in_percent(self) -> Figures:
-        """With an interval that ends where percentages do."""
-        if self.low is None or self.high is None:
-            return self
-        return replace(self, low=max(0.0, self.low), high=min(100.0, self.high))
-
-    def limits(self, digits: int = 2) -> str:
-        return NOTHING if self.low is None else f"[{self.low:.{digits}f}–{self.high:.{digits}f}]"
-
-
-def figures(values: Sequence[float]) -> Figures:
-    """Mean, sample standard deviation and Student's 95 % interval.
-
-    >>> found = figures([60.0, 62.0, 64.0])
-    >>> found.text(), found.limits(), figures([60.0]).limits()
-    ('62.00 ± 2.00', '[57.03–66.97]', '–')
+    >>> mean = estimate([60.0, 62.0, 64.0])
+    >>> mean.text(), mean.limits(), estimate([60.0]).limits(), estimate([]).text()
+    ('62.00 ± 2.00', '[57.03–66.97]', '–', '–')
     """
     n = len(values)
     if n < 2:
-        return Figures(n, values[0] if values else None)
+        return Estimate(values[0], n=1) if values else Estimate()
     from scipy.special import stdtrit  # Student's quantile; scipy.stats takes a second to import
 
-    mean, std = statistics.fmean(values), statistics.stdev(values)
-    half = float(stdtrit(n - 1, 0.975)) * std / math.sqrt(n)
-    return Figures(n, mean, std, mean - half, mean + half)
+    mean, sd = statistics.fmean(values), statistics.stdev(values)
+    half = float(stdtrit(n - 1, 0.975)) * sd / math.sqrt(n)
+    return Estimate(mean, mean - half, mean + half, n, sd)
 
 
 def holm(ps: Sequence[float]) -> list[float]:

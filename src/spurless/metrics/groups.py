@@ -10,22 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from spurless.core.errors import SettingError
-from spurless.core.stats import mean_of_cells, wilson
+from spurless.core.stats import Estimate, mean_of_cells, wilson
 from spurless.metrics import checks
 
 MOST_CONFUSED = 20  # classes; a larger table of confusions nobody reads
 MIN_GROUP = 10  # samples: the accuracy of a smaller group says little, and is shown with its n
 NAMED = 20  # groups that a note names; the others are in `small_groups`
 METRICS = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted")
-
-
-class Figure(NamedTuple):
-    """A score in percent, its interval and its number of rows; None where no row speaks for it."""
-
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n: int = 0
 
 
 def group_scores(
@@ -94,7 +85,7 @@ def group_scores(
     tables = list(next((t for t in (all_counts, train_counts) if t is not None), ()))
     missing = _missing_classes(target, classes, tables)
     how = _How(classes, level, min_size, bool(missing))
-    parts = [_Part(dict.fromkeys(METRICS, Figure()) | {"average": _share(hit, level)}, [], {}, [], 0)]
+    parts = [_Part(dict.fromkeys(METRICS, Estimate()) | {"average": _share(hit, level)}, [], {}, [], 0)]
     a = None if a is None else checks.array(a, "a")
     if a is not None and a.shape[1:] != (0,):
         parts.append(_of_attributes(hit, target, a, aligned, attributes, values, train_counts, tables, how))
@@ -173,7 +164,7 @@ def _listed(names: Iterable[str]) -> str:
 class _Part(NamedTuple):
     """What the attributes say, or the overlapping groups."""
 
-    figures: dict[str, Figure]
+    figures: dict[str, Estimate]
     groups: list[dict[str, Any]]
     by_attribute: dict[str, Any]
     small: list[dict[str, Any]]  # groups that exist and have fewer than min_size rows
@@ -234,13 +225,13 @@ def _of_attributes(
 
     figures = {m: _mean([p[m] for p in parts]) for m in ("unbiased", "average_train_weighted")}
     figures |= _shares(hit, None if agrees is None else np.logical_and.reduce(agrees, axis=1), how.level)
-    figures["worst_group"] = _worst([p["worst_group"] for p in parts if p["worst_group"].value is not None])
+    figures["worst_group"] = _worst([p["worst_group"] for p in parts if p["worst_group"].known])
     return _Part(figures, groups, by_attribute, small, total)
 
 
-def _worst(figures: Sequence[Figure]) -> Figure:
+def _worst(figures: Sequence[Estimate]) -> Estimate:
     """The lowest; of equal ones that of which least is known."""
-    return min(figures, key=lambda f: (f.value or 0.0, f.low or 0.0), default=Figure())
+    return min(figures, key=lambda f: (f.value, f.low or 0.0), default=Estimate())
 
 
 def _missing_classes(target: NDArray, classes: Sequence[str], tables: Sequence[ArrayLike]) -> list[str]:
@@ -279,8 +270,8 @@ def _of_overlap(
     anywhere = _share(hit[inside.any(1)], level)
     # Cells share rows, so that their limits are averaged, as those of several attributes are.
     known = alone and not how.class_missing
-    mean, worst = (_mean(alone)._replace(n=anywhere.n), _worst(alone)) if known else (Figure(), Figure())
-    part = dict.fromkeys(METRICS, Figure()) | {"average": anywhere, "unbiased": mean, "worst_group": worst}
+    mean, worst = (_mean(alone)._replace(n=anywhere.n), _worst(alone)) if known else (Estimate(), Estimate())
+    part = dict.fromkeys(METRICS, Estimate()) | {"average": anywhere, "unbiased": mean, "worst_group": worst}
     table = None if counts is None else _counts(counts, cells, name, "all_counts")
     small, total = _small_groups(cells, (len(labels), inside.shape[1]), table, name, names, how)
     own = {name: _as_dict(part) | {"empty_cells": empty}}
@@ -370,9 +361,9 @@ def _cells(
     return found, int(np.sum(count == 0))
 
 
-def _over_cells(cells: list[_Cell], train_counts: NDArray | None, how: _How) -> dict[str, Figure]:
+def _over_cells(cells: list[_Cell], train_counts: NDArray | None, how: _How) -> dict[str, Estimate]:
     if how.class_missing:
-        return dict.fromkeys(("unbiased", "average_train_weighted", "worst_group"), Figure())
+        return dict.fromkeys(("unbiased", "average_train_weighted", "worst_group"), Estimate())
     correct, n = [c.scores["correct"] for c in cells], [c.scores["n"] for c in cells]
     weights = [0.0 if train_counts is None else float(train_counts[c.code]) for c in cells]
     return {
@@ -406,34 +397,34 @@ def _small_groups(
     return small, int(exists.sum())
 
 
-def _shares(hit: NDArray, agrees: NDArray | None, level: float) -> dict[str, Figure]:
+def _shares(hit: NDArray, agrees: NDArray | None, level: float) -> dict[str, Estimate]:
     if agrees is None:
-        return {"aligned": Figure(), "conflicting": Figure()}
+        return {"aligned": Estimate(), "conflicting": Estimate()}
     return {"aligned": _share(hit[agrees], level), "conflicting": _share(hit[~agrees], level)}
 
 
-def _share(hit: NDArray, level: float) -> Figure:
+def _share(hit: NDArray, level: float) -> Estimate:
     return _figure([int(hit.sum())], [len(hit)], [float(len(hit) > 0)], level)
 
 
-def _figure(correct: list[int], n: list[int], weights: list[float], level: float) -> Figure:
+def _figure(correct: list[int], n: list[int], weights: list[float], level: float) -> Estimate:
     if sum(weights) == 0:  # no rows, no cells, or not one cell that was trained on
-        return Figure()
+        return Estimate()
     value, low, high = (100 * v for v in mean_of_cells(correct, n, weights, level))
-    return Figure(value, low, high, sum(m for m, w in zip(n, weights, strict=True) if w > 0))
+    return Estimate(value, low, high, sum(m for m, w in zip(n, weights, strict=True) if w > 0))
 
 
-def _mean(figures: list[Figure]) -> Figure:
-    if any(f.value is None for f in figures):
-        return Figure()
+def _mean(figures: list[Estimate]) -> Estimate:
+    if not all(f.known for f in figures):
+        return Estimate()
     value, low, high = np.array([f[:3] for f in figures], float).mean(0).tolist()
-    return Figure(value, low, high, figures[0].n)
+    return Estimate(value, low, high, figures[0].n)
 
 
-def _as_dict(figures: dict[str, Figure]) -> dict[str, Any]:
-    intervals = {m: None if f.value is None else [f.low, f.high] for m, f in figures.items()}
+def _as_dict(figures: dict[str, Estimate]) -> dict[str, Any]:
+    intervals = {m: [f.low, f.high] if f.known else None for m, f in figures.items()}
     return {
-        **{m: f.value for m, f in figures.items()},
+        **{m: f.value if f.known else None for m, f in figures.items()},
         "intervals": intervals,
         "n": {m: f.n for m, f in figures.items()},
     }

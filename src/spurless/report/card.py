@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from spurless.core.errors import UserError
+from spurless.core.stats import wilson
 from spurless.core.tensor_files import header, of_bytes
 from spurless.metrics.groups import group_notes
-from spurless.report.charts import share
 from spurless.report.runs import LABELS, SELECTION, command, discreet
 from spurless.report.sources import run_row
 from spurless.report.tables import NOTHING, Result, finished, flatten, score, with_small_n
@@ -108,7 +108,7 @@ def _opening(row: Result, facts: Mapping[str, Any]) -> str:
 
 def _results(row: Result) -> str:
     counts = (row.get("scores") or {}).get("n") or {}
-    lines = ["| accuracy, % | | 95 % interval | rows |", "| :-- | --: | --: | --: |"]
+    lines = ["| accuracy, % | | 95 % CI | rows |", "| :-- | --: | --: | --: |"]
     for metric, title in METRICS.items():
         if found := score(row, metric):
             limits = NOTHING if found.low is None else f"{found.low:.1f}–{found.high:.1f}"
@@ -146,10 +146,10 @@ def _groups(row: Result) -> str:
     if len(groups) > MANY:
         said += f" Of {len(groups)} groups, the {WORST} with the lowest accuracy:"
         groups = sorted(groups, key=lambda g: (g["accuracy"], -g["n"]))[:WORST]
-    lines = ["| label | attribute | value | follows the shortcut | accuracy, % | 95 % interval | rows |"]
+    lines = ["| label | attribute | value | follows the shortcut | accuracy, % | 95 % CI | rows |"]
     lines.append("| :-- | :-- | :-- | :-- | --: | --: | --: |")
     for g in groups:
-        _, low, high = share(g["correct"], g["n"]) if g["n"] else (0.0, 0.0, 100.0)
+        low, high = (100 * limit for limit in wilson(g["correct"], g["n"]))
         names = " | ".join(plain(str(g[k])) for k in ("label", "attribute", "value"))
         follows = {True: "yes", False: "no"}.get(g.get("aligned"), NOTHING)
         lines.append(f"| {names} | {follows} | {g['accuracy']:.1f} | {low:.1f}–{high:.1f} | {g['n']} |")

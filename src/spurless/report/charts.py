@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from spurless.core.stats import wilson
+from spurless.core.stats import Estimate, wilson
 from spurless.report.summary import Contender, World, mean_score
-from spurless.report.tables import NOTHING, Result, Score, finished, metrics, names, score
+from spurless.report.tables import NOTHING, Result, finished, metrics, names, score
 
 BARS = {
     "conflicting": "samples that contradict the shortcut",
@@ -35,20 +35,20 @@ def bars(results: Sequence[Result]) -> list[dict[str, Any]]:
     return panels
 
 
-def as_score(found: Any) -> Score | None:
+def as_score(found: Any) -> Estimate | None:
     """A score of an audit ({"value", "low", "high"}), of a sweep ({"mean", ...}) or a bare number.
 
-    >>> as_score({"mean": 61.5, "low": 60, "high": 63, "n": 3})
-    Score(value=61.5, low=60.0, high=63.0)
-    >>> as_score(7), as_score(None), as_score({"value": None})
-    (Score(value=7.0, low=None, high=None), None, None)
+    >>> str(as_score({"mean": 61.5, "low": 60, "high": 63, "n": 3}))
+    '61.5 [60.0–63.0]'
+    >>> str(as_score(7)), as_score(None), as_score({"value": None})
+    ('7.0', None, None)
     """
     if not isinstance(found, Mapping):
         value = number(found)
-        return None if value is None else Score(value)
+        return None if value is None else Estimate(value)
     value = number(found.get("value", found.get("mean")))
     low, high = number(found.get("low")), number(found.get("high"))
-    return None if value is None else Score(value, low, high) if None not in (low, high) else Score(value)
+    return None if value is None else Estimate(value, low, high) if None not in (low, high) else Estimate(value)
 
 
 def number(value: Any) -> float | None:
@@ -92,9 +92,9 @@ def before_after(world: World) -> list[dict[str, Any]]:
     return found
 
 
-def grouped(who: Contender) -> dict[str, dict[tuple[str, str], Score]]:
+def grouped(who: Contender) -> dict[str, dict[tuple[str, str], Estimate]]:
     """By attribute: accuracy of each (kind, name) of group, the mean over the contender's runs."""
-    found: dict[str, dict[tuple[str, str], list[Score]]] = {}
+    found: dict[str, dict[tuple[str, str], list[Estimate]]] = {}
     for run in who.runs:
         groups = (run.get("scores") or {}).get("groups") or []
         for attribute in dict.fromkeys(g["attribute"] for g in groups):
@@ -106,7 +106,7 @@ def grouped(who: Contender) -> dict[str, dict[tuple[str, str], Score]]:
     }
 
 
-def _cells(groups: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Score]:
+def _cells(groups: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Estimate]:
     few = len(groups) <= FEW
     sums: dict[tuple[str, str], list[int]] = {}
     for group in groups:
@@ -117,14 +117,14 @@ def _cells(groups: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Score]:
     return {key: share(correct, n) for key, (correct, n) in sums.items() if n}
 
 
-def share(correct: int, n: int) -> Score:
+def share(correct: int, n: int) -> Estimate:
     """Correct of n in percent, with its interval.
 
-    >>> [round(v, 1) for v in share(8, 10)]
-    [80.0, 49.0, 94.3]
+    >>> str(share(8, 10))
+    '80.0 [49.0–94.3]'
     """
     low, high = wilson(correct, n)
-    return Score(100 * correct / n, 100 * low, 100 * high)
+    return Estimate(100 * correct / n, 100 * low, 100 * high, n)
 
 
 def confusion(found: Any) -> list[dict[str, Any]]:

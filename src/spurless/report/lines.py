@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from spurless.core.stats import Estimate
 from spurless.report.charts import number
-from spurless.report.tables import Result, Score
+from spurless.report.tables import Result
 
 VALIDATION = ("conflicting", "aligned", "unbiased", "worst_group", "accuracy", "average")
 KNOWN = ("conflicting", "aligned", "unbiased")  # lines that have a look of their own
@@ -107,7 +108,7 @@ def _validation(row: Mapping[str, Any]) -> Mapping[str, Any]:
 def against(
     title: str,
     over: str,
-    series: Mapping[str, Sequence[tuple[Any, Score]]],
+    series: Mapping[str, Sequence[tuple[Any, Estimate]]],
     ends: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
     """Lines with their intervals over the values of something; the axis is logarithmic where they span decades.
@@ -115,7 +116,7 @@ def against(
     `ends` of the other axis, where several charts are to have the same.
     """
     places = _places([x for points in series.values() for x, _ in points])
-    limits = [v for points in series.values() for _, s in points for v in s if v is not None]
+    limits = [v for points in series.values() for _, s in points for v in s[:3] if v is not None]
     low = 10 * math.floor(min(limits) / 10)
     high = max(10 * math.ceil(max(limits) / 10), low + 10)
     low, high = ends or (low, high)
@@ -162,7 +163,7 @@ def _marks(places: Mapping[str, float]) -> list[dict[str, Any]]:
     return marks
 
 
-def _band(points: Sequence[tuple[float, Score]], low: float, high: float) -> str:
+def _band(points: Sequence[tuple[float, Estimate]], low: float, high: float) -> str:
     there = [f"{at:.2f} {_y(s.high or 0.0, low, high):.2f}" for at, s in points]
     back = [f"{at:.2f} {_y(s.low or 0.0, low, high):.2f}" for at, s in reversed(points)]
     return "M" + "L".join(there + back) + "Z" if len(points) > 1 else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from spurless.core.stats import Estimate
 from spurless.report import lines
 from spurless.report.charts import as_score, number
-from spurless.report.tables import Score
 
 # The measures of the large-learning-rate study that are not percentages: with their names here.
 SHARES = {
@@ -85,7 +85,7 @@ def _scale(points: Sequence[Point], measure: str) -> tuple[float, float] | None:
     return (min(means), max(means)) if means else None
 
 
-def _scaled(found: Mapping[str, Any], scale: tuple[float, float], bare: bool = False) -> Score:
+def _scaled(found: Mapping[str, Any], scale: tuple[float, float], bare: bool = False) -> Estimate:
     low, high = scale
 
     def at(value: float) -> float:
@@ -94,8 +94,8 @@ def _scaled(found: Mapping[str, Any], scale: tuple[float, float], bare: bool = F
     mean = number(found.get("mean")) or 0.0
     ends = [number(found.get(k)) for k in ("least", "most")]
     if bare or ends[0] is None or ends[1] is None:
-        return Score(at(mean))
-    return Score(at(mean), max(-BEYOND, at(ends[0])), min(100 + BEYOND, at(ends[1])))
+        return Estimate(at(mean))
+    return Estimate(at(mean), max(-BEYOND, at(ends[0])), min(100 + BEYOND, at(ends[1])))
 
 
 def _raw(found: Mapping[str, Any], measure: str) -> str:

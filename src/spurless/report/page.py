@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spurless.core.errors import UserError
-from spurless.report.tables import Score
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from spurless.report.sources import Material
+    from spurless.core.stats import Estimate
+from spurless.report.sources import Material
 
 
 @dataclass
@@ -43,11 +43,11 @@ class Part:
     tiles: list[dict[str, str]] = field(default_factory=list)  # the few numbers to remember: name, text, meaning
 
 
-def tile(name: str, score: Score | None) -> dict[str, str]:
+def tile(name: str, score: Estimate | None) -> dict[str, str]:
     """A number to remember, without decimals."""
     if not score:
         return {}
-    limits = "" if score.low is None else f"95 % interval {score.low:.0f}–{score.high:.0f}"
+    limits = "" if score.low is None else f"95 % CI {score.low:.0f}–{score.high:.0f}"
     return {"name": name, "text": f"{score.value:.0f} %", "meaning": limits}
 
 

@@ -32,7 +32,7 @@ def part(results: Sequence[tables.Result], pictures: Sequence[tuple[str, bytes]]
     changes = [panel for world in worlds(results) for panel in charts.before_after(world)]
     sheet = {"headings": tables.headings(results), "rows": table(results)}
     sections = [
-        Section("accuracy", "Accuracy", charts.bars(results), "In percent, with 95 % intervals."),
+        Section("accuracy", "Accuracy", charts.bars(results), "In percent, with 95 % CIs."),
         Section("change", "Group by group", changes),
         Section("results", "All results", sheet),
         Section("groups", "Every group", [r for r in runs if r["maps"]]),

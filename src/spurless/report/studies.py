@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spurless.core.stats import Estimate
 from spurless.report import lines, normalised
 from spurless.report.charts import as_score, number
 from spurless.report.page import Part, Section
 from spurless.report.runs import discreet
-from spurless.report.tables import METRICS, NOTHING, Score, flatten
+from spurless.report.tables import METRICS, NOTHING, flatten
 
 CHARTED = (*METRICS, "average")
 # Measures of a sweep that stand in its table and, some of them, in the chart of all measures; and those that are only
@@ -67,7 +68,7 @@ def _others(series: Sequence[Mapping[str, Any]]) -> list[str]:
     return [k for k in keys if any(as_score(p.get(k)) for s in series for p in s["points"])]
 
 
-def _line(points: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[Any, Score]]:
+def _line(points: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[Any, Estimate]]:
     return [(p["value"], s) for p in points if (s := as_score(p.get(metric)))]
 
 
@@ -89,7 +90,7 @@ def _ranges(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for one, own in zip(series, ranges, strict=True):
         spans = [own.get(m) for m in known]
         texts = [
-            s and f"{_text(Score(s['min']), m)} – {_text(Score(s['max']), m)}"
+            s and f"{_text(Estimate(s['min']), m)} – {_text(Estimate(s['max']), m)}"
             for s, m in zip(spans, known, strict=True)
         ]
         cells = [{"text": t or NOTHING, "key": s and s["max"]} for t, s in zip(texts, spans, strict=True)]
@@ -97,7 +98,7 @@ def _ranges(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"charts": [], "headings": ["sweep", *(m.replace("_", " ") for m in known)], "rows": rows}
 
 
-def _text(score: Score | None, measure: str) -> str:
+def _text(score: Estimate | None, measure: str) -> str:
     if score is None or measure in CHARTED or measure.endswith("accuracy"):
         return str(score or NOTHING)
     limits = "" if score.low is None else f" [{score.low:.2f}–{score.high:.2f}]"
@@ -124,7 +125,7 @@ def _note(point: Mapping[str, Any]) -> str:
 
 def _seeds(series: Sequence[Mapping[str, Any]], present: Sequence[str]) -> str:
     counts = {str(n) for s in series for p in s["points"] if (n := _runs(p, present)) is not None}
-    return f"Each point is the mean of {' or '.join(sorted(counts))} runs, with its 95 % interval." if counts else ""
+    return f"Each point is the mean of {' or '.join(sorted(counts))} runs, with its 95 % CI." if counts else ""
 
 
 def _best(over: str, series: Sequence[Mapping[str, Any]], present: Sequence[str]) -> list[str]:
@@ -214,11 +215,11 @@ def signed(value: float, digits: int) -> str:
     return text[1:] if float(text) == 0 else text
 
 
-def published(found: Any) -> Score | None:
+def published(found: Any) -> Estimate | None:
     """A number as papers print it, with its standard deviation as limits.
 
-    >>> published("60.94 ± 0.97")
-    Score(value=60.94, low=59.97, high=61.91)
+    >>> str(published("60.94 ± 0.97"))
+    '60.9 [60.0–61.9]'
     >>> [found and found.value for found in map(published, (88.5, "-0.25", "−.25", "1.5e-3", "–", "33m 39s"))]
     [88.5, -0.25, -0.25, 0.0015, None, None]
     """
@@ -229,8 +230,8 @@ def published(found: Any) -> Score | None:
         return None
     numbers = [v for v in map(float, NUMBER.findall(text)) if math.isfinite(v)]
     if len(numbers) == 2 and "±" in text:
-        return Score(numbers[0], round(numbers[0] - numbers[1], 6), round(numbers[0] + numbers[1], 6))
-    return Score(numbers[0]) if len(numbers) == 1 and "±" not in text else None
+        return Estimate(numbers[0], round(numbers[0] - numbers[1], 6), round(numbers[0] + numbers[1], 6))
+    return Estimate(numbers[0]) if len(numbers) == 1 and "±" not in text else None
 
 
 def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -254,7 +255,7 @@ def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
     return text
 
 
-def _meets(ours: Score | None, paper: Score | None) -> bool:
+def _meets(ours: Estimate | None, paper: Estimate | None) -> bool:
     if not ours or not paper:
         return False
     a = (ours.low if ours.low is not None else ours.value, ours.high if ours.high is not None else ours.value)

@@ -8,7 +8,8 @@ from statistics import fmean, variance
 from typing import Any, NamedTuple
 
 from spurless.core.digests import in_full
-from spurless.report.tables import Result, Score, data_of, finished, names, same_but_seed, same_data, score
+from spurless.core.stats import Estimate, estimate
+from spurless.report.tables import Result, data_of, finished, names, same_but_seed, same_data, score
 
 LABELS = {
     "none": "It was not told any bias label.",
@@ -23,11 +24,11 @@ class Contender(NamedTuple):
     name: str
     runs: list[Result]
 
-    def mean(self, metric: str) -> Score | None:
+    def mean(self, metric: str) -> Estimate | None:
         """Over the runs."""
         return mean_score([s for _, s in self.scores(metric)])
 
-    def scores(self, metric: str) -> list[tuple[Any, Score]]:
+    def scores(self, metric: str) -> list[tuple[Any, Estimate]]:
         """Of each run, with what a run of another method shares that is its partner: seed and data."""
         return [(_partner(r), s) for r in self.runs if (s := score(r, metric))]
 
@@ -67,18 +68,15 @@ def _world(title: str, results: list[Result]) -> World | None:
     return World(title, baseline, others, max(others, key=lambda c: _value(c, first), default=None), first)
 
 
-def mean_score(found: Sequence[Score]) -> Score | None:
+def mean_score(found: Sequence[Estimate]) -> Estimate | None:
     """Of several runs, with Student's interval over their seeds; of a single one, its own, over the test rows.
 
-    >>> [round(v, 1) for v in mean_score([Score(50.0, 49.0, 51.0), Score(52.0, 51.0, 53.0), Score(54.0, 53.0, 55.0)])]
-    [52.0, 47.0, 57.0]
+    >>> str(mean_score([Estimate(50.0, 49.0, 51.0), Estimate(52.0, 51.0, 53.0), Estimate(54.0, 53.0, 55.0)]))
+    '52.0 [47.0–57.0]'
     """
-    from spurless.core.stats import figures  # which imports this package
-
     if len(found) < 2:
         return found[0] if found else None
-    mean = figures([s.value for s in found]).in_percent()
-    return None if mean.mean is None else Score(mean.mean, mean.low, mean.high)
+    return estimate([s.value for s in found]).in_percent()
 
 
 def summary(results: Sequence[Result]) -> list[str]:
@@ -98,7 +96,7 @@ def summary(results: Sequence[Result]) -> list[str]:
     return told or ["There is no result yet."]
 
 
-def difference(new: Contender, old: Contender, metric: str) -> Score | None:
+def difference(new: Contender, old: Contender, metric: str) -> Estimate | None:
     """`new` less `old` in points. Its interval is over seeds, paired where both have the same ones; where each has one
     only, over the test rows."""
     ours, theirs = new.scores(metric), old.scores(metric)
@@ -109,34 +107,32 @@ def difference(new: Contender, old: Contender, metric: str) -> Score | None:
     as_full = in_full(partner[-1] for partner, _ in (*ours, *theirs))  # of runs of older and newer versions
     a, b = ({(*partner[:-1], as_full(partner[-1])): s.value for partner, s in side} for side in (ours, theirs))
     if a.keys() == b.keys() and len(a) == len(ours) == len(theirs):
-        from spurless.core.stats import figures
-
-        found = figures([a[partner] - b[partner] for partner in a])
-        return Score(fmean(a.values()) - fmean(b.values()), found.low, found.high)
+        found = estimate([a[partner] - b[partner] for partner in a])
+        return Estimate(fmean(a.values()) - fmean(b.values()), found.low, found.high)
     return _unpaired([s.value for _, s in ours], [s.value for _, s in theirs])
 
 
-def _over_rows(new: Score, old: Score) -> Score:
+def _over_rows(new: Estimate, old: Estimate) -> Estimate:
     """Zou and Donner's interval, as if each had test rows of its own.
 
     Here both have the same rows, on which they mostly agree, so that the true interval is narrower.
 
-    >>> [round(v, 1) for v in _over_rows(Score(65.0, 60.0, 70.0), Score(20.0, 17.0, 24.0))]
-    [45.0, 38.6, 50.8]
+    >>> str(_over_rows(Estimate(65.0, 60.0, 70.0), Estimate(20.0, 17.0, 24.0)))
+    '45.0 [38.6–50.8]'
     """
     change = new.value - old.value
     if new.low is None or new.high is None or old.low is None or old.high is None:
-        return Score(change)
+        return Estimate(change)
     below = hypot(new.value - new.low, old.high - old.value)
     above = hypot(new.high - new.value, old.value - old.low)
-    return Score(change, change - below, change + above)
+    return Estimate(change, change - below, change + above)
 
 
-def _unpaired(new: Sequence[float], old: Sequence[float]) -> Score:
+def _unpaired(new: Sequence[float], old: Sequence[float]) -> Estimate:
     """Welch's interval. A side with one seed is taken to vary as the other one does.
 
-    >>> [round(v, 2) for v in _unpaired([60.0, 62.0, 64.0, 66.0], [50.0, 51.0, 52.0])]
-    [12.0, 8.1, 15.9]
+    >>> str(_unpaired([60.0, 62.0, 64.0, 66.0], [50.0, 51.0, 52.0]))
+    '12.0 [8.1–15.9]'
     """
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 
@@ -147,7 +143,7 @@ def _unpaired(new: Sequence[float], old: Sequence[float]) -> Score:
     free = square**2 / sum(v**2 / (n - 1) for v, n in known) if len(known) == 2 and square else known[0][1] - 1
     change = fmean(new) - fmean(old)
     half = float(stdtrit(free, 0.975)) * sqrt(square)
-    return Score(change, change - half, change + half)
+    return Estimate(change, change - half, change + half)
 
 
 def _paragraph(world: World) -> str:
@@ -173,11 +169,11 @@ def _performance(who: Contender, first: str) -> str:
     return f"{who} is right on {_value(who, first):.1f} % of the samples that contradict the shortcut{also}"
 
 
-def _comparison(who: Contender, baseline: Contender, first: str, change: Score) -> str:
+def _comparison(who: Contender, baseline: Contender, first: str, change: Estimate) -> str:
     what = "those that contradict it" if first == "conflicting" else "them"
     seeds = max(len(side.scores(first)) for side in (who, baseline)) > 1
     counted = "over seeds" if seeds else "over test rows alone, with one seed"
-    limits = "" if change.low is None else f" (95 % interval {counted}: {change.low:+.1f} to {change.high:+.1f})"
+    limits = "" if change.low is None else f" (95 % CI {counted}: {change.low:+.1f} to {change.high:+.1f})"
     text = f"is right on {_value(who, first):.1f} % of {what}, {_points(change.value)}{limits}"
     follow, before = who.mean("aligned"), baseline.mean("aligned")
     if first == "conflicting" and follow and before:
@@ -192,7 +188,7 @@ def _points(change: float) -> str:
     return f"a {'gain' if change > 0 else 'loss'} of {abs(change):.1f} points"
 
 
-def _score(who: Contender, metric: str) -> Score:
+def _score(who: Contender, metric: str) -> Estimate:
     found = who.mean(metric)
     assert found is not None
     return found

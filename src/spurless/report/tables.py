@@ -9,31 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spurless.core.digests import in_full
-from spurless.core.stats import NOTHING
+from spurless.core.stats import NOTHING, Estimate
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
 Result = Mapping[str, Any]
+Score = Estimate  # as the report of an audit imports it
 METRICS = ("unbiased", "conflicting", "aligned", "worst_group")
-
-
-class Score(NamedTuple):
-    """An accuracy in percent and its 95 % interval, where there is one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def limits(self) -> str:
-        if self.low is None or self.high is None:
-            return ""
-        return f"[{self.low:.1f}–{self.high:.1f}]".replace("100.0", "100")  # 11 characters at most
-
-    def __str__(self) -> str:
-        return f"{self.value:.1f} {self.limits}".rstrip()
 
 
 class Cell(NamedTuple):
@@ -48,7 +32,7 @@ def finished(result: Result) -> bool:
     return result.get("status") in (None, "done")
 
 
-def score(result: Result, metric: str) -> Score | None:
+def score(result: Result, metric: str) -> Estimate | None:
     """One score of a finished run, or None.
 
     >>> str(score({"scores": {"unbiased": 71.25, "intervals": {"unbiased": [68.0, 74.31]}}}, "unbiased"))
@@ -61,7 +45,7 @@ def score(result: Result, metric: str) -> Score | None:
     if not finished(result) or value is None or not math.isfinite(value):
         return None
     low, high = (scores.get("intervals") or {}).get(metric) or (None, None)
-    return Score(value, low, high)
+    return Estimate(value, low, high)
 
 
 def small_n(result: Result, metric: str) -> int | None:
@@ -236,7 +220,7 @@ def comparison(results: Sequence[Result]) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    meaning = "accuracy in percent [95 % interval]; labels: the bias labels that the method was told"
+    meaning = "accuracy in percent [95 % CI]; labels: the bias labels that the method was told"
     # In 80 columns an interval stands below its score, whole: that is what the widths and paddings are for.
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in headings(results):
@@ -266,7 +250,7 @@ def markdown(results: Sequence[Result]) -> str:
     return "\n".join([*lines, *(f"\n{_plain(note)}" for note in notes(results))])
 
 
-def _cell(own: Score | None, peers: Sequence[Score | None]) -> Cell:
+def _cell(own: Estimate | None, peers: Sequence[Estimate | None]) -> Cell:
     if own is None:
         return Cell(NOTHING)
     return Cell(str(own), _is_best(own.value, [p.value for p in peers if p], max))

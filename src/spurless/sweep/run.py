@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from spurless.bench import Cell, run_cells
-from spurless.bench.cells import digest
+from spurless.bench import Trial, run_trials
+from spurless.bench.executors.base import Options
 from spurless.bench.points import DROP, Point, number, points_of, ranges
 from spurless.bench.table import days
+from spurless.bench.trials import digest
 from spurless.core.errors import UserError
 from spurless.core.files import atomic, finite
 from spurless.registry import name_and_settings
+from spurless.report import tables
 from spurless.sweep.axes import Axis, make_axis
-from spurless.sweep.choice import choose, compare, in_words, the_rule
+from spurless.sweep.choice import Choice, choose, compare, in_words, the_rule
 
 AFTER = "spurless.sweep.measures:measures"
 FILE, PLOT, REPORT = "sweep.json", "sweep.png", "report.html"
@@ -31,11 +33,9 @@ def run_sweep(
     recipe: Spec = None,
     seeds: int | Sequence[int] = 3,
     out: str | Path | None = None,
-    device: str | None = None,
-    workers: int | None = None,
-    root: str | Path | None = None,
     command: str | None = None,
     dynamics: Mapping[str, Any] | bool | None = None,
+    **options: Unpack[Options],
 ) -> dict[str, Any]:
     """Sweep over one setting, or over several in turn (then `over` and `values` are lists of the same length).
 
@@ -50,10 +50,9 @@ def run_sweep(
             raise UserError(f"--over {axis.name} needs --net, which says whose setting it is.")
     known = seed_list(seeds)
     folder = default_folder("sweep", base, [axis.title for axis in axes]) if out is None else Path(out)
-    cells = [cell_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
-    check(cells, folder)
-    how = {"device": device, "workers": workers, "root": root, "dynamics": dynamics}
-    rows = run_cells(cells, folder, after=AFTER, **how)  # type: ignore[arg-type]
+    trials = [trial_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
+    check(trials, folder)
+    rows = run_trials(trials, folder, after=AFTER, dynamics=dynamics, **options)
     left, series = iter(rows), []
     for axis in axes:
         own = [[next(left) for _ in known] for _ in axis.values]
@@ -112,37 +111,24 @@ def default_folder(what: str, base: Mapping[str, Mapping[str, Any]], over: Seque
     return Path("runs") / "-".join([what, *safe, digest([base, list(over)])[:8]])
 
 
-def cell_at(axis: Axis, base: Mapping[str, Mapping[str, Any]], value: Any, seed: int) -> Cell:
+def trial_at(axis: Axis, base: Mapping[str, Mapping[str, Any]], value: Any, seed: int) -> Trial:
     found = axis.settings(base, value)
     labels = {"over": axis.title, "value": str(value)}
-    return Cell(found["data"], found["method"], found["net"] or None, found["recipe"], seed, labels)
+    return Trial(found["data"], found["method"], found["net"] or None, found["recipe"], seed, labels)
 
 
-def check(cells: Sequence[Cell], folder: Path) -> None:
-    """Refuse wrong settings before there is a folder. One that is there knows the keys of its cells, which run_cells
+def check(trials: Sequence[Trial], folder: Path) -> None:
+    """Refuse wrong settings before there is a folder. One that is there knows the keys of its trials, which run_trials
     looks up: that is faster than to check them all again."""
     if not folder.exists():
-        for cell in cells:
-            _ = cell.key
+        for trial in trials:
+            _ = trial.key
 
 
 def summary(series: Sequence[tuple[Axis, list[Point]]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """All that a sweep says, as it is saved: in the form that the report reads."""
-    parts: list[dict[str, Any]] = []
-    chosen = []
-    for axis, points in series:
-        choice = choose(points, axis.towards)
-        chosen.append((axis, choice))
-        parts.append(
-            {
-                "name": axis.title,
-                "over": axis.name,
-                "points": [point.row(axis.name) for point in points],
-                "choice": None if choice is None else choice._asdict(),
-                "ranges": ranges(points),
-                "text": in_words(axis, points, choice),
-            }
-        )
+    chosen = [(axis, choose(points, axis.towards)) for axis, points in series]
+    parts = [_part(axis, points, choice) for (axis, choice), (_, points) in zip(chosen, series, strict=True)]
     first = rows[0]
     many = len(parts) > 1
     rule = the_rule(chosen)
@@ -159,12 +145,27 @@ def summary(series: Sequence[tuple[Axis, list[Point]]], rows: Sequence[Mapping[s
         "settings": common([row.get("settings") or {} for row in rows]),
         "versions": first.get("versions") or {},
         "machine": first.get("machine"),
-        "notes": list(dict.fromkeys(note for row in rows for note in row.get("notes") or [])),
+        "notes": tables.notes(rows),
     }
-    if (together := watched([run for _, points in series for p in points if p.in_range for run in p.runs])) is not None:
+    if (together := watched(_runs_in_range(series))) is not None:
         found["watched"] = together
         found["text"] += f"\n\n{watched_in_words(together)}"
     return found | ({"series": parts} if many else {k: v for k, v in parts[0].items() if k not in ("name", "text")})
+
+
+def _part(axis: Axis, points: Sequence[Point], choice: Choice | None) -> dict[str, Any]:
+    return {
+        "name": axis.title,
+        "over": axis.name,
+        "points": [point.row(axis.name) for point in points],
+        "choice": None if choice is None else choice._asdict(),
+        "ranges": ranges(points),
+        "text": in_words(axis, points, choice),
+    }
+
+
+def _runs_in_range(series: Sequence[tuple[Axis, list[Point]]]) -> list[dict[str, Any]]:
+    return [run for _, points in series for point in points if point.in_range for run in point.runs]
 
 
 def watched(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from spurless.bench import Cell, run_cells
+from spurless.bench import Trial, run_trials
 from spurless.bench.claim import finished_row
+from spurless.bench.executors.base import Options
 from spurless.bench.points import DROP, Point, measured, points_of
 from spurless.core.errors import UserError
 from spurless.sweep.axes import Axis
@@ -26,14 +27,14 @@ BUYS = (
     "class_separation",
 )  # fmt: skip
 
-Trial = Callable[[float | None], tuple[float, list[dict[str, Any]]]]  # a rate, or the recipe's own → it, and its rows
+Train = Callable[[float | None], tuple[float, list[dict[str, Any]]]]  # a rate, or the recipe's own → it, and its rows
 
 
 @dataclass
 class Search:
     """The rates that were tried, and the search for the largest stable one."""
 
-    trial: Trial
+    trial: Train
     budget: float  # seconds
     there: Callable[[float], bool] = lambda rate: False  # whether a rate was tried before: it costs no time
     near: float = NEAR
@@ -124,15 +125,13 @@ def suggest_lr(
     seeds: int | Sequence[int] = 1,
     budget: float = 600.0,
     out: str | Path | None = None,
-    device: str | None = None,
-    workers: int | None = None,
-    root: str | Path | None = None,
     command: str | None = None,
+    **options: Unpack[Options],
 ) -> dict[str, Any]:
     """Find the largest stable learning rate within `budget` seconds, and say what it buys over the recipe's own.
 
     A rate is stable if no seed diverges at it and no seed's training accuracy is more than 25 points below the best at
-    a smaller rate. No test row and no bias label is looked at. The same call again goes on where the budget ended it.
+    a smaller rate. No test row and no bias label is looked at. The same call again resumes where the budget ended it.
     """
     if budget <= 0:
         raise UserError(f"budget = {budget:g} is not allowed; it takes seconds, more than 0.")
@@ -141,22 +140,22 @@ def suggest_lr(
     folder = default_folder("suggest-lr", base, ()) if out is None else Path(out)
     axis = Axis("lr", "recipe.lr", ())
 
-    def cells_at(rate: float | None) -> list[Cell]:
+    def trials_at(rate: float | None) -> list[Trial]:
         found = base if rate is None else axis.settings(base, rate)
         labels = {"over": "lr", "value": "own" if rate is None else str(rate)}
         parts = found["data"], found["method"], found["net"] or None, found["recipe"]
-        return [Cell(*parts, seed, labels) for seed in known]
+        return [Trial(*parts, seed, labels) for seed in known]
 
     def trial(rate: float | None) -> tuple[float, list[dict[str, Any]]]:
-        cells = cells_at(rate)
-        check(cells, folder)
-        rows = run_cells(cells, folder, device=device, workers=workers, root=root, after=AFTER)
+        trials = trials_at(rate)
+        check(trials, folder)
+        rows = run_trials(trials, folder, after=AFTER, **options)
         for row in rows:
             measured(row)  # a run that failed ends the search with its mistake
         return float(rows[0]["settings"]["recipe"]["lr"]), rows
 
     def there(rate: float) -> bool:
-        return all(finished_row(folder / cell.folder) for cell in cells_at(rate))
+        return all(finished_row(folder / trial.folder) for trial in trials_at(rate))
 
     search = Search(trial, budget, there)
     search.run()
@@ -207,24 +206,26 @@ def in_words(
             f"It is not taken because its {word} accuracy is more than one standard error ({choice.tolerance:.2f} "
             f"points) below the best ({choice.best:.2f} %)."
         )
-    if taken is own:
-        said.append("So the recipe's own rate is as large as it should be.")
-    elif taken.out:
-        said.append("But on the test split it fell by more than 25 points, which the rule does not look at.")
-    elif own.out:
-        said.append("The recipe's own rate is out of range, so there is nothing to compare with.")
-    else:
-        metric = "conflicting" if "conflicting" in gains else "average"
-        told = {metric: TOLD[metric]}
-        told |= {m: TOLD[m] for m in ("prunability", "pruned_accuracy")}  # the first can fall where the second rises
-        parts = [
-            f"{name} {gains[m]['from']:.{digits}f} to {gains[m]['to']:.{digits}f}{unit}"
-            for m, (name, digits, unit) in told.items()
-            if m in gains
-        ]
-        runs = len(taken.runs)
-        said.append(f"On the test split it buys: {', '.join(parts)} ({runs} {'seed' if runs == 1 else 'seeds'} each).")
+    said.append(_what_it_buys(own, taken, gains))
     said.append(f"Tried, in this order: {tried}.")
     if not search.whole:
         said.append("The budget ended the search before its end: the same command goes on.")
     return " ".join(said) + "\n\n" + the_rule([(axis, choice)])
+
+
+def _what_it_buys(own: Point, taken: Point, gains: Mapping[str, Any]) -> str:
+    if taken is own:
+        return "So the recipe's own rate is as large as it should be."
+    if taken.out:
+        return "But on the test split it fell by more than 25 points, which the rule does not look at."
+    if own.out:
+        return "The recipe's own rate is out of range, so there is nothing to compare with."
+    metric = "conflicting" if "conflicting" in gains else "average"
+    # Prunability can fall where the accuracy of the pruned network rises.
+    told = {m: TOLD[m] for m in (metric, "prunability", "pruned_accuracy") if m in gains}
+    parts = [
+        f"{name} {gains[m]['from']:.{digits}f} to {gains[m]['to']:.{digits}f}{unit}"
+        for m, (name, digits, unit) in told.items()
+    ]
+    runs = len(taken.runs)
+    return f"On the test split it buys: {', '.join(parts)} ({runs} {'seed' if runs == 1 else 'seeds'} each)."

@@ -1,7 +1,7 @@
 """NVIDIA's MPS for the processes that share a GPU: without it the GPU serves one of them after the other.
 
 Where the program that controls it is installed (it comes with the driver) and none is running, one is started for the
-processes of this benchmark alone, and ended with it. Where it cannot be had, several cells share one process instead,
+processes of this benchmark alone, and ended with it. Where it cannot be had, several trials share one process instead,
 in lanes.
 """
 
@@ -49,24 +49,24 @@ shutil.rmtree(sys.argv[2], ignore_errors=True)
 """
 
 
-def processes_on(gpu: torch.device, cells: int) -> int:
-    """How many processes do so many cells on this GPU, if nobody says; 1 stands for lanes."""
-    if cells < 2 * LEAST or shutil.which(CONTROL) is None:
+def processes_on(gpu: torch.device, trials: int) -> int:
+    """How many processes do so many trials on this GPU, if nobody says; 1 stands for lanes."""
+    if trials < 2 * LEAST or shutil.which(CONTROL) is None:
         return 1
-    return processes(cells, int(_told([sys.executable, "-c", PROBE, str(gpu.index or 0)], os.environ) or 0))
+    return processes(trials, int(_told([sys.executable, "-c", PROBE, str(gpu.index or 0)], os.environ) or 0))
 
 
-def processes(cells: int, free: int) -> int:
+def processes(trials: int, free: int) -> int:
     """The same for a GPU with so many free bytes.
 
-    Lanes are at once, and adapt to the memory that there is: processes are for many cells on a GPU with much room, and
-    take some seconds to start, so that each should have about two cells. Of an odd number one has one: another would
+    Lanes are at once, and adapt to the memory that there is: processes are for many trials on a GPU with much room, and
+    take some seconds to start, so that each should have about two trials. Of an odd number one has one: another would
     have a third, and the others nothing to do meanwhile.
 
     >>> processes(45, 8 * 2**30), processes(6, 2**40)
     (1, 1)
     """
-    count = min(MOST, cores() // 2, free // MEMORY, -(-cells // 2))
+    count = min(MOST, cores() // 2, free // MEMORY, -(-trials // 2))
     return count if count >= LEAST else 1
 
 

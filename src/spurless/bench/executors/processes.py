@@ -1,4 +1,4 @@
-"""Cells in several processes of this machine, one thread of this process looking after each.
+"""Trials in several processes of this machine, one thread of this process looking after each.
 
 The processes are started as commands, not by multiprocessing: a user's script or notebook need not be importable.
 """
@@ -19,9 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from spurless.bench.cells import Cell
+from spurless.bench.executors.base import Event
 from spurless.bench.executors.mps import changed
 from spurless.bench.one import PATIENCE, bury
+from spurless.bench.trials import Trial
 from spurless.core.errors import UserError
 
 # -P: a file of the folder one happens to be in must not pass for a module.
@@ -29,12 +30,29 @@ COMMAND = [sys.executable, "-P", "-m", "spurless.bench.executors.worker"]
 GRACE = 60  # seconds in which a worker may end its step and save it
 STARTS = 3  # of a process that is killed before it is ready, in a row
 
-# What happened: ("start" | "row" | "busy", cell, row), or ("broken", None, reason).
-Event = tuple[str, Cell | None, Any]
+# What happened in a worker: ("start" | "row" | "busy", trial, row), or ("broken", None, reason).
+Told = tuple[str, Trial | None, Any]
+
+
+def in_processes(
+    trials: Sequence[Trial],
+    out: Path,
+    device: str,
+    workers: int,
+    threads: int,
+    root: str | Path | None,
+    environment: Mapping[str, str] = {},
+) -> Iterator[Event]:
+    """Do the trials in so many processes, each with so many threads and these changes of the environment."""
+    settings = {"out": str(out), "device": device, "root": str(root) if root else None}
+    for kind, trial, what in Pool(trials, workers, threads, settings, environment):
+        if kind == "broken":
+            raise what
+        yield Event(kind, trial, what)
 
 
 class WorkerDied(UserError):
-    """A process ended in the middle of a cell, or before its first; `code` as in Popen.returncode."""
+    """A process ended in the middle of a trial, or before its first; `code` as in Popen.returncode."""
 
     def __init__(self, code: int, last_words: str):
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -81,25 +99,25 @@ class Worker:
 
 
 class Pool:
-    """Workers, and the cells that are left for them."""
+    """Workers, and the trials that are left for them."""
 
     def __init__(
         self,
-        cells: Sequence[Cell],
+        trials: Sequence[Trial],
         workers: int,
         threads: int,
         settings: dict[str, Any],
         environment: Mapping[str, str] = {},
     ):
-        self.todo, self.environment = deque(cells), environment
-        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.todo, self.environment = deque(trials), environment
+        self.events: queue.SimpleQueue[Told] = queue.SimpleQueue()
         self.stopping = threading.Event()
         self.workers: list[Worker] = []
-        count = max(1, min(workers, len(cells)))
+        count = max(1, min(workers, len(trials)))
         self.settings = settings | {"threads": threads, "processes": count}
         self.threads = [threading.Thread(target=self._look_after, daemon=True) for _ in range(count)]
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[Told]:
         for thread in self.threads:
             thread.start()
         try:
@@ -112,30 +130,30 @@ class Pool:
             self._stop()
 
     def _look_after(self) -> None:
-        """Start a worker, give it cells until there are none, and start another should it die."""
+        """Start a worker, give it trials until there are none, and start another should it die."""
         worker: Worker | None = None
-        later: deque[Cell] = deque()  # someone else is doing these
+        later: deque[Trial] = deque()  # someone else is doing these
         try:
             while not self.stopping.is_set():
-                cell = self._next(later)
-                if cell is None:
+                trial = self._next(later)
+                if trial is None:
                     break
                 worker = worker or self._start()
-                self.events.put(("start", cell, None))
+                self.events.put(("start", trial, None))
                 try:
-                    answer = worker.ask(cell.whole())
+                    answer = worker.ask(trial.whole())
                 except WorkerDied as death:
                     worker = None  # and its lock is gone
                     if self.stopping.is_set():
                         break
-                    answer = {"row": bury(cell, Path(self.settings["out"]), str(death), wait=False)}
+                    answer = {"row": bury(trial, Path(self.settings["out"]), str(death), wait=False)}
                 if "stopped" in answer:
                     break
                 if answer["row"] is None:
-                    later.append(cell)
-                    self.events.put(("busy", cell, None))
+                    later.append(trial)
+                    self.events.put(("busy", trial, None))
                 else:
-                    self.events.put(("row", cell, answer["row"]))
+                    self.events.put(("row", trial, answer["row"]))
                 if worker is not None and answer.get("last"):
                     worker.hang_up()
                     worker = None
@@ -155,10 +173,10 @@ class Pool:
                 break
             except WorkerDied as death:
                 if death.code >= 0 or tries == STARTS or self.stopping.is_set():
-                    raise UserError(f"A process for the cells, before its first one, {death.how}") from None
+                    raise UserError(f"A process for the trials, before its first one, {death.how}") from None
         return worker
 
-    def _next(self, later: deque[Cell]) -> Cell | None:
+    def _next(self, later: deque[Trial]) -> Trial | None:
         try:
             return self.todo.popleft()
         except IndexError:

@@ -1,10 +1,9 @@
-"""The cells of a benchmark on a Ray cluster that is running already.
+"""The trials of a benchmark on a Ray cluster that is running already.
 
-A cell is a task. Where a worker sees the benchmark's folder, by the same path, it works there, as any other process
-would; else it works in a temporary folder of its own and sends row and files back, and nothing of a finished cell stays
-with it but what is too large to be sent. When a worker or its machine is lost, Ray gives the cell to another one; on a
-shared disk it goes on from its last checkpoint. What is done is not touched: rows lie in the folder as soon as they are
-there.
+A trial is a task. Where a worker sees the benchmark's folder, by the same path, it works there, as any other process
+would. Else it works in a temporary folder of its own and sends row and files back; only what is too large to be sent
+stays there. When a worker or its machine is lost, Ray gives the trial to another one, which on a shared disk resumes
+from the last checkpoint. What is done is not touched: rows lie in the folder as soon as they are there.
 """
 
 from __future__ import annotations
@@ -23,107 +22,109 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from spurless.bench.cells import Cell, digest
 from spurless.bench.claim import FINISHED, LOCK, ROW, finished_row, write_row
 from spurless.bench.one import bury, compiled, run_claimed, run_one, take
+from spurless.bench.trials import Trial, digest
 from spurless.core.errors import UserError, first_line
 from spurless.core.files import atomic
 from spurless.train.run_folder import RESULT
 
 RETRIES = 3  # after the loss of a worker, not after a mistake: that is a row with the status "failed"
-GPU_SHARE = 0.25  # of a GPU for each cell, where the cluster has GPUs: a small network leaves most of one idle
-GRACE = 60  # seconds in which a cell may end its step and save it
+GPU_SHARE = 0.25  # of a GPU for each trial, where the cluster has GPUs: a small network leaves most of one idle
+GRACE = 60  # seconds in which a trial may end its step and save it
 LARGEST = 64 * 2**20  # bytes of a file that is sent back
 TOKEN = ".token"  # a file that is made once in a benchmark's folder
 LEFT_OUT = "left_out"  # in a worker's own place: what was too large to be sent
 
 
 def run_on_ray(
-    cells: Sequence[Cell],
+    trials: Sequence[Trial],
     out: str | Path,
     *,
     device: str | None = None,
     workers: int | None = None,
     root: str | Path | None = None,
     address: str | None = None,
-    gpus_per_cell: float | None = None,
+    gpus_per_trial: float | None = None,
     compile: bool = False,
     send_back: bool = False,
-) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Do the cells on the cluster, and yield each with its row when it is done, in no order.
+) -> Iterator[tuple[Trial, dict[str, Any]]]:
+    """Do the trials on the cluster, and yield each with its row when it is done, in no order.
 
-    `workers` limits how many run at a time; without it, as many as the cluster has room for. `gpus_per_cell` may be a
+    `workers` limits how many run at a time; without it, as many as the cluster has room for. `gpus_per_trial` may be a
     fraction; 0 keeps them on CPUs. `compile`: where a worker has a GPU and can. `send_back`: even where workers see
     the folder, only this process writes there.
     """
     ray = _ray()
     out = Path(out).resolve()
     with _connected(ray, address), _marked(out) as mark:
-        gpus = 0.0 if device == "cpu" else gpus_per_cell
+        gpus = 0.0 if device == "cpu" else gpus_per_trial
         if gpus is None:
             gpus = GPU_SHARE if ray.cluster_resources().get("GPU") else 0.0
         how = {"device": device, "root": str(root or os.environ.get("SPURLESS_DATA") or "") or None}
         job = how | {"out": str(out), "token": token_of(out), "mark": None if send_back else mark, "compile": compile}
         task = ray.remote(do)
-        todo = deque(cells)
-        running: dict[Any, Cell] = {}
+        todo = deque(trials)
+        running: dict[Any, Trial] = {}
         try:
             while todo or running:
-                while todo and len(running) < (workers or len(cells)):
-                    cell = todo.popleft()
+                while todo and len(running) < (workers or len(trials)):
+                    trial = todo.popleft()
                     # Named by its key, so that it can be found in Ray's own lists.
-                    named = f"spurless {cell.key}"
+                    named = f"spurless {trial.key}"
                     chosen = task.options(name=named, num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
-                    running[chosen.remote(job | {"cell": cell.whole(), "key": cell.key})] = cell
+                    running[chosen.remote(job | {"trial": trial.whole(), "key": trial.key})] = trial
                 ready, _ = ray.wait(list(running), timeout=1)
                 for reference in ready:
-                    cell = running.pop(reference)
+                    trial = running.pop(reference)
                     try:
                         row, files = ray.get(reference)
-                        row = row if files is None else _put_down(cell, out, row, files)
+                        row = row if files is None else _put_down(trial, out, row, files)
                     except ray.exceptions.RayError as error:
-                        row = bury(cell, out, _reason(error))
-                    yield cell, row
+                        row = bury(trial, out, _reason(error))
+                    yield trial, row
         finally:
-            for reference in running:  # Ctrl-C: each cell stops after its step, with a checkpoint
+            for reference in running:  # Ctrl-C: each trial stops after its step, with a checkpoint
                 ray.cancel(reference)
             if running:
                 ray.wait(list(running), num_returns=len(running), timeout=GRACE)
 
 
 def do(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes] | None]:
-    """On a worker: one cell. Its row, and its files where the benchmark's folder is not seen from here."""
-    cell = Cell(**job["cell"])
-    if cell.key != job["key"]:
+    """On a worker: one trial. Its row, and its files where the benchmark's folder is not seen from here."""
+    trial = Trial(**job["trial"])
+    if trial.key != job["key"]:
         raise UserError("The worker has another version of spurless: install the same one on all machines.")
     shared = job["mark"] is not None and (Path(job["out"]) / job["mark"]).exists()
     if job["compile"]:
         from spurless.train.device import pick_device
 
-        [cell] = compiled([cell], pick_device(job["device"]))
+        [trial] = compiled([trial], pick_device(job["device"]))
     if not shared:
-        return _do_apart(cell, own_place(job["out"], job["token"]), job["device"], job["root"])
-    row = run_one(cell, job["out"], job["device"], job["root"])
+        return _do_apart(trial, own_place(job["out"], job["token"]), job["device"], job["root"])
+    row = run_one(trial, job["out"], job["device"], job["root"])
     assert row is not None
     return row, None
 
 
 def own_place(out: str, token: str) -> Path:
-    """A folder on this machine for a benchmark whose own is not seen from here: the same when a cell comes again."""
+    """A folder on this machine for a benchmark whose own is not seen from here: the same when a trial comes again."""
     return Path(tempfile.gettempdir()) / f"spurless-bench-{getpass.getuser()}" / digest([out, token])
 
 
-def _do_apart(cell: Cell, place: Path, device: str | None, root: str | None) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """A cell in a worker's own place: its row and its files. What is not finished stays, to go on from."""
-    folder = place / cell.folder
+def _do_apart(
+    trial: Trial, place: Path, device: str | None, root: str | None
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """A trial in a worker's own place: its row and its files. What is not finished stays, to go on from."""
+    folder = place / trial.folder
     held = take(folder)
     assert held is not None
-    with held:  # to the end: another worker of this machine may wait for the same cell
-        row = run_claimed(cell, place, device, root)
+    with held:  # to the end: another worker of this machine may wait for the same trial
+        row = run_claimed(trial, place, device, root)
         files = small_files(folder, row)
         if row["status"] in FINISHED:
             # Who asks for it again has not got it any more, and wants it trained: nothing here may answer instead.
-            _keep_large(folder, place / LEFT_OUT / cell.key, row)
+            _keep_large(folder, place / LEFT_OUT / trial.key, row)
             shutil.rmtree(folder, ignore_errors=True)
     return row, files
 
@@ -160,13 +161,13 @@ def token_of(out: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _put_down(cell: Cell, out: Path, row: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+def _put_down(trial: Trial, out: Path, row: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
     """Write what was sent back; the row last, because it says that the rest is there."""
-    folder = out / cell.folder
+    folder = out / trial.folder
     held = take(folder)
     assert held is not None
     with held:
-        if finished := finished_row(folder, cell.after):  # by someone who works here
+        if finished := finished_row(folder, trial.after):  # by someone who works here
             return finished
         for name, content in files.items():
             if name == RESULT:  # it names the folder that it was made in

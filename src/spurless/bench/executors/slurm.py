@@ -1,8 +1,8 @@
-"""The cells of a benchmark on a Slurm cluster, through submitit.
+"""The trials of a benchmark on a Slurm cluster, through submitit.
 
-Every Slurm task is an ordinary `run_cells` on the shared folder: it takes whatever cell nobody has taken yet, several
-at a time where it has a GPU. So no task waits for another, a task that is cut short loses at most a minute of the cells
-that it was at, and Slurm may start or end tasks as it likes. Partition, account and time are sbatch's own environment
+Every Slurm task is an ordinary `run_trials` on the shared folder: it takes whatever trial nobody has taken yet, several
+at a time where it has a GPU. So no task waits for another, a task that is cut short loses at most a minute of its
+running trials, and Slurm may start or end tasks as it likes. Partition, account and time are sbatch's own environment
 variables (SBATCH_PARTITION, SBATCH_ACCOUNT, SBATCH_TIMELIMIT).
 """
 
@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from spurless.bench.cells import Cell
 from spurless.bench.claim import ROW, read_row
 from spurless.bench.one import bury
+from spurless.bench.trials import Trial
 from spurless.core.errors import UserError
 
 TASKS = 16  # at most, unless a number is given
@@ -30,16 +30,16 @@ LATE = 30.0  # seconds that a shared disk may take to show what a task has writt
 
 @dataclass(frozen=True)
 class Share:
-    """What a task does. The order of its cells is its own, so that not all tasks want the same one first."""
+    """What a task does. The order of its trials is its own, so that not all tasks want the same one first."""
 
-    cells: tuple[Cell, ...]
+    trials: tuple[Trial, ...]
     out: str
     settings: dict[str, Any]
 
     def __call__(self) -> None:
-        from spurless.bench.run import run_cells
+        from spurless.bench.run import run_trials
 
-        run_cells(self.cells, self.out, watch=Silent(), **self.settings)
+        run_trials(self.trials, self.out, watch=Silent(), **self.settings)
 
     def checkpoint(self) -> Any:
         """Slurm takes the machine away, or the time is up: go on in a new task."""
@@ -54,7 +54,7 @@ class Silent(nullcontext):
 
 
 def run_on_slurm(
-    cells: Sequence[Cell],
+    trials: Sequence[Trial],
     out: str | Path,
     *,
     device: str | None = None,
@@ -63,17 +63,17 @@ def run_on_slurm(
     compile: bool = False,
     cluster: str | None = None,
     cpus_per_task: int = 4,
-) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Do the cells in `workers` tasks, and yield each with its row when it is done, in no order.
+) -> Iterator[tuple[Trial, dict[str, Any]]]:
+    """Do the trials in `workers` tasks, and yield each with its row when it is done, in no order.
 
-    A task asks for a GPU unless device = "cpu"; then it does as many cells at a time as it has processors. `compile`:
+    A task asks for a GPU unless device = "cpu"; then it does as many trials at a time as it has processors. `compile`:
     where a task's GPU can.
     `cluster="local"` runs the tasks on this machine, to try it out.
     """
     submitit = _submitit(cluster)
     out = Path(out).resolve()
-    for cell in cells:  # rows of failures before: from now on a row is one of these tasks'
-        (out / cell.folder / ROW).unlink(missing_ok=True)
+    for trial in trials:  # rows of failures before: from now on a row is one of these tasks'
+        (out / trial.folder / ROW).unlink(missing_ok=True)
     executor = submitit.AutoExecutor(folder=out / "slurm", cluster=cluster or "slurm")
     gpu = {} if device == "cpu" else {"gpus_per_node": 1}
     executor.update_parameters(name="spurless", timeout_min=MINUTES, cpus_per_task=cpus_per_task, **gpu)
@@ -83,11 +83,11 @@ def run_on_slurm(
         "compile": "gpu" if compile else False,
     }
     settings["workers"] = cpus_per_task if device == "cpu" else None
-    tasks = min(len(cells), workers or TASKS)
-    share = Share(tuple(cells), str(out), settings)
-    jobs = executor.submit_array([replace(share, cells=_from(cells, k / tasks)) for k in range(tasks)])
+    tasks = min(len(trials), workers or TASKS)
+    share = Share(tuple(trials), str(out), settings)
+    jobs = executor.submit_array([replace(share, trials=_from(trials, k / tasks)) for k in range(tasks)])
     try:
-        yield from _rows_as_they_come(list(cells), out, jobs)
+        yield from _rows_as_they_come(list(trials), out, jobs)
         until = time.monotonic() + LATE
         while not all(job.done() for job in jobs) and time.monotonic() < until:  # they have nothing left to do
             time.sleep(LOOK)
@@ -97,32 +97,32 @@ def run_on_slurm(
         raise
 
 
-def _rows_as_they_come(left: list[Cell], out: Path, jobs: Sequence[Any]) -> Iterator[tuple[Cell, dict[str, Any]]]:
+def _rows_as_they_come(left: list[Trial], out: Path, jobs: Sequence[Any]) -> Iterator[tuple[Trial, dict[str, Any]]]:
     ended: float | None = None  # when all tasks were seen to be over
     while left:
-        found = [(cell, row) for cell in left if (row := read_row(out / cell.folder))]
+        found = [(trial, row) for trial in left if (row := read_row(out / trial.folder))]
         yield from found
-        left = [cell for cell in left if not any(cell is done for done, _ in found)]
+        left = [trial for trial in left if not any(trial is done for done, _ in found)]
         if left and all(job.done() for job in jobs):
             ended = ended or time.monotonic()
             if time.monotonic() - ended > LATE:
                 break
         if left:
             time.sleep(LOOK)
-    for cell in left:
-        row = bury(cell, out, _reason(jobs))
+    for trial in left:
+        row = bury(trial, out, _reason(jobs))
         assert row is not None
-        yield cell, row
+        yield trial, row
 
 
-def _from(cells: Sequence[Cell], place: float) -> tuple[Cell, ...]:
-    """The same cells, beginning at another place.
+def _from(trials: Sequence[Trial], place: float) -> tuple[Trial, ...]:
+    """The same trials, beginning at another place.
 
     >>> _from("abcd", 0.5)
     ('c', 'd', 'a', 'b')
     """
-    start = round(place * len(cells))
-    return (*cells[start:], *cells[:start])
+    start = round(place * len(trials))
+    return (*trials[start:], *trials[:start])
 
 
 def _reason(jobs: Sequence[Any]) -> str:

@@ -1,4 +1,4 @@
-"""A process that does cells: settings and cells come in as JSON lines, rows go out. Started by pool.py.
+"""A process that does trials: settings and trials come in as JSON lines, rows go out. Started by pool.py.
 
 When its input ends (its parent has stopped, or was killed) it ends too, after the step that is running, with a
 checkpoint.
@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spurless.bench.cells import Cell, remember
 from spurless.bench.one import lost_its_gpu, run_one
+from spurless.bench.trials import Trial, remember
 from spurless.core.messages import show_messages
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries print where they please
     stopping = threading.Event()
-    # Not an exception: between two cells there is nothing to interrupt, and during one `fit` has a handler of its own.
+    # Not an exception: between two trials there is nothing to interrupt, and during one `fit` has a handler of its own.
     signal.signal(signal.SIGINT, lambda *_: stopping.set())
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(lines, stopping), daemon=True).start()
@@ -45,7 +45,7 @@ def main() -> None:
     settings = json.loads(first)
     import torch
 
-    import spurless.train.fit  # noqa: F401  (now, so that the first cell's time is its own)
+    import spurless.train.fit  # noqa: F401  (now, so that the first trial's time is its own)
 
     torch.set_num_threads(settings.pop("threads"))
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])  # torch imports more of itself, for seconds, at this point
@@ -53,7 +53,7 @@ def main() -> None:
     reply(ready=True)
     while (line := lines.get()) is not None and not stopping.is_set():
         try:
-            row = run_one(Cell(**json.loads(line)), **settings, wait=False)
+            row = run_one(Trial(**json.loads(line)), **settings, wait=False)
         except KeyboardInterrupt as stop:
             reply(stopped=str(stop))
             break
