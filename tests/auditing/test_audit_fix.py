@@ -334,9 +334,9 @@ def test_only_the_named_attributes_are_used():
 def test_no_method_learns_from_the_rows_that_judge_it(monkeypatch):
     seen = []
 
-    def watched(method, data, net, recipe, *rest, **kwargs):
-        seen.append((method, data, recipe))
-        return fit(method, data, net, recipe, *rest, **kwargs)
+    def watched(method, data, **options):
+        seen.append((method, data, options["recipe"]))
+        return fit(method, data, **options)
 
     monkeypatch.setattr(fix, "fit", watched)
     case = toy_case("val")

@@ -434,7 +434,7 @@ def test_a_cell_that_was_begun_goes_on_as_it_was_begun(tmp_path, monkeypatch):
     one = Cell(TOY, {"name": "erm"}, None, {"epochs": 4, "batch_size": 10})
     whole = run([one], tmp_path / "whole")[0]
     with pytest.raises(Interrupted):
-        engine.fit("erm", TOY, None, one.recipe, 0, device="cpu", out=tmp_path / one.folder, progress=StopAt(12))
+        engine.fit("erm", TOY, recipe=one.recipe, device="cpu", out=tmp_path / one.folder, progress=StopAt(12))
     row = run([one], tmp_path, compile=True)[0]
     assert (row["status"], row["resumed"], row["settings"]["recipe"]["compile"]) == ("done", True, False)
     assert row["scores"] == whole["scores"]

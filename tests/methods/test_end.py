@@ -131,7 +131,7 @@ def test_each_term_is_lowered_by_training_with_it():
     y, b = data.train.y, data.train.a[:, 0]
     found = {}
     for weights in ((0, 0), (1, 0), (0, 1)):
-        net = fit(EnD(*weights), data, "mlp", recipe, **CPU).classifier
+        net = fit(EnD(*weights), data, net="mlp", recipe=recipe, **CPU).classifier
         c = cosines(net.features(data.train.x).detach())
         found[weights] = float(disentangling(c, b, 2)), float(entangling(c, y, b))
     assert found[1, 0][0] < 0.7 * found[0, 0][0]

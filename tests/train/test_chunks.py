@@ -60,7 +60,7 @@ def graphs(monkeypatch):
 
 
 def train(recipe=RECIPE, method="erm", **more):
-    return fit(method, pictures(n=150), "simconv1", recipe, device="cpu", **{"progress": False} | more)
+    return fit(method, pictures(n=150), net="simconv1", recipe=recipe, device="cpu", **{"progress": False} | more)
 
 
 @pytest.mark.parametrize("method", ["erm", "lff", "pgd", "disent"])

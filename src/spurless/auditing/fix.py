@@ -71,7 +71,9 @@ def repair(
             continue
         folder = None if out is None else out / "fix" / name
         watch = Deadline(progress if callable(progress) else Bar(name, shown=progress), deadline)
-        train = partial(fit, name, data, net_spec, recipe, case.seed, folder, device, progress=watch)
+        train = partial(
+            fit, name, data, net=net_spec, recipe=recipe, seed=case.seed, out=folder, device=device, progress=watch
+        )
         tried.append(attempt(case, name, train))
         if tried[-1].note:
             text.append(f"{name}: {tried[-1].note}")

@@ -173,7 +173,7 @@ def _look(cell: Cell, device: torch.device, root: str | Path | None, budget: flo
     whole = True
     try:
         with at_most(1.5 * budget):
-            fit(method, data, cell.net, cell.recipe or None, cell.seed, device=device, progress=watch)
+            fit(method, data, net=cell.net, recipe=cell.recipe or None, seed=cell.seed, device=device, progress=watch)
     except Enough:
         whole = False
     except UserError:

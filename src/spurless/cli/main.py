@@ -73,7 +73,16 @@ def train(
         bundle = load_data(chosen["data"], root=data_root)
         network = {"name": bundle.net} | chosen["net"]
         folder = out or default_folder(method, data, network["name"], seed, chosen)
-        result = fit(made, bundle, network, chosen["recipe"], seed, folder, place, progress=watcher(made, tensorboard))
+        result = fit(
+            made,
+            bundle,
+            net=network,
+            recipe=chosen["recipe"],
+            seed=seed,
+            out=folder,
+            device=place,
+            progress=watcher(made, tensorboard),
+        )
     row = {k: v for k, v in result.row().items() if k != "history"}
     if as_json:
         print_json(row)

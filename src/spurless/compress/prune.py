@@ -382,7 +382,7 @@ def prune(
             groups,
             known,
         )
-        result = fit(method, bundle, spec, recipe, seed, device=device, stages=shelf)
+        result = fit(method, bundle, net=spec, recipe=recipe, seed=seed, device=device, stages=shelf)
         if result.classifier is None:
             log.warning(f"At {share:g}: {result.error}")
             return {"keep": share, "pruned": True, "error": result.error}

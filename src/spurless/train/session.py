@@ -34,6 +34,7 @@ from spurless.train.dynamics import Dynamics, as_dynamics
 from spurless.train.identity import describe_run, is_factory, model_facts
 from spurless.train.loop import EngineRun, Loop, Progress
 from spurless.train.networks import NetSpec, example_of, network_maker
+from spurless.train.progress import Watcher
 from spurless.train.run_folder import MODEL
 from spurless.train.shared_stages import Shelf
 from spurless.train.team_folder import run_folder
@@ -47,19 +48,22 @@ PARTLY_COMPARED = (
 class Session:
     """One run that can be driven step by step: iterate over it, and then read its `result`.
 
-    The arithmetic's switches, the random numbers and the stream are those of whoever drives it.
+    It takes what `fit` takes, which describes the parameters, and `fit` is what shows the progress. The arithmetic's
+    switches, the random numbers and the stream are those of whoever drives it.
     """
 
     def __init__(
         self,
         method: Method | str | Mapping[str, Any],
         data: Bundle | str | Mapping[str, Any],
+        *,
         net: NetSpec | None = None,
         recipe: Recipe | str | Mapping[str, Any] | None = None,
         seed: int = 0,
         out: str | Path | None = None,
         device: str | torch.device | None = None,
         root: str | Path | None = None,
+        progress: bool | Watcher | None = None,
         checkpoint_seconds: float = 60,
         stages: str | Path | None = None,
         dynamics: Dynamics | Mapping[str, Any] | bool | None = None,
@@ -70,7 +74,7 @@ class Session:
         self.data = suited(self.data, self.spec)
         self.recipe, self.device = make_recipe(recipe, self.data), pick_device(device)
         self.folder = None if out is None else run_folder(out)
-        self.checkpoint_seconds = checkpoint_seconds
+        self.progress, self.checkpoint_seconds = progress, checkpoint_seconds
         self.stages = None if stages is None else Path(stages)
         self.dynamics = as_dynamics(dynamics)
         used = permit(self.method, self.data, self.recipe)
