@@ -45,7 +45,7 @@ from spurless.cli import bench as cli_bench
 from spurless.core.errors import UserError
 from spurless.registry import load_data, make_method
 from spurless.train.lanes import Job
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.step import Steps
 from tests.support.runs import StopAt
 from tests.support.trials import QUICK, TOY, Quiet, cell, run

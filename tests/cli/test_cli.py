@@ -358,7 +358,7 @@ def test_ctrl_c_and_kill_and_the_same_command_end_where_an_undisturbed_run_does(
 
     out, err, code = start_and_send(signal.SIGINT, 20)
     assert (out, code) == ("", 130)
-    assert err == "Stopped. The place is saved in run: the same command goes on from there.\n"
+    assert err == "Stopped. Checkpoint saved to run; re-run the command to resume.\n"
     reached = history.read_text().count("\n")
     assert 20 <= reached < 80
     unfinished = json.loads(invoke("show", "run", "--json").stdout)

@@ -25,7 +25,7 @@ from spurless.methods.parts.losses import ce
 from spurless.methods.parts.pruning import squares, variability, watching, zero
 from spurless.nets import Net
 from spurless.registry import make_method
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.saved import load_classifier
 from tests.support.runs import stages_of
 from tests.support.worlds import pictures, tiny

@@ -17,8 +17,8 @@ from spurless.methods.lff import LfF
 from spurless.nets import build
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
 from spurless.train.networks import network_maker
+from spurless.train.observe import Interrupted
 from tests.support.attacks import engine_run, last_stage, slow_attack
 from tests.support.reference import LossTables, gce_paper
 from tests.support.runs import CPU, StopAt, same_weights

@@ -10,9 +10,9 @@ from spurless.core.data import Batch, Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.methods.cnc import CnC, contrast, pair_odds, pair_sets
 from spurless.methods.parts.losses import ce
+from spurless.train.engine_run import EngineRun
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import EngineRun
 from spurless.train.networks import network_maker
 from tests.support.mining import finish
 from tests.support.runs import CPU, same_weights

@@ -12,7 +12,7 @@ from spurless.core.settings import settings_of
 from spurless.methods import METHODS
 from spurless.registry import load_data, method_class, name_of
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.saved import load_run
 from tests.support.quick import quick
 from tests.support.runs import CPU, StopAt, same_weights

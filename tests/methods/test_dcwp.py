@@ -18,7 +18,7 @@ from spurless.methods.parts.pruning import sparsity
 from spurless.nets import build
 from spurless.registry import make_method, make_recipe
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.session import Session
 from tests.support.runs import CPU, stages_of
 from tests.support.worlds import pictures, tiny

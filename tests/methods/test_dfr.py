@@ -22,7 +22,7 @@ from spurless.methods.group_inference import INFERENCES, Groups
 from spurless.methods.rs import subsample
 from spurless.nets import build
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import OwnModule, pictures, tiny
 

@@ -10,7 +10,7 @@ from spurless.methods.ga import GA, aligned_weights, sampling_odds
 from spurless.methods.group_inference.mining import MINERS
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from tests.support.mining import finish, open_run
 from tests.support.runs import StopAt, same_weights
 from tests.support.worlds import tiny

@@ -21,10 +21,11 @@ from spurless.methods.parts.losses import ce_rows
 from spurless.methods.rs import RS, subsample
 from spurless.nets import build
 from spurless.registry import make_method
+from spurless.train.engine_run import EngineRun
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import EngineRun, Interrupted
 from spurless.train.networks import network_maker
+from spurless.train.observe import Interrupted
 from spurless.train.optim import make_optimizer
 from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import tiny

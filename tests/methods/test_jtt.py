@@ -10,9 +10,9 @@ from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.methods.jtt import JTT
 from spurless.nets import build
+from spurless.train.engine_run import EngineRun
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import EngineRun
 from spurless.train.networks import network_maker
 from spurless.train.optim import make_optimizer
 from tests.support.reference import train_by_hand

@@ -28,7 +28,7 @@ from spurless.methods.pgd import PGD
 from spurless.nets import Net, build
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.optim import make_optimizer
 from tests.support.reference import gce_paper, per_sample_head_gradients, weighted_draws
 from tests.support.runs import CPU, StopAt, same_weights

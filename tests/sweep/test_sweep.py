@@ -33,7 +33,7 @@ from spurless.sweep.plot import by_chance, draw, panel, places, scales
 from spurless.sweep.plot import normalised as scaled
 from spurless.sweep.suggest import NEAR, Search, nice, suggest_lr
 from spurless.train.fit import fit
-from spurless.train.step import schedule
+from spurless.train.schedule import schedule
 from tests.support.worlds import pictures, tiny
 
 LR = Axis("lr", "recipe.lr", (0.01, 0.1, 1.0))

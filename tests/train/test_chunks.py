@@ -15,7 +15,7 @@ from spurless.core.recipe import Recipe
 from spurless.train import step
 from spurless.train.dynamics import Dynamics
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from tests.support.runs import StopAt, same_weights
 from tests.support.worlds import pictures
 

@@ -26,7 +26,7 @@ from spurless.core.method import Method, Stage
 from spurless.core.parallel import agree, any_of, as_first, dividing, first, from_first, rank, shares, world
 from spurless.core.recipe import Recipe
 from spurless.methods import METHODS
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.run_folder import TRAINING, RunFolder
 from spurless.train.team_folder import run_folder
 from tests.support.runs import StopAt

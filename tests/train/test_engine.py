@@ -28,10 +28,11 @@ from spurless.nets import build
 from spurless.nets.outputs import fetch_ahead
 from spurless.train.feed import Streamed, epoch_order, resident
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted, batch_sizes, stage_length
+from spurless.train.observe import Interrupted
 from spurless.train.optim import make_optimizer
 from spurless.train.saved import load_run
-from spurless.train.step import Steps, schedule
+from spurless.train.schedule import batch_sizes, schedule, stage_length
+from spurless.train.step import Steps
 from tests.support.reference import train_by_hand, weighted_draws
 from tests.support.runs import CPU, StopAt, same_weights, timeless
 from tests.support.worlds import FAST, OwnModule, Peek, PeekWithLabels, pictures, tiny
@@ -60,7 +61,7 @@ def test_a_split_is_placed_once_in_a_run(monkeypatch):
         placed.append(x)
         return resident(x, *how)
 
-    monkeypatch.setattr("spurless.train.loop.resident", place)
+    monkeypatch.setattr("spurless.train.engine_run.resident", place)
     data = pictures(n=40)
     result = fit("erm", data, net="conv3", recipe=Recipe(batch_size=16, epochs=3, eval_every=1), **CPU)
     assert sum("val_loss" in row for row in result.history) == 3
@@ -338,7 +339,7 @@ def test_a_validation_loss_that_is_no_number_picks_nothing(capsys):
     )
     assert not any(math.isfinite(row["val_loss"]) for row in chosen.history)
     assert same_weights(chosen.classifier, last.classifier)
-    assert "recipe.selection = val_loss had nothing to go by" in capsys.readouterr().err
+    assert "recipe.selection = val_loss picked nothing" in capsys.readouterr().err
 
 
 def test_selection_by_the_worst_validation_group_keeps_its_best_epoch_and_says_which_labels_it_used():
@@ -642,7 +643,7 @@ def test_two_processes_do_not_train_one_run(tmp_path):
 def test_ctrl_c_saves_the_place_and_the_run_goes_on_to_the_same_bits(tmp_path, step, selection):
     before, recipe = signal.getsignal(signal.SIGINT), replace(FAST, selection=selection, lr=0.05)
     whole = fit("lff", tiny(), net="mlp", recipe=recipe, out=tmp_path / "whole", **CPU)
-    with pytest.raises(KeyboardInterrupt, match="same command"):
+    with pytest.raises(KeyboardInterrupt, match="re-run the command to resume"):
         fit("lff", tiny(), net="mlp", recipe=recipe, out=tmp_path / "run", device="cpu", progress=StopAt(step))
     assert (tmp_path / "run" / "stage-000-part.safetensors").exists()
     resumed = fit("lff", tiny(), net="mlp", recipe=recipe, out=tmp_path / "run", **CPU)

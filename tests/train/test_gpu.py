@@ -12,7 +12,7 @@ from spurless.core.recipe import Recipe
 from spurless.methods import METHODS
 from spurless.methods.parts.losses import ce
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from tests.support.runs import StopAt, same_weights
 from tests.support.worlds import pictures, tiny
 

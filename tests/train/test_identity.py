@@ -16,7 +16,7 @@ from spurless.core.recipe import Recipe
 from spurless.registry import load_data, make_method, make_recipe
 from spurless.train.fit import fit
 from spurless.train.identity import contents, describe_bundle, describe_run
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import pictures, tiny
 

@@ -12,7 +12,8 @@ from spurless import fit
 from spurless.methods.pgd import PGD
 from spurless.train import lanes, networks
 from spurless.train.lanes import Job, run_lanes
-from spurless.train.loop import Interrupted, Progress, StageLoop
+from spurless.train.observe import Interrupted, Progress
+from spurless.train.stage_loop import StageLoop
 from tests.support.runs import same_weights
 from tests.support.worlds import pictures
 

@@ -24,7 +24,7 @@ from spurless.registry import load_data
 from spurless.sweep import over_runs
 from spurless.train import dynamics as dy
 from spurless.train.feed import epoch_order
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.saved import load_run
 from tests.support.quick import quick
 from tests.support.reference import correlation_by_hand, feature_use_by_hand, watched_by_hand

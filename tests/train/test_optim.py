@@ -28,12 +28,12 @@ from spurless.train import optim
 from spurless.train.checkpoint import restore, snapshot
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.optim import layer_weights, make_optimizer, why_eager
 from spurless.train.saved import load_run
+from spurless.train.schedule import schedule
 from spurless.train.session import Session
 from spurless.train.sharpness import Sharpness
-from spurless.train.step import schedule
 from tests.support.quick import QUICK
 from tests.support.runs import CPU, StopAt, same_weights, timeless
 from tests.support.worlds import FAST, pictures, tiny

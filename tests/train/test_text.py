@@ -24,7 +24,7 @@ from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import load_data
 from spurless.train.feed import place
 from spurless.train.fit import evaluate, fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.optim import make_optimizer
 from spurless.train.saved import load_run
 from spurless.train.step import Steps

@@ -8,7 +8,7 @@ import torch
 
 from spurless.registry import load_data, make_method
 from spurless.train.fit import fit
-from spurless.train.loop import Progress
+from spurless.train.observe import Progress
 from spurless.train.tracking import SENT, TensorBoard
 
 RECIPE = {"epochs": 3, "batch_size": 50, "until_accuracy": 100, "lr": 0.1, "eval_every": 1}

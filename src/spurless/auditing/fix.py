@@ -24,8 +24,8 @@ from spurless.core.seeds import derive
 from spurless.metrics.groups import MIN_GROUP
 from spurless.registry import make_recipe
 from spurless.train.fit import fit
-from spurless.train.loop import Progress
 from spurless.train.networks import NetSpec
+from spurless.train.observe import Progress
 from spurless.train.progress import Bar, Watcher
 
 BEFORE = "before"  # the audited model, as a row of the table

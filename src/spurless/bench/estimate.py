@@ -25,7 +25,8 @@ from spurless.nets import Net
 from spurless.registry import make_method, make_recipe
 from spurless.train.device import pick_device
 from spurless.train.fit import fit
-from spurless.train.loop import Progress, batch_sizes, stage_length
+from spurless.train.observe import Progress
+from spurless.train.schedule import batch_sizes, stage_length
 
 STEPS = 30  # of each stage that are timed
 WARM = 10  # of them that are not counted: on a GPU the first ones are captured as a graph

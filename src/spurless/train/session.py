@@ -31,9 +31,11 @@ from spurless.metrics.scores import coverage, full_score
 from spurless.registry import load_data, make_method, make_recipe, name_of
 from spurless.train.device import hint_if_threads_spin, pick_device
 from spurless.train.dynamics import Dynamics, as_dynamics
+from spurless.train.engine_run import EngineRun
 from spurless.train.identity import describe_run, is_factory, model_facts
-from spurless.train.loop import EngineRun, Loop, Progress
+from spurless.train.loop import Loop
 from spurless.train.networks import NetSpec, example_of, network_maker
+from spurless.train.observe import Progress
 from spurless.train.progress import Watcher
 from spurless.train.run_folder import MODEL
 from spurless.train.shared_stages import Shelf
@@ -155,7 +157,7 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
     result.scores = full_score(data, split, logits)
     result.scored_on, result.n = name, len(split)
     result.notes += group_notes(result.scores, name)
-    loop.look_at_the_end(result.scores)
+    loop.count_final_evaluation(result.scores)
     if result.selection != "last" and not loop.selected:
         result.notes.append(
             f"No stage of {result.method} lets recipe.selection pick its weights: they are the last ones."

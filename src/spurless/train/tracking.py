@@ -13,7 +13,7 @@ from spurless.train.progress import Bar
 
 if TYPE_CHECKING:
     from spurless.core.method import Method
-    from spurless.train.loop import Progress
+    from spurless.train.observe import Progress
 
 # What a row of the history calls it, and the name that it is sent under. There are two training losses: the mean over
 # the epoch's batches, of whatever the method minimises and while the weights change; and the cross entropy of the whole
