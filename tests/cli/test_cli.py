@@ -305,9 +305,10 @@ def test_a_run_of_the_shell_is_the_same_run_from_python(finished):
     again = fit("erm", net={"name": "mlp", "widths": [4]}, out=finished[0], **settings)
     assert again.scores["unbiased"] == finished[1]["scores"]["unbiased"]
     text = (finished[0] / "settings.toml").read_text()
-    assert "widths = [4]" in text
+    listed = "widths = [\n    4,\n]"
+    assert listed in text
     Path("run").mkdir()
-    Path("run/settings.toml").write_text(text.replace("widths = [4]", 'widths = "[4]"'))  # as it was saved before
+    Path("run/settings.toml").write_text(text.replace(listed, 'widths = "[4]"'))  # as it was saved before
     assert fit("erm", net={"name": "mlp", "widths": [4]}, out="run", **settings).scores == again.scores
     with pytest.raises(UserError, match="The net has no name"):
         fit("erm", net={"widths": [4]}, **settings)
