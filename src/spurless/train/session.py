@@ -13,7 +13,7 @@ from torch import nn
 
 from spurless.core.data import Bundle
 from spurless.core.digests import is_partial
-from spurless.core.errors import Diverged, UserError
+from spurless.core.errors import Diverged, SettingError, UserError
 from spurless.core.messages import log
 from spurless.core.method import Method
 from spurless.core.parallel import first, world
@@ -202,7 +202,7 @@ def whole_seed(given: Any) -> int:
     try:
         return operator.index(given)
     except TypeError:
-        raise UserError(f"seed = {given!r} is not allowed; it takes a whole number.") from None
+        raise SettingError(f"seed = {given!r} is not allowed; it takes a whole number.") from None
 
 
 def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
@@ -210,22 +210,22 @@ def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
     need = method.labels if method.labels != "selection" else "none"
     if recipe.selection == "val_worst_group":
         if method.labels == "none":
-            raise UserError(
+            raise SettingError(
                 f"recipe.selection = val_worst_group needs bias labels, which {name_of(method)} may not see; "
                 "use last, val_accuracy or val_loss."
             )
         need = "training" if need == "training" else "validation"
         if data.val is not None and data.val.a is None:
-            raise UserError(f"recipe.selection = val_worst_group needs bias labels, and {data.name} has none.")
+            raise SettingError(f"recipe.selection = val_worst_group needs bias labels, and {data.name} has none.")
     if recipe.eval_every != int(recipe.eval_every):
-        raise UserError(
+        raise SettingError(
             f"recipe.eval_every = {recipe.eval_every:g}: the validation split is looked at where an epoch ends; give a "
             "whole number of epochs."
         )
     if recipe.selection != "last" and data.val is None:
-        raise UserError(f"recipe.selection = {recipe.selection} needs a validation split, which {data.name} lacks.")
+        raise SettingError(f"recipe.selection = {recipe.selection} needs a validation split, which {data.name} lacks.")
     if recipe.augment not in ("data", "none") and len(data.shape) != 3:
-        raise UserError(f"recipe.augment = {recipe.augment} is for images, and {data.name} holds none; use none.")
+        raise SettingError(f"recipe.augment = {recipe.augment} is for images, and {data.name} holds none; use none.")
     split = {"training": data.train, "validation": data.val}.get(need)
     if need != "none" and (split is None or split.a is None):
         free = ", ".join(name for name, entry in METHODS.items() if entry.labels in ("none", "selection"))
@@ -233,5 +233,5 @@ def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
         lack = f"bias labels and {data.name} has none"
         if split is None:
             lack = f"the bias labels of validation rows and {data.name} has no validation split"
-        raise UserError(f"{name_of(method)} needs {lack}; these do not: {free}.{guess}")
+        raise SettingError(f"{name_of(method)} needs {lack}; these do not: {free}.{guess}")
     return need

@@ -239,7 +239,8 @@ class StageLoop:
 
     def _lr(self, step: int) -> float:
         """Return the learning rate of the first optimiser at a step."""
-        return self.factor[step] * self.stage.updates[0][1].param_groups[0]["initial_lr"]
+        initial: float = self.stage.updates[0][1].param_groups[0]["initial_lr"]
+        return float(self.factor[step]) * initial
 
     def _stop_if_diverged(self, weights: bool = False) -> None:
         bad = self.steps.first_bad()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spurless.core.errors import UserError
+from spurless.core.errors import SettingError
 from spurless.core.files import atomic
 from spurless.registry import name_of
 from spurless.train.progress import Bar
@@ -42,7 +42,7 @@ class TensorBoard:
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
-            raise UserError("--tensorboard needs tensorboardX: pip install 'spurless[tracking]'.") from None
+            raise SettingError("--tensorboard needs tensorboardX: pip install 'spurless[tracking]'.") from None
         folder.mkdir(parents=True, exist_ok=True)  # a place that cannot be used is told before the training
         self.open, self.folder = SummaryWriter, folder
         self.writer: Any = None  # until the first epoch says from which step on
