@@ -67,9 +67,16 @@ def measure(kind, way, seed):
     session = Session(
         WAYS[way] | PHASE,
         {"name": "gaussians", "labels": kind, "seed": seed},
-        NET,
-        {"optimizer": "adam", "lr": 0.01, "batch_size": 100, "epochs": 2000, "until_accuracy": 100, "eval_every": 0},
-        seed,
+        net=NET,
+        recipe={
+            "optimizer": "adam",
+            "lr": 0.01,
+            "batch_size": 100,
+            "epochs": 2000,
+            "until_accuracy": 100,
+            "eval_every": 0,
+        },
+        seed=seed,
         device="cpu",
     )
     data, axis = session.data, torch.linspace(-REACH, REACH, SIDE)

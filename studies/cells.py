@@ -47,9 +47,9 @@ def measure(job):
     result = fit(
         cell["method"],
         data,
-        cell.get("net"),
-        cell.get("recipe"),
-        seed,
+        net=cell.get("net"),
+        recipe=cell.get("recipe"),
+        seed=seed,
         device=device,
         root=root,
         progress=False,

@@ -63,7 +63,7 @@ class Stopwatch:
 def engine(data, net, batch, steps, device, skip=3, **recipe):
     watch = Stopwatch(skip, device)
     settings = {"iterations": steps, "batch_size": batch, "eval_every": 0, "augment": "none", "lr": 1e-3} | recipe
-    fit("erm", data, net, Recipe(**settings), device=device, progress=watch)
+    fit("erm", data, net=net, recipe=Recipe(**settings), device=device, progress=watch)
     return watch.seconds_a_step(steps)
 
 

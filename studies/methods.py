@@ -67,7 +67,7 @@ def run(name, steps, device, batch, net):
     recipe = Recipe("sgd", 0.01, batch_size=batch, epochs=1, eval_every=0, augment="none")
     watch = StageTimes(device)
     started = now(device)
-    fit(method, data, net, recipe, device=device, progress=watch)
+    fit(method, data, net=net, recipe=recipe, device=device, progress=watch)
     return now(device) - started, watch.slowest()
 
 

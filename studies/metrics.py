@@ -235,7 +235,9 @@ def watching(out, device, rounds):
     def race(data, net, steps, turn, watched=True):
         recipe = Recipe("sgd", 0.01, momentum=0.0, batch_size=100, iterations=steps, eval_every=0)
         ways = {"plain": None, "watched": watched}
-        runs = {k: iter(Session("erm", data, net, recipe, device=device, dynamics=d)) for k, d in ways.items()}
+        runs = {
+            k: iter(Session("erm", data, net=net, recipe=recipe, device=device, dynamics=d)) for k, d in ways.items()
+        }
         spent = dict.fromkeys(runs, 0.0)
         with arithmetic(recipe, place):
             while runs:

@@ -88,7 +88,7 @@ class Rows(Dataset):
 
 def ours(work: Work, method: str | dict[str, Any]) -> Done:
     recipe = Recipe("adam", work.lr, batch_size=work.batch, epochs=work.epochs, augment="none", eval_every=0)
-    result = fit(method, work.data, work.net, recipe, device="cpu", progress=False)
+    result = fit(method, work.data, net=work.net, recipe=recipe, device="cpu", progress=False)
     n, name = len(work.data.train), result.method
     rows = n * work.epochs
     if name == "jtt":

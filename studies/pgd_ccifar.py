@@ -62,9 +62,9 @@ if __name__ == "__main__":
     for pair in given.pairs:
         mined_with, trained_with = pair.split(":")
         if mined_with != last:
-            first = fit(Mines(), data, "resnet18", recipe | {"augment": mined_with}, **how)
+            first = fit(Mines(), data, net="resnet18", recipe=recipe | {"augment": mined_with}, **how)
             last = mined_with
-        kept = fit(Trains(), data, "resnet18", recipe | {"augment": trained_with}, **how)
+        kept = fit(Trains(), data, net="resnet18", recipe=recipe | {"augment": trained_with}, **how)
         scores = {k: round(kept.scores[k], 2) for k in ("average", "aligned", "conflicting")}
         rows.append({"mined_with": mined_with, "trained_with": trained_with, "seed": 0} | scores)
         rows[-1] |= {"n": kept.scores["n"]["average"], "mining": first.mining["mined"]}

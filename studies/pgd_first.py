@@ -87,7 +87,15 @@ if __name__ == "__main__":
         data = load_data(settings | {"rho": rho})
         First.test = data.test
         for seed in range(given.seeds):
-            result = fit(First(epochs=given.epochs), data, network, recipe, seed, device=given.device, progress=False)
+            result = fit(
+                First(epochs=given.epochs),
+                data,
+                net=network,
+                recipe=recipe,
+                seed=seed,
+                device=given.device,
+                progress=False,
+            )
             rows.append({"rho": rho, "seed": seed, "n": len(data.test), "epochs": First.seen})
             found = stamp(result.versions["device"]) | {"recipe": recipe, "q": First.q, "rows": rows}
             put(given.out or Path(f"results/pgd_forms/first-epochs-{given.data}"), found)

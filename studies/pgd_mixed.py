@@ -38,7 +38,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     data = load_data(DATA)
     for form in given.forms:
-        result = fit(Mixed(form=form), data, "simconv1", RECIPE, device=given.device, progress=False)
+        result = fit(Mixed(form=form), data, net="simconv1", recipe=RECIPE, device=given.device, progress=False)
         row = stamp(result.versions["device"]) | {"data": DATA, "recipe": RECIPE, "gce": form, "seed": 0}
         row |= {"odds": "one augmented view" if form == "paper" else "as it is", "mining": result.mining}
         row |= {"average": result.scores["average"], "n": result.scores["n"]["average"]}

@@ -43,7 +43,7 @@ def measure(data, recipe, seed, device):
     whole, PGD.odds = PGD.odds, timed(PGD.odds, scoring, device)
     try:
         started = seconds(device)
-        result = fit("pgd", data, "simconv1", recipe, seed, device=device, progress=False)
+        result = fit("pgd", data, net="simconv1", recipe=recipe, seed=seed, device=device, progress=False)
         wall = seconds(device) - started
     finally:
         PGD.odds = whole

@@ -26,7 +26,7 @@ def measured(seed):
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        fit("pgd", "colored_digits", "conv3", seed=seed, out=run, device="cpu", progress=False)
+        fit("pgd", "colored_digits", net="conv3", seed=seed, out=run, device="cpu", progress=False)
         for structured in (False, True):
             for how in ("kept", "recomputed"):
                 out = Path(folder) / f"{structured}-{how}"

@@ -150,7 +150,7 @@ if __name__ == "__main__":
         )
         name = f"{rate:g}-seed{seed}" if given.seeds > 1 else f"{rate:g}"
         out = given.runs / f"{name}-{given.epochs:g}"
-        result = fit("erm", data, given.net, recipe, seed, out=out, device=given.device)
+        result = fit("erm", data, net=given.net, recipe=recipe, seed=seed, out=out, device=given.device)
         row = stamp(result.versions["device"]) | {"data": data.name, "net": given.net, "seed": seed, "lr": rate}
         row |= {"epochs": len(result.history), "rows": given.rows}
         row |= {"train_accuracy": result.history[-1]["train_accuracy"]}

@@ -67,7 +67,9 @@ def measure(seed, work):
     data = load_data(DATA)
     started = time.time()
     runs = {
-        name: fit(name, DATA, NET, RECIPE, seed, out=work / f"{name}-seed{seed}", device="cpu", progress=False)
+        name: fit(
+            name, DATA, net=NET, recipe=RECIPE, seed=seed, out=work / f"{name}-seed{seed}", device="cpu", progress=False
+        )
         for name in ("erm", METHOD)
     }
     print({name: round(run.scores["unbiased"], 2) for name, run in runs.items()}, flush=True)

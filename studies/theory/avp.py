@@ -101,7 +101,7 @@ def units_on_gaussians(labels: str = "structured", seed: int = 0, epochs: int = 
     data = load_data({"name": "gaussians", "labels": labels, "seed": seed})
     fresh = load_data({"name": "gaussians", "labels": labels, "seed": seed + 1000, "n": rows, "n_test": rows})
     net = {"name": "mlp", "widths": [32, 32], "activation": "tanh"}
-    trained = fit("erm", data, net, {"epochs": epochs}, seed, device="cpu", progress=False).classifier
+    trained = fit("erm", data, net=net, recipe={"epochs": epochs}, seed=seed, device="cpu", progress=False).classifier
     assert trained is not None and fresh.test is not None
     _, first, tanh, second, _ = trained.encoder.children()
 

@@ -407,7 +407,7 @@ def test_groups_without_held_out_samples_are_said(tmp_path):
 
 def test_rows_that_a_given_model_may_have_learnt_clear_it_of_nothing(tmp_path):
     whole = replace(load_data({"name": "toy", "n": 600, "rho": 0.5}), val=None, test=None)  # without a shortcut
-    run = fit("erm", whole, "mlp", {"epochs": 60}, out=tmp_path / "run", **QUIET)
+    run = fit("erm", whole, net="mlp", recipe={"epochs": 60}, out=tmp_path / "run", **QUIET)
     assert run.scored_on == "train"
     with pytest.raises(UserError, match="was trained on all rows of toy"):
         audit(whole, model=tmp_path / "run", **QUIET)
@@ -543,7 +543,7 @@ def test_an_audit_is_made_anew_and_another_one_is_not_overwritten(tmp_path):
 @pytest.mark.parametrize("given", [False, True])
 def test_a_killed_audit_goes_on(tmp_path, monkeypatch, given):
     data = case_of("colour", n=120).data
-    fit("erm", data, "conv3", {"epochs": 1}, out=tmp_path / "run", **QUIET)
+    fit("erm", data, net="conv3", recipe={"epochs": 1}, out=tmp_path / "run", **QUIET)
     asked = {"model": tmp_path / "run"} if given else {"net": "conv3", "recipe": {"epochs": 1}}
     with monkeypatch.context() as patch:
         patch.setattr(

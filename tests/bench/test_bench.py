@@ -48,7 +48,7 @@ from spurless.cli import bench as cli_bench
 from spurless.core.errors import UserError
 from spurless.registry import load_data, make_method
 from spurless.train.lanes import Job
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.step import Steps
 from tests.support.runs import StopAt
 from tests.support.trials import QUICK, TOY, Quiet, run, trial
@@ -437,7 +437,7 @@ def test_a_trial_that_was_begun_goes_on_as_it_was_begun(tmp_path, monkeypatch):
     one = Trial(TOY, {"name": "erm"}, None, {"epochs": 4, "batch_size": 10})
     whole = run([one], tmp_path / "whole")[0]
     with pytest.raises(Interrupted):
-        engine.fit("erm", TOY, None, one.recipe, 0, device="cpu", out=tmp_path / one.folder, progress=StopAt(12))
+        engine.fit("erm", TOY, recipe=one.recipe, device="cpu", out=tmp_path / one.folder, progress=StopAt(12))
     row = run([one], tmp_path, compile=True)[0]
     assert (row["status"], row["resumed"], row["settings"]["recipe"]["compile"]) == ("done", True, False)
     assert row["scores"] == whole["scores"]

@@ -22,7 +22,7 @@ from spurless.bench.spec import make_spec
 from spurless.cli import bench as cli_bench
 from spurless.core.errors import UserError
 from spurless.sweep.over_runs import correlation, loss_share_points
-from spurless.train.loop import Progress
+from spurless.train.observe import Progress
 from spurless.train.step import Steps
 from tests.support.trials import QUICK, TOY, Quiet, run, trial
 

@@ -534,7 +534,9 @@ def test_runs_of_a_module_that_is_made_anew_for_each_seed_are_paired(tmp_path):
             )
             data, recipe = {"name": "toy", "n": 100}, {"epochs": 0.5}
             net(torch.zeros(2, *spurless.load_data(data).shape))
-            spurless.fit(method, data, net, recipe, seed, tmp_path / f"{method}-{seed}", "cpu")
+            spurless.fit(
+                method, data, net=net, recipe=recipe, seed=seed, out=tmp_path / f"{method}-{seed}", device="cpu"
+            )
     found, notes = compare([str(tmp_path)])
     assert [(line.a, line.b, line.n) for line in found] == [("erm", "lff", 3)]
     assert not any("no partner" in note for note in notes)

@@ -305,9 +305,10 @@ def test_a_run_of_the_shell_is_the_same_run_from_python(finished):
     again = fit("erm", net={"name": "mlp", "widths": [4]}, out=finished[0], **settings)
     assert again.scores["unbiased"] == finished[1]["scores"]["unbiased"]
     text = (finished[0] / "settings.toml").read_text()
-    assert "widths = [4]" in text
+    listed = "widths = [\n    4,\n]"
+    assert listed in text
     Path("run").mkdir()
-    Path("run/settings.toml").write_text(text.replace("widths = [4]", 'widths = "[4]"'))  # as it was saved before
+    Path("run/settings.toml").write_text(text.replace(listed, 'widths = "[4]"'))  # as it was saved before
     assert fit("erm", net={"name": "mlp", "widths": [4]}, out="run", **settings).scores == again.scores
     with pytest.raises(UserError, match="The net has no name"):
         fit("erm", net={"widths": [4]}, **settings)
@@ -358,7 +359,7 @@ def test_ctrl_c_and_kill_and_the_same_command_end_where_an_undisturbed_run_does(
 
     out, err, code = start_and_send(signal.SIGINT, 20)
     assert (out, code) == ("", 130)
-    assert err == "Stopped. The place is saved in run: the same command goes on from there.\n"
+    assert err == "Stopped. Checkpoint saved to run; re-run the command to resume.\n"
     reached = history.read_text().count("\n")
     assert 20 <= reached < 80
     unfinished = json.loads(invoke("show", "run", "--json").stdout)

@@ -381,7 +381,7 @@ def test_answers_that_depend_on_nothing():
 
 def test_images_on_which_the_model_was_not_trained_are_no_evidence():
     data = load_data({"name": "colored_digits", "rho": 0.5})
-    fit("erm", data, "conv3", Recipe("adam", 1e-3, epochs=3), out="run", **QUIET)
+    fit("erm", data, net="conv3", recipe=Recipe("adam", 1e-3, epochs=3), out="run", **QUIET)
     other = replace(load_data({"name": "colored_digits", "rho": 0.5, "seed": 7}), attributes=(), values=(), aligned=())
     blind = {k: s.blinded() for k, s in other.splits.items()}
     found = audit(replace(other, **blind), model="run", **QUIET)

@@ -25,7 +25,7 @@ from spurless.methods.parts.losses import ce
 from spurless.methods.parts.pruning import squares, variability, watching, zero
 from spurless.nets import Net
 from spurless.registry import make_method
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.saved import load_classifier
 from tests.support.runs import stages_of
 from tests.support.worlds import pictures, tiny
@@ -45,7 +45,7 @@ def data():
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("prune") / "run"
-    fit("erm", data, NET, out=folder, device="cpu", progress=False)
+    fit("erm", data, net=NET, out=folder, device="cpu", progress=False)
     return folder
 
 
@@ -123,7 +123,7 @@ def test_what_stays_is_highest_in_what_was_asked_for(run, data, tmp_path, monkey
 
 
 def test_dcwp_fine_tunes_on_batches_with_more_mined_rows(data, monkeypatch):
-    trained = {name: t.clone() for name, t in fit("erm", data, NET, device="cpu").classifier.state_dict().items()}
+    trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
     dcwp = DCWP(mask_iterations=3, mining_iterations=3, lambda_up=33)
     method = PruneTrained("dcwp", 0.5, finetune=0.5, trained=trained, dcwp=dcwp)
     stages, _ = stages_of(monkeypatch, method, data, NET)
@@ -132,7 +132,7 @@ def test_dcwp_fine_tunes_on_batches_with_more_mined_rows(data, monkeypatch):
 
 
 def test_dcwps_settings_of_fine_tuning_are_used(data, monkeypatch):
-    trained = {name: t.clone() for name, t in fit("erm", data, NET, device="cpu").classifier.state_dict().items()}
+    trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
     dcwp = DCWP(mask_iterations=3, mining_iterations=3, lambda_up=33, finetune_up=7, finetune_lr=0.004)
     method = PruneTrained("dcwp", 0.5, finetune=0.5, trained=trained, dcwp=dcwp)
     stages, _ = stages_of(monkeypatch, method, data, NET)
@@ -224,7 +224,7 @@ def test_of_a_run_with_a_mask_of_its_own_no_second_mask_is_taken(kind, data, tmp
     method = {"name": kind.split("-")[0]} | MASKED[kind]
     if method["name"] == "dcwp":
         method["finetune_iterations"] = 5
-    run = fit(method, data, NET, seed=3, out=tmp_path / "run", device="cpu", progress=False)
+    run = fit(method, data, net=NET, seed=3, out=tmp_path / "run", device="cpu", progress=False)
     share = round((100 - run.sparsity) / 100 - 0.05, 2)
     assert 0.05 < share < 0.9
     found = prune(tmp_path / "run", [share], finetune=0.4, out=tmp_path / "out", data=data, device="cpu", seed=0)
@@ -239,7 +239,7 @@ def test_of_a_run_with_a_mask_of_its_own_no_second_mask_is_taken(kind, data, tmp
 
 
 def test_the_seed_is_the_runs_unless_another_is_named(data, tmp_path):
-    fit("jtt", data, NET, seed=3, out=tmp_path / "run", device="cpu", progress=False)
+    fit("jtt", data, net=NET, seed=3, out=tmp_path / "run", device="cpu", progress=False)
     given = {"finetune": 0.4, "data": data, "device": "cpu"}
     found = prune(tmp_path / "run", [0.5], out=tmp_path / "out", **given)
     assert found["seed"] == 3
@@ -269,7 +269,7 @@ def test_folders(run, data, tmp_path):
 def test_a_run_that_was_trained_anew_is_not_shown_as_it_was(data, tmp_path):
     for epochs in (1, 2):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
-        fit("erm", data, "mlp", {"epochs": epochs}, out=tmp_path / "run", device="cpu")
+        fit("erm", data, net="mlp", recipe={"epochs": epochs}, out=tmp_path / "run", device="cpu")
         if epochs == 1:
             prune(tmp_path / "run", [0.5], out=tmp_path / "out", data=data, device="cpu")
     with pytest.raises(UserError, match="trained anew"):
@@ -284,7 +284,7 @@ def test_a_run_that_was_trained_anew_is_not_shown_as_it_was(data, tmp_path):
 @pytest.mark.parametrize("structured", [False, True])
 def test_statistics_can_be_taken_anew(tmp_path, structured):
     data = pictures(shape=(3, 12, 12))
-    fit("erm", data, "conv3", out=tmp_path / "run", device="cpu", progress=False)
+    fit("erm", data, net="conv3", out=tmp_path / "run", device="cpu", progress=False)
     given = {"keep": [0.3], "data": data, "device": "cpu", "structured": structured}
     plain = prune(tmp_path / "run", out=tmp_path / "plain", **given)
     found = prune(tmp_path / "run", out=tmp_path / "anew", batchnorm="recomputed", **given)
@@ -314,7 +314,7 @@ def test_statistics_can_be_taken_anew(tmp_path, structured):
 def test_learning_a_mask_does_not_move_the_statistics(tmp_path):
     """DCWP's mask is learnt with the network in training mode, once, for the first share."""
     data = pictures(shape=(3, 12, 12))
-    fit("erm", data, "conv3", out=tmp_path / "run", device="cpu", progress=False)
+    fit("erm", data, net="conv3", out=tmp_path / "run", device="cpu", progress=False)
     prune(tmp_path / "run", [0.5, 0.3], "dcwp", out=tmp_path / "out", data=data, device="cpu", settings=QUICK)
     trained = load_classifier(tmp_path / "run" / "model.safetensors", device="cpu").state_dict()
     for share in ("0.50", "0.30"):
@@ -408,7 +408,7 @@ def test_commands(run, tmp_path):
 @pytest.mark.parametrize("method", ["erm", "rs", "pgd", "jtt", "lff", "disent", "dfr"])
 def test_fine_tuning_as_the_run_was_trained(method, data, tmp_path):
     """It starts from the pruned weights, removed ones stay zero, and it sees the labels that the run saw."""
-    run = fit(method, data, NET, out=tmp_path / "run", device="cpu", progress=False)
+    run = fit(method, data, net=NET, out=tmp_path / "run", device="cpu", progress=False)
     still = prune(
         tmp_path / "run", [0.5], finetune=0.4, out=tmp_path / "still", data=data, device="cpu",
         settings={"recipe": {"lr": 0.0, "optimizer": "sgd"}},
@@ -422,22 +422,22 @@ def test_fine_tuning_as_the_run_was_trained(method, data, tmp_path):
     assert all(bool((a[b == 0] == 0).all()) for b, a in zip(before, after, strict=True))
     assert moved["rows"][1]["weights_percent"] <= 50.1 and run.labels_used == fit(
         PruneTrained(keep=0.5, finetune=0.4, trained=run.classifier.state_dict(), by=make_method(method)),
-        data, NET, device="cpu", progress=False,
+        data, net=NET, device="cpu", progress=False,
     ).labels_used  # fmt: skip
 
 
 def test_the_last_stage_is_shortened_and_drawn_as_before(data):
     """PGD's odds come from its biased stage, trained again; then a part of the recipe starts at the pruned weights."""
-    run = fit("pgd", data, NET, device="cpu", progress=False)
+    run = fit("pgd", data, net=NET, device="cpu", progress=False)
     trained = {name: t.clone() for name, t in run.classifier.state_dict().items()}
     method = PruneTrained(keep=0.5, finetune=1 / 3, trained=trained, by=make_method("pgd"))
-    found = fit(method, data, NET, device="cpu", progress=False)
+    found = fit(method, data, net=NET, device="cpu", progress=False)
     assert [(row["stage"], row["epoch"]) for row in found.history] == [
         *(("biased", k) for k in (1, 2, 3)),
         ("debiased", 1),
     ]
     assert found.mining["mined"] == run.mining["mined"]  # with the same seed, the same odds
-    plain = fit(replace(method, objective="plain"), data, NET, device="cpu", progress=False)
+    plain = fit(replace(method, objective="plain"), data, net=NET, device="cpu", progress=False)
     assert [row["stage"] for row in plain.history] == ["finetune"]
 
 
@@ -459,9 +459,11 @@ class Watched(Method):
 
 
 def test_removed_weights_are_zero_at_every_step(data):
-    trained = {name: t.clone() for name, t in fit("erm", data, NET, device="cpu").classifier.state_dict().items()}
+    trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
     Watched.seen.clear()
-    fit(PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=Watched()), data, NET, device="cpu", progress=False)
+    fit(
+        PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=Watched()), data, net=NET, device="cpu", progress=False
+    )
     total = sum(t.numel() for name, t in trained.items() if name.endswith("weight"))
     assert len(Watched.seen) > 3 and set(Watched.seen) == {round(total / 2)}
 
@@ -485,11 +487,11 @@ class Annealed(Method):
 
 
 def test_what_is_annealed_does_not_begin_anew_and_the_learning_rate_does(data):
-    trained = {name: t.clone() for name, t in fit("erm", data, NET, device="cpu").classifier.state_dict().items()}
+    trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
     Annealed.seen.clear()
     method = PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=Annealed())
     recipe = replace(data.recipe, schedule="linear")
-    found = fit(method, data, NET, recipe, device="cpu", progress=False)
+    found = fit(method, data, net=NET, recipe=recipe, device="cpu", progress=False)
     steps = found.history[-1]["step"]
     assert len(Annealed.seen) == 2 * steps and 0.9999 < min(Annealed.seen) <= max(Annealed.seen) < 1
     rates = [row["lr"] / recipe.lr for row in found.history]  # at the end of each of three epochs
@@ -500,6 +502,8 @@ def test_fine_tuning_has_the_length_that_was_asked_for(data):
     """Though the recipe's criterion, which the weights reach already, may end the dense stage of frozen pruning."""
     recipe = replace(data.recipe, until_accuracy=1.0)
     by = make_method({"name": "avp", "frozen": True})
-    trained = {name: t.clone() for name, t in fit("erm", data, NET, device="cpu").classifier.state_dict().items()}
-    found = fit(PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=by), data, NET, recipe, device="cpu")
+    trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
+    found = fit(
+        PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=by), data, net=NET, recipe=recipe, device="cpu"
+    )
     assert [row["epoch"] for row in found.history] == [1, 2, 3]

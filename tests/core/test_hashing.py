@@ -111,15 +111,15 @@ def test_the_message_names_what_has_changed(tmp_path):
         x = torch.linspace(0, 1, 800).view(400, 2)
         return Bundle("own", Split(x, y), test=Split(x.clone(), torch.arange(400) % 2), classes=classes)
 
-    fit("erm", bundle(), "mlp", out=tmp_path / "run", **ONCE)
+    fit("erm", bundle(), net="mlp", out=tmp_path / "run", **ONCE)
     with pytest.raises(UserError, match="the labels, attributes or their names of train have changed"):
-        fit("erm", bundle(flip=7), "mlp", out=tmp_path / "run", **ONCE)
+        fit("erm", bundle(flip=7), net="mlp", out=tmp_path / "run", **ONCE)
     with pytest.raises(UserError, match="their names of train, test have changed"):
-        fit("erm", bundle(classes=("yes", "no")), "mlp", out=tmp_path / "run", **ONCE)
+        fit("erm", bundle(classes=("yes", "no")), net="mlp", out=tmp_path / "run", **ONCE)
     whole = bundle()
     with pytest.raises(UserError, match="the splits were train, test and are train"):
-        fit("erm", replace(whole, test=None), "mlp", out=tmp_path / "run", **ONCE)
-    assert fit("erm", whole, "mlp", out=tmp_path / "run", **ONCE).status == "done"
+        fit("erm", replace(whole, test=None), net="mlp", out=tmp_path / "run", **ONCE)
+    assert fit("erm", whole, net="mlp", out=tmp_path / "run", **ONCE).status == "done"
 
 
 KILLED = """

@@ -98,13 +98,19 @@ def test_every_method_trains_with_mixup(name):
 def test_a_mixed_run_resumes_to_the_bit(name, way, tmp_path):
     data = pictures()
     recipe = replace(data.recipe, mix=way)
-    whole = fit(quick(name), data, "simconv1", recipe, out=tmp_path / "whole", **CPU)
-    plain = fit(quick(name), data, "simconv1", data.recipe, **CPU)
+    whole = fit(quick(name), data, net="simconv1", recipe=recipe, out=tmp_path / "whole", **CPU)
+    plain = fit(quick(name), data, net="simconv1", recipe=data.recipe, **CPU)
     assert not same_weights(whole.classifier, plain.classifier)
     for _ in range(60):
         try:
             resumed = fit(
-                quick(name), data, "simconv1", recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(3)
+                quick(name),
+                data,
+                net="simconv1",
+                recipe=recipe,
+                out=tmp_path / "torn",
+                device="cpu",
+                progress=StopAt(3),
             )
             break
         except Interrupted:

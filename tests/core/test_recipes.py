@@ -4,7 +4,7 @@ import pytest
 
 from spurless.core.augment import preset
 from spurless.core.recipe import RECIPES
-from spurless.train.step import schedule
+from spurless.train.schedule import schedule
 
 # PGD, table 6: optimiser, batch size, learning rate, weight decay, momentum, factor, decay step, epochs. MB-MNIST's
 # decay step is from the text; CelebA has cosine annealing, and CivilComments a factor without a step.

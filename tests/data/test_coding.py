@@ -106,7 +106,14 @@ def test_images_come_at_the_size_of_the_run(tmp_path):
         for i in range(20):
             Image.new("RGB", (40, 40), (light + i,) * 3).save(tmp_path / "photos" / kind / f"{i}.png")
     photos, run = f"folder:{tmp_path / 'photos'}", tmp_path / "run"
-    fit("erm", load_data({"name": photos, "size": 12, "seed": 3}), "conv3", {"epochs": 1}, out=run, progress=False)
+    fit(
+        "erm",
+        load_data({"name": photos, "size": 12, "seed": 3}),
+        net="conv3",
+        recipe={"epochs": 1},
+        out=run,
+        progress=False,
+    )
     again = data_for(run, {"name": photos})
     assert again.shape == (3, 12, 12) and again.settings["seed"] == 3
     (tmp_path / "photos").rename(tmp_path / "others")

@@ -376,5 +376,5 @@ def test_plain_cifar10_is_the_files_in_order_without_attributes(root):
     assert torch.equal(torch.cat((held.train.x, held.val.x)), x) and len(held.val) == 40
     with pytest.raises(UserError, match="data.val = 300 leaves none of the 300"):
         cifar10.load(val=TRAIN, root=root)
-    result = fit("pgd", plain, "simconv1", {"epochs": 1, "batch_size": 64}, device="cpu", progress=False)
+    result = fit("pgd", plain, net="simconv1", recipe={"epochs": 1, "batch_size": 64}, device="cpu", progress=False)
     assert result.status == "done" and 0 <= result.scores["average"] <= 100 and result.scores["conflicting"] is None

@@ -234,7 +234,7 @@ def test_civilcomments(tmp_path, words):
     assert inside == [[], ["male", "muslim"], [], ["muslim"]]
     assert all(len(data.tokens.pieces(row)) > 2 for row in data.train.x), "a text was lost"
     assert any("269,038 are published" in note for note in data.notes)
-    scores = fit("erm", data, BAG | {"vocab": 100}, {"epochs": 1, "batch_size": 2}, **CPU).scores
+    scores = fit("erm", data, net=BAG | {"vocab": 100}, recipe={"epochs": 1, "batch_size": 2}, **CPU).scores
     cells = {(g["label"], g["value"]): g["n"] for g in scores["groups"] if g["attribute"] == "identity"}
     assert cells == {
         ("toxic", "male"): 1,
@@ -309,7 +309,7 @@ def test_the_imperfect_partition_hides_the_clean_groups(tmp_path, words):
     # Clean groups 3 * base + label: 2, 6, 4, 5 in training. {0, 1, 2} are domain 2, {3, 7, 8} 0, {4, 5, 6} 1.
     assert data.train.a[:, 0].tolist() == [2, 1, 1, 1] and data.groups_ignore_class
     assert data.train.member.long().argmax(1).tolist() == [0, 2, 1, 1]  # the scores know the kinds of negation
-    scores = fit("group_dro", data, BAG | {"vocab": 100}, {"epochs": 1, "batch_size": 2}, **CPU).scores
+    scores = fit("group_dro", data, net=BAG | {"vocab": 100}, recipe={"epochs": 1, "batch_size": 2}, **CPU).scores
     assert {(g["label"], g["value"]) for g in scores["groups"] if g["attribute"] == "negation"} == {
         ("entailment", "none")
     }

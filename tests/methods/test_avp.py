@@ -47,21 +47,21 @@ def test_a_planted_constant_unit_is_ranked_first(kappa):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_so_many_are_removed_an_epoch_and_stay_removed_while_training_goes_on(kind, optimizer):
     recipe = Recipe(optimizer, 0.02, momentum=0.9, weight_decay=0.05, batch_size=32, epochs=6)
-    result = fit(kind(count=7, chance=1.0, from_epoch=2), tiny(), "mlp", recipe, **CPU)
+    result = fit(kind(count=7, chance=1.0, from_epoch=2), tiny(), net="mlp", recipe=recipe, **CPU)
     assert [row["stage"] for row in result.history] == ["dense"] * 2 + ["prune"] * 4
     of = left(Alive(result.classifier).masks)[1]
     assert sparsity(result.classifier) == pytest.approx(100 * 28 / of)
 
 
 def test_pruning_begins_after_a_fifth_of_the_training():
-    history = fit(AVP(), tiny(n=64), "linear", Recipe("adam", 0.01, batch_size=32, epochs=10), **CPU).history
+    history = fit(AVP(), tiny(n=64), net="linear", recipe=Recipe("adam", 0.01, batch_size=32, epochs=10), **CPU).history
     assert [row["stage"] for row in history] == ["dense"] * 2 + ["prune"] * 8
 
 
 @pytest.mark.parametrize("kind", [AVP, RandomPrune])
 def test_the_criterion_ends_the_dense_stage_and_no_other(kind):
     recipe = Recipe("adam", 0.01, batch_size=32, epochs=5, until_accuracy=100, eval_every=0)
-    history = fit(kind(from_epoch=300, prune_epochs=3), tiny(), "mlp", recipe, **CPU).history
+    history = fit(kind(from_epoch=300, prune_epochs=3), tiny(), net="mlp", recipe=recipe, **CPU).history
     dense = [row for row in history if row["stage"] == "dense"]
     assert len(dense) < 300 and [row["reached"] for row in dense] == [False] * (len(dense) - 1) + [True]
     assert dense[-1]["train_accuracy"] == 100
@@ -71,7 +71,9 @@ def test_the_criterion_ends_the_dense_stage_and_no_other(kind):
 
 def test_with_one_seed_both_remove_as_many_whatever_the_chance():
     shares = {
-        kind: [sparsity(fit(kind(share=0.1), tiny(), "mlp", RECIPE, seed=s, **CPU).classifier) for s in range(3)]
+        kind: [
+            sparsity(fit(kind(share=0.1), tiny(), net="mlp", recipe=RECIPE, seed=s, **CPU).classifier) for s in range(3)
+        ]
         for kind in (AVP, RandomPrune)
     }
     assert shares[AVP] == shares[RandomPrune] and len(set(shares[AVP])) > 1
@@ -79,15 +81,15 @@ def test_with_one_seed_both_remove_as_many_whatever_the_chance():
 
 def test_a_share_stays_whatever_happens():
     settings = {"share": 0.5, "chance": 1.0, "prune_epochs": 4}
-    result = fit(AVP(**settings, keep=0.25), tiny(), "mlp", RECIPE, **CPU)
+    result = fit(AVP(**settings, keep=0.25), tiny(), net="mlp", recipe=RECIPE, **CPU)
     assert sparsity(result.classifier) == pytest.approx(75, abs=0.01)
-    result = fit(AVP(**settings, keep=0.0), tiny(), "mlp", RECIPE, **CPU)
+    result = fit(AVP(**settings, keep=0.0), tiny(), net="mlp", recipe=RECIPE, **CPU)
     assert sparsity(result.classifier) == 100
 
 
 def test_units_go_as_whole_columns_of_the_layers_that_are_named():
     method = AVP(candidates="unit", count=3, chance=1.0, from_epoch=4, layers=("encoder.3", "head"))
-    net = fit(method, tiny(), "mlp", RECIPE, **CPU).classifier
+    net = fit(method, tiny(), net="mlp", recipe=RECIPE, **CPU).classifier
     columns = [layer.weight.eq(0).all(0) for layer in (net.encoder[3], net.head)]
     assert sum(int(c.sum()) for c in columns) == 6
     assert sum(int((layer.weight == 0).sum()) for layer in (net.encoder[3], net.head)) == sum(
@@ -97,8 +99,10 @@ def test_units_go_as_whole_columns_of_the_layers_that_are_named():
 
 
 def test_frozen_pruning_changes_nothing_but_what_it_removes():
-    dense = fit("erm", tiny(), "mlp", Recipe("adam", 0.01, batch_size=32, epochs=2), **CPU).classifier
-    pruned = fit(AVP(frozen=True, from_epoch=2, chance=1.0, count=10), tiny(), "mlp", RECIPE, **CPU).classifier
+    dense = fit("erm", tiny(), net="mlp", recipe=Recipe("adam", 0.01, batch_size=32, epochs=2), **CPU).classifier
+    pruned = fit(
+        AVP(frozen=True, from_epoch=2, chance=1.0, count=10), tiny(), net="mlp", recipe=RECIPE, **CPU
+    ).classifier
     for before, after in zip(dense.parameters(), pruned.parameters(), strict=True):
         there = after != 0
         assert torch.equal(before[there], after[there])
@@ -109,21 +113,21 @@ def test_frozen_pruning_changes_nothing_but_what_it_removes():
 @pytest.mark.parametrize("candidates", ["weight", "unit"])
 def test_what_goes_is_lowest_in_the_score_that_was_asked_for(kappa, candidates):
     data = tiny()
-    net = fit("erm", data, "mlp", Recipe("adam", 0.01, batch_size=32, epochs=2), **CPU).classifier
+    net = fit("erm", data, net="mlp", recipe=Recipe("adam", 0.01, batch_size=32, epochs=2), **CPU).classifier
     with watching(net) as moments:
         net(data.train.x)
     masks = Alive(net).masks
     scores = variability(net, moments, kappa, units=candidates == "unit")
     remove_lowest(masks, scores, 9, "column" if candidates == "unit" else "weight")
     method = AVP(candidates, 9, chance=1.0, from_epoch=2, prune_epochs=1, frozen=True, kappa=kappa)
-    pruned = fit(method, data, "mlp", RECIPE, **CPU)
+    pruned = fit(method, data, net="mlp", recipe=RECIPE, **CPU)
     for name, mask in masks.items():
         assert torch.equal(pruned.classifier.get_parameter(name) != 0, mask), name
     assert pruned.scores == evaluate(pruned.classifier, data, device="cpu")  # of the pruned network, not the dense one
 
 
 def test_convolutions_are_pruned_too():
-    result = fit(AVP(share=0.3, chance=1.0), pictures(), "simconv1", **CPU)
+    result = fit(AVP(share=0.3, chance=1.0), pictures(), net="simconv1", **CPU)
     assert sparsity(result.classifier) == pytest.approx(30, abs=0.1)
 
 

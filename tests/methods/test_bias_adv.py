@@ -17,8 +17,8 @@ from spurless.methods.lff import LfF
 from spurless.nets import build
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
 from spurless.train.networks import network_maker
+from spurless.train.observe import Interrupted
 from tests.support.attacks import engine_run, last_stage, slow_attack
 from tests.support.reference import LossTables, gce_paper
 from tests.support.runs import CPU, StopAt, same_weights
@@ -144,7 +144,7 @@ def sequential(method, data, recipe, seed):
 def test_a_run_equals_attack_then_g_then_f(method):
     # Long enough for each setting to show: with two epochs at 0.1 a wrong alpha moved no weight by more than 2e-5.
     data, recipe = tiny(n=48), Recipe("sgd", 0.3, momentum=0, batch_size=16, epochs=4)
-    result = fit(method, data, "mlp", recipe, seed=5, **CPU)
+    result = fit(method, data, net="mlp", recipe=recipe, seed=5, **CPU)
     slow = sequential(method, data, recipe, seed=5)
     for mine, theirs in zip(slow.parameters(), result.classifier.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=2e-5)
@@ -157,7 +157,7 @@ def test_a_run_equals_attack_then_g_then_f(method):
 def test_without_weight_it_is_its_base_to_the_bit(base, method):
     with_it = BiasAdv(base, memory=getattr(method, "memory", True))
     without, plain, attacked = (
-        fit(m, tiny(), "mlp", seed=1, **CPU) for m in (replace(with_it, beta=0.0), method, with_it)
+        fit(m, tiny(), net="mlp", seed=1, **CPU) for m in (replace(with_it, beta=0.0), method, with_it)
     )
     assert same_weights(without.classifier, plain.classifier)
     assert not same_weights(attacked.classifier, plain.classifier)
@@ -198,11 +198,11 @@ def test_the_error_set_of_jtt_is_repeated(settings, copies):
 def test_a_run_on_another_base_goes_on_after_stops(base, tmp_path):
     method, data = BiasAdv(base, steps=1, lambda_up=2), pictures(n=32)
     recipe = replace(data.recipe, schedule="cosine")
-    whole = fit(method, data, "simconv1", recipe, **CPU)
+    whole = fit(method, data, net="simconv1", recipe=recipe, **CPU)
     stops = 0
     while stops < 20:
         try:
-            torn = fit(method, data, "simconv1", recipe, out=tmp_path, device="cpu", progress=StopAt(2))
+            torn = fit(method, data, net="simconv1", recipe=recipe, out=tmp_path, device="cpu", progress=StopAt(2))
             break
         except Interrupted:
             stops += 1
@@ -297,7 +297,9 @@ def test_the_adversarial_images_are_valid_pictures_near_the_batch():
 @pytest.mark.parametrize("base", ["erm", "jtt", "lff"])
 def test_a_compiled_loss_gives_the_same_run(base):
     recipe = Recipe("sgd", 0.1, batch_size=32, epochs=1)
-    plain, compiled = (fit(BiasAdv(base), tiny(n=96), "mlp", replace(recipe, compile=c), **CPU) for c in (False, True))
+    plain, compiled = (
+        fit(BiasAdv(base), tiny(n=96), net="mlp", recipe=replace(recipe, compile=c), **CPU) for c in (False, True)
+    )
     for a, b in zip(plain.classifier.parameters(), compiled.classifier.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
 
@@ -305,5 +307,5 @@ def test_a_compiled_loss_gives_the_same_run(base):
 def test_a_random_start_and_mixed_precision_train_too():
     method = BiasAdv("lff", random_start=True, norm="linf", eps=0.1)
     recipe = replace(pictures().recipe, precision="bf16")
-    first, again = (fit(method, pictures(n=32), "simconv1", recipe, **CPU) for _ in range(2))
+    first, again = (fit(method, pictures(n=32), net="simconv1", recipe=recipe, **CPU) for _ in range(2))
     assert first.status == "done" and same_weights(first.classifier, again.classifier)

@@ -136,5 +136,5 @@ def test_groups_are_eight_clusters_of_each_class_and_stay():
 @pytest.mark.parametrize("form", ["paper", "code"])
 def test_it_helps_on_the_known_answer_world(form):
     data, recipe = tiny(n=1000), {"epochs": 10}
-    bpa, erm = (fit(m, data, "linear", recipe, **CPU) for m in (BPA(form=form), "erm"))
+    bpa, erm = (fit(m, data, net="linear", recipe=recipe, **CPU) for m in (BPA(form=form), "erm"))
     assert bpa.scores["conflicting"] > erm.scores["conflicting"] + 20

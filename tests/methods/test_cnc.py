@@ -10,9 +10,9 @@ from spurless.core.data import Batch, Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.methods.cnc import CnC, contrast, pair_odds, pair_sets
 from spurless.methods.parts.losses import ce
+from spurless.train.engine_run import EngineRun
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import EngineRun
 from spurless.train.networks import network_maker
 from tests.support.mining import finish
 from tests.support.runs import CPU, same_weights
@@ -177,7 +177,7 @@ def test_nothing_to_contrast_is_said(capsys):
 def test_the_contrast_teaches_the_encoder():
     """With λ = 1 there is no cross entropy: only the contrast can change the encoder, and the head stays."""
     data = tiny(n=300)
-    first, last = (fit(CnC(lambda_=1.0), data, "mlp", recipe={"epochs": e}, **CPU) for e in (0.2, 6))
+    first, last = (fit(CnC(lambda_=1.0), data, net="mlp", recipe={"epochs": e}, **CPU) for e in (0.2, 6))
     assert last.history[-1]["loss"] < first.history[-1]["loss"] - 0.1
     assert torch.equal(first.classifier.head.weight, last.classifier.head.weight)
 
@@ -206,5 +206,5 @@ def test_the_contrast_makes_features_follow_the_class():
 @pytest.mark.parametrize("by", ["prediction", "clustering"])
 def test_it_helps_on_the_known_answer_world(by):
     data, recipe = tiny(n=1000), Recipe("adam", 1e-2, batch_size=64, epochs=8)
-    cnc, erm = (fit(m, data, "linear", recipe, **CPU) for m in (CnC(by=by), "erm"))
+    cnc, erm = (fit(m, data, net="linear", recipe=recipe, **CPU) for m in (CnC(by=by), "erm"))
     assert cnc.scores["conflicting"] > erm.scores["conflicting"] + 20

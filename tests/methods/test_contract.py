@@ -12,7 +12,7 @@ from spurless.core.settings import settings_of
 from spurless.methods import METHODS
 from spurless.registry import load_data, make_method, method_class, name_of
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.saved import load_run
 from tests.support.quick import quick
 from tests.support.runs import CPU, StopAt, same_weights
@@ -55,7 +55,7 @@ def test_it_trains_predicts_and_keeps_its_promise(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_it_repeats_bit_for_bit(name):
-    a, b = (fit(quick(name), pictures(), "simconv1", seed=4, **CPU) for _ in range(2))
+    a, b = (fit(quick(name), pictures(), net="simconv1", seed=4, **CPU) for _ in range(2))
     assert same_weights(a.classifier, b.classifier)
     assert a.scores == b.scores
 
@@ -63,11 +63,17 @@ def test_it_repeats_bit_for_bit(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_it_resumes_from_any_stage_and_its_weights_load_again(name, tmp_path):
     data, recipe = pictures(), replace(pictures().recipe, schedule="cosine")
-    whole = fit(quick(name), data, "simconv1", recipe, out=tmp_path / "whole", **CPU)
+    whole = fit(quick(name), data, net="simconv1", recipe=recipe, out=tmp_path / "whole", **CPU)
     for _ in range(6 * len(whole.history) + 6):  # stop again and again, every few steps, until it is through
         try:
             resumed = fit(
-                quick(name), data, "simconv1", recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(3)
+                quick(name),
+                data,
+                net="simconv1",
+                recipe=recipe,
+                out=tmp_path / "torn",
+                device="cpu",
+                progress=StopAt(3),
             )
             break
         except Interrupted:
@@ -118,7 +124,7 @@ def test_it_survives_batches_without_a_conflicting_sample(name):
 def test_it_works_with_a_users_own_module(name, tmp_path):
     module = OwnModule()
     before = {k: v.clone() for k, v in module.state_dict().items()}
-    result = fit(quick(name), tiny(n=96), module, out=tmp_path / "run", **CPU)
+    result = fit(quick(name), tiny(n=96), net=module, out=tmp_path / "run", **CPU)
     assert result.status == "done"
     assert all(torch.equal(before[k], v) for k, v in module.state_dict().items()), "the user's module was changed"
     loaded = load_run(tmp_path / "run", net=OwnModule(), device="cpu")

@@ -89,13 +89,13 @@ def test_with_the_gate_shut_it_is_plain_training_to_the_bit():
 def test_no_shortcut_no_harm():
     for seed in range(3):
         data = load_data({"name": "toy", "rho": 0.5, "seed": seed})
-        found, plain = (fit(m, data, "mlp", seed=seed, **CPU).scores for m in ("crossfit", "erm"))
+        found, plain = (fit(m, data, net="mlp", seed=seed, **CPU).scores for m in ("crossfit", "erm"))
         assert found["average"] > plain["average"] - 1
 
 
 def test_a_shortcut_is_found_where_the_held_out_samples_can_show_it():
     data = load_data({"name": "toy", "n": 20_000})
-    found, plain = (fit(m, data, "linear", seed=0, **CPU).scores for m in ("crossfit", "erm"))
+    found, plain = (fit(m, data, net="linear", seed=0, **CPU).scores for m in ("crossfit", "erm"))
     assert found["conflicting"] > plain["conflicting"] + 10
 
 

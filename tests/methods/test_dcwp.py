@@ -18,7 +18,7 @@ from spurless.methods.parts.pruning import sparsity
 from spurless.nets import build
 from spurless.registry import make_method, make_recipe
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.session import Session
 from tests.support.runs import CPU, stages_of
 from tests.support.worlds import pictures, tiny
@@ -257,7 +257,7 @@ SHARP = QUICK | {"start": 0.03, "lambda_l1": 1e-4, "penalty_form": "code"}
 def test_what_the_mask_removes_is_zero_in_the_classifier(over):
     data = pictures()
     recipe = Recipe("sgd", 0.05, momentum=0.9, weight_decay=0.01, batch_size=16, epochs=2)
-    net = fit(DCWP(**SHARP, over=over), data, "simconv1", recipe, **CPU).classifier
+    net = fit(DCWP(**SHARP, over=over), data, net="simconv1", recipe=recipe, **CPU).classifier
     assert 5 < sparsity(net) < 100
     assert net.state_dict().keys() == build("simconv1", data.shape, 4).state_dict().keys()
     if over == "channel":
@@ -270,7 +270,7 @@ def test_more_steps_of_the_mask_remove_more():
     data, shares = tiny(), []
     for steps in (40, 330):
         method = DCWP(**QUICK | {"mask_iterations": steps}, form="code", lambda_align=0)
-        shares.append(sparsity(fit(method, data, {"name": "mlp", "widths": [32]}, **CPU).classifier))
+        shares.append(sparsity(fit(method, data, net={"name": "mlp", "widths": [32]}, **CPU).classifier))
     assert shares[0] == 0 < 5 < shares[1]
 
 
@@ -279,8 +279,8 @@ def test_reset_goes_back_to_the_start_and_fine_tuning_does_not():
     still = QUICK | {"finetune_iterations": 1, "finetune_lr": 1e-12, "prune": False}
     torch.manual_seed(derive(0, "net", 1))  # the second network of the run, after the miner's
     start = build("mlp", data.shape, 2)
-    again = fit(DCWP(**still, reset=True), data, "mlp", **CPU).classifier
-    on = fit(DCWP(**still), data, "mlp", **CPU).classifier
+    again = fit(DCWP(**still, reset=True), data, net="mlp", **CPU).classifier
+    on = fit(DCWP(**still), data, net="mlp", **CPU).classifier
     torch.testing.assert_close(again.head.weight, start.head.weight, rtol=0, atol=1e-9)
     assert not torch.allclose(on.head.weight, start.head.weight, atol=1e-3)
 
@@ -297,6 +297,6 @@ def test_the_forms_differ_where_they_should():
     }.items():
         # A network with features that learn, and long enough that the mask tells.
         method = DCWP(**QUICK | {"mask_iterations": 30, "start": 0.1, "lambda_l1": 1e-4}, **settings)
-        nets[name] = fit(method, data, {"name": "mlp", "widths": [16]}, **CPU).classifier.head.weight
+        nets[name] = fit(method, data, net={"name": "mlp", "widths": [16]}, **CPU).classifier.head.weight
     for name in ("gate", "penalty", "pairs", "anchors"):
         assert not torch.equal(nets["paper"], nets[name]), name

@@ -22,7 +22,7 @@ from spurless.methods.group_inference import INFERENCES, Groups
 from spurless.methods.rs import subsample
 from spurless.nets import build
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import OwnModule, pictures, tiny
 
@@ -70,8 +70,8 @@ def test_the_head_is_scikit_learns_logistic_regression(penalty, classes):
 @pytest.mark.parametrize(("data", "net"), [(tiny(n=300, rho=0.2), "mlp"), (pictures(n=160, classes=3), "simconv1")])
 @pytest.mark.parametrize("resamples", [1, 3])
 def test_a_run_is_plain_training_and_then_scikit_learn(data, net, resamples):
-    erm = fit("erm", data, net, seed=2, **CPU)
-    result = fit(DFR(strength=0.3, resamples=resamples), data, net, seed=2, **CPU)
+    erm = fit("erm", data, net=net, seed=2, **CPU)
+    result = fit(DFR(strength=0.3, resamples=resamples), data, net=net, seed=2, **CPU)
     assert same_weights(erm.classifier.encoder, result.classifier.encoder)
     assert result.labels_used == "validation"
     classes, x = len(data.classes), data.val.x.float()
@@ -117,7 +117,7 @@ def test_the_strength_is_picked_by_the_worst_group_of_the_other_half():
 
 def test_the_strength_that_is_given_is_used():
     data = tiny(n=200)
-    strong, weak = (fit(DFR(strength=c), data, "mlp", **CPU).classifier.head.weight for c in (0.001, 10.0))
+    strong, weak = (fit(DFR(strength=c), data, net="mlp", **CPU).classifier.head.weight for c in (0.001, 10.0))
     assert float(strong.detach().abs().sum()) < 0.1 * float(weak.detach().abs().sum())
 
 
@@ -151,7 +151,7 @@ def world(val_y, val_a, n=80):
     ],
 )
 def test_groups_with_few_or_no_rows(y, a, kept, capsys):
-    result = fit(DFR(), world(y, a), "mlp", **CPU)
+    result = fit(DFR(), world(y, a), net="mlp", **CPU)
     assert result.status == "done" and torch.isfinite(result.classifier.head.weight).all()
     said = capsys.readouterr().err
     assert (f"only {kept} of {len(y)} rows" in said) == (kept < 40)
@@ -159,18 +159,18 @@ def test_groups_with_few_or_no_rows(y, a, kept, capsys):
 
 def test_a_class_without_rows_is_refused():
     with pytest.raises(UserError, match="validation rows, and none of them is of class '1'"):
-        fit(DFR(), world([0] * 9, [0, 1, 0] * 3), "mlp", **CPU)
+        fit(DFR(), world([0] * 9, [0, 1, 0] * 3), net="mlp", **CPU)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_a_network_with_other_outputs_than_classes_is_refused_before_it_is_trained(outputs):
     with pytest.raises(UserError, match=f"has {outputs} outputs"):
-        fit(DFR(), world([0, 1] * 20, [0, 0, 1, 1] * 10), OwnModule(classes=outputs), **CPU)
+        fit(DFR(), world([0, 1] * 20, [0, 0, 1, 1] * 10), net=OwnModule(classes=outputs), **CPU)
 
 
 @pytest.mark.parametrize("strength", [1e-6, 1.0])
 def test_a_head_without_a_weight_is_told(strength, capsys):
-    result = fit(DFR(strength=strength), world([0, 1] * 20, [0, 0, 1, 1] * 10), "mlp", **CPU)
+    result = fit(DFR(strength=strength), world([0, 1] * 20, [0, 0, 1, 1] * 10), net="mlp", **CPU)
     lost = not result.classifier.head.weight.any()
     assert lost == (strength < 1) == ("gives every row the same class" in capsys.readouterr().err)
 
@@ -179,7 +179,7 @@ def test_groups_that_ignore_the_class_are_balanced_as_they_are(monkeypatch):
     data = replace(world([0, 0, 0, 1] * 15, [0] * 40 + [1] * 20), groups_ignore_class=True)
     fitted = []
     monkeypatch.setattr(dfr, "fit_head", lambda rows, *more: fitted.append(rows) or fit_head(rows, *more))
-    assert fit(DFR(strength=0.3), data, "mlp", **CPU).status == "done"
+    assert fit(DFR(strength=0.3), data, net="mlp", **CPU).status == "done"
     assert [np.bincount(rows.group).tolist() for rows in fitted] == [[20, 20]] * 10
 
 
@@ -187,7 +187,7 @@ def test_groups_that_ignore_the_class_are_balanced_as_they_are(monkeypatch):
 def test_a_balanced_part_without_a_class_is_refused(strength):
     data = replace(world([0] * 20 + [1] * 20, [1, 1] + [0] * 38), groups_ignore_class=True)
     with pytest.raises(UserError, match="DFR drew .* rows, balanced by group, and they are not of every class"):
-        fit(DFR(strength=strength), data, "mlp", **CPU)
+        fit(DFR(strength=strength), data, net="mlp", **CPU)
 
 
 def test_a_feature_that_never_varies_is_harmless():
@@ -201,9 +201,9 @@ def test_a_feature_that_never_varies_is_harmless():
 def test_a_head_without_bias_stays_without():
     data = tiny(n=300, rho=0.2)
     net = {"name": "fcn", "width": 16, "depth": 1}
-    result = fit(DFR(strength=1.0, resamples=1), data, net, **CPU)
+    result = fit(DFR(strength=1.0, resamples=1), data, net=net, **CPU)
     assert result.classifier.head.bias is None
-    erm = fit("erm", data, net, **CPU).classifier.eval()
+    erm = fit("erm", data, net=net, **CPU).classifier.eval()
     with torch.no_grad():
         features = erm.features(data.val.x)
     rows = Rows.of(features, data.val.y, data.val.y, erm)
@@ -219,11 +219,11 @@ def test_which_labels_it_needs():
     assert DFR(groups="eiil").labels == DFR(on="train", groups="eiil").labels == "selection"
     blind = world([0, 1] * 20, [0, 0, 1, 1] * 10)
     only_val = replace(blind, train=blind.train.blinded())
-    assert fit(DFR(), only_val, "mlp", **CPU).labels_used == "validation"  # training labels are not even looked for
+    assert fit(DFR(), only_val, net="mlp", **CPU).labels_used == "validation"  # training labels are not even looked for
     with pytest.raises(UserError, match="dfr needs bias labels"):
-        fit(DFR(on="train"), only_val, "mlp", **CPU)
+        fit(DFR(on="train"), only_val, net="mlp", **CPU)
     with pytest.raises(UserError, match="dfr needs bias labels"):
-        fit(DFR(), replace(only_val, val=blind.val.blinded()), "mlp", **CPU)
+        fit(DFR(), replace(only_val, val=blind.val.blinded()), net="mlp", **CPU)
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_guessed_groups(on, knows_val, fitted, guess, monkeypatch, capsys):
     seen = []
     refit = DFR._refit
     monkeypatch.setattr(DFR, "_refit", lambda *args: seen.append(args[3:]) or refit(*args))
-    result = fit(DFR(on=on, groups="eiil"), data, "mlp", **CPU)
+    result = fit(DFR(on=on, groups="eiil"), data, net="mlp", **CPU)
     assert result.labels_used == "none"
     split, group = seen[0]
     assert torch.equal(split.x, data.splits[fitted].x) and split.a is None
@@ -260,7 +260,7 @@ def test_guessed_groups(on, knows_val, fitted, guess, monkeypatch, capsys):
 
 
 def test_known_groups_of_training_rows():
-    result = fit(DFR(on="train", strength=0.3), tiny(n=300, rho=0.2), "mlp", **CPU)
+    result = fit(DFR(on="train", strength=0.3), tiny(n=300, rho=0.2), net="mlp", **CPU)
     assert result.labels_used == "training" and result.status == "done"
 
 
@@ -270,23 +270,23 @@ def test_known_groups_of_training_rows():
 def test_weights_that_are_there_already_get_a_new_head():
     module = OwnModule()
     data = replace(tiny(n=200), recipe=Recipe(epochs=0))
-    result = fit(DFR(), data, module, **CPU)
+    result = fit(DFR(), data, net=module, **CPU)
     assert torch.equal(result.classifier.encoder.body[1].weight, module.body[1].weight)
     assert not torch.equal(result.classifier.head.weight, module.classify.weight)
 
 
 def test_it_resumes_to_the_same_bits(tmp_path):
     data = tiny(n=200)
-    whole = fit(DFR(), data, "mlp", seed=5, **CPU)
+    whole = fit(DFR(), data, net="mlp", seed=5, **CPU)
     with pytest.raises(Interrupted):
-        fit(DFR(), data, "mlp", seed=5, out=tmp_path / "torn", device="cpu", progress=StopAt(9))
-    torn = fit(DFR(), data, "mlp", seed=5, out=tmp_path / "torn", **CPU)
+        fit(DFR(), data, net="mlp", seed=5, out=tmp_path / "torn", device="cpu", progress=StopAt(9))
+    torn = fit(DFR(), data, net="mlp", seed=5, out=tmp_path / "torn", **CPU)
     assert same_weights(whole.classifier, torn.classifier)
-    other = fit(DFR(), data, "mlp", seed=6, **CPU)
+    other = fit(DFR(), data, net="mlp", seed=6, **CPU)
     assert not same_weights(whole.classifier, other.classifier)
 
 
 def test_it_helps_on_the_known_answer_world():
     data, recipe = tiny(n=1000, rho=0.05), Recipe("adam", 1e-2, batch_size=64, epochs=10)
-    erm, dfr = (fit(m, data, "linear", recipe, **CPU) for m in ("erm", DFR()))
+    erm, dfr = (fit(m, data, net="linear", recipe=recipe, **CPU) for m in ("erm", DFR()))
     assert dfr.scores["worst_group"] > erm.scores["worst_group"] + 20

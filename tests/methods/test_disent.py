@@ -174,12 +174,12 @@ def test_the_prediction_is_the_label_head_on_both_features():
 )
 def test_a_saved_classifier_is_found_again(tmp_path, data, net):
     net = OwnModule() if net == "own" else net
-    result = fit("disent", data, net, {"epochs": 1}, out=tmp_path / "run", **CPU)
+    result = fit("disent", data, net=net, recipe={"epochs": 1}, out=tmp_path / "run", **CPU)
     again = load_run(tmp_path / "run", net=net, device="cpu").classifier
     assert same_weights(again, result.classifier)
     x = data.train.x[:8].float() / 255
     torch.testing.assert_close(again(x), result.classifier.eval()(x))
-    assert again.feature_dim == 2 * fit("erm", data, net, {"epochs": 0.1}, **CPU).classifier.feature_dim
+    assert again.feature_dim == 2 * fit("erm", data, net=net, recipe={"epochs": 0.1}, **CPU).classifier.feature_dim
 
 
 def test_both_heads_start_from_the_seed_and_differ():
@@ -195,6 +195,6 @@ def test_both_heads_start_from_the_seed_and_differ():
 
 
 def test_it_helps_the_conflicting_rows_of_the_toy():
-    plain, disent = (fit(name, "toy", "linear", **CPU).scores for name in ("erm", "disent"))
+    plain, disent = (fit(name, "toy", net="linear", **CPU).scores for name in ("erm", "disent"))
     assert disent["conflicting"] > plain["conflicting"] + 20
     assert disent["unbiased"] > plain["unbiased"] + 10

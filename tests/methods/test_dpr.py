@@ -34,7 +34,7 @@ def test_the_score_is_the_probability_of_the_other_classes():
 def test_it_is_the_algorithm_box():
     """GCE, scores, and cross entropy on draws by them, as loops."""
     data, recipe = tiny(n=80), Recipe("sgd", 0.05, batch_size=16, epochs=2)
-    result = fit(DPR(), data, "linear", recipe, seed=3, **CPU)
+    result = fit(DPR(), data, net="linear", recipe=recipe, seed=3, **CPU)
     x, y = data.train.x, data.train.y
     torch.manual_seed(derive(3, "net", 0))
     net = build("linear", data.shape, 2)

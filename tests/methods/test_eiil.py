@@ -16,8 +16,8 @@ from spurless.methods.group_inference.mining import wrong_rows
 from spurless.methods.irm import slopes
 from spurless.metrics.mining import mining_scores
 from spurless.registry import load_data
+from spurless.train.engine_run import EngineRun
 from spurless.train.fit import fit
-from spurless.train.loop import EngineRun
 from spurless.train.networks import network_maker
 from tests.support.runs import CPU
 from tests.support.worlds import tiny

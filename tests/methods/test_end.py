@@ -13,9 +13,10 @@ from spurless.methods.end import EnD
 from spurless.methods.parts.dependence import cosines, disentangling, entangling
 from spurless.methods.parts.losses import ce
 from spurless.registry import load_data
+from spurless.train.engine_run import EngineRun
 from spurless.train.fit import fit
-from spurless.train.loop import EngineRun, Interrupted
 from spurless.train.networks import network_maker
+from spurless.train.observe import Interrupted
 from spurless.train.saved import load_run
 from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import pictures, tiny
@@ -136,10 +137,10 @@ def test_the_released_form_scales_features_to_unit_length(settings, unit):
 
 def test_with_the_layer_a_run_resumes_bit_for_bit_and_its_classifier_loads_again(tmp_path):
     data, method = pictures(), EnD(form="code")
-    whole = fit(method, data, "simconv1", out=tmp_path / "whole", **CPU)
+    whole = fit(method, data, net="simconv1", out=tmp_path / "whole", **CPU)
     for _ in range(50):
         try:
-            torn = fit(method, data, "simconv1", out=tmp_path / "torn", device="cpu", progress=StopAt(3))
+            torn = fit(method, data, net="simconv1", out=tmp_path / "torn", device="cpu", progress=StopAt(3))
             break
         except Interrupted:
             continue
@@ -164,7 +165,7 @@ def test_each_term_is_lowered_by_training_with_it():
     y, b = data.train.y, data.train.a[:, 0]
     found = {}
     for weights in ((0, 0), (1, 0), (0, 1)):
-        net = fit(EnD(*weights), data, "mlp", recipe, **CPU).classifier
+        net = fit(EnD(*weights), data, net="mlp", recipe=recipe, **CPU).classifier
         c = cosines(net.features(data.train.x).detach())
         found[weights] = float(disentangling(c, b, 2)), float(entangling(c, y, b))
     assert found[1, 0][0] < 0.7 * found[0, 0][0]

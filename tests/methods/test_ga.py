@@ -10,7 +10,7 @@ from spurless.methods.ga import GA, aligned_weights, sampling_odds
 from spurless.methods.group_inference.mining import MINERS
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from tests.support.mining import finish, open_run
 from tests.support.runs import StopAt, same_weights
 from tests.support.worlds import tiny
@@ -145,16 +145,16 @@ def test_nothing_mined_is_plain_training():
 @pytest.mark.parametrize("step", [3, 10, 20, 31])  # in the first and a later mining epoch, and in the last stage
 def test_scores_of_finished_epochs_survive_a_stop(tmp_path, step):
     method = {"name": "ga", "mining_epochs": 3, "tau": 0.6}
-    whole = fit(method, tiny(), "mlp", **CPU)
+    whole = fit(method, tiny(), net="mlp", **CPU)
     with pytest.raises(Interrupted):
-        fit(method, tiny(), "mlp", out=tmp_path / "run", device="cpu", progress=StopAt(step))
-    resumed = fit(method, tiny(), "mlp", out=tmp_path / "run", **CPU)
+        fit(method, tiny(), net="mlp", out=tmp_path / "run", device="cpu", progress=StopAt(step))
+    resumed = fit(method, tiny(), net="mlp", out=tmp_path / "run", **CPU)
     assert whole.mining == resumed.mining and whole.mining["mined"]["n_mined"] > 0
     assert same_weights(whole.classifier, resumed.classifier)
 
 
 def test_it_helps_the_conflicting_rows_of_the_toy():
-    plain, ga = (fit(m, "toy", "linear", **CPU) for m in ("erm", {"name": "ga", "gamma": 1.0}))
+    plain, ga = (fit(m, "toy", net="linear", **CPU) for m in ("erm", {"name": "ga", "gamma": 1.0}))
     assert ga.mining["mined"]["precision"] > 90
     assert ga.scores["worst_group"] > plain.scores["worst_group"] + 40
     assert ga.scores["unbiased"] > 85

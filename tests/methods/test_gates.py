@@ -165,7 +165,7 @@ class Masking(Method):
 
 @pytest.mark.parametrize("hold_stats", [False, True])
 def test_frozen_weights_stay_bit_identical_while_the_logits_learn(hold_stats):
-    result = fit(Masking(hold_stats=hold_stats), pictures(), "simconv1", **CPU)
+    result = fit(Masking(hold_stats=hold_stats), pictures(), net="simconv1", **CPU)
     after = result.classifier.state_dict()
     changed = {k for k, v in after.items() if not torch.equal(v, Masking.before[k])}
     assert changed == (set() if hold_stats else {k for k in after if "running" in k or "tracked" in k})

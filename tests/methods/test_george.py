@@ -61,6 +61,6 @@ def test_every_setting_of_the_inference_is_the_methods_own(monkeypatch):
 
 def test_it_finds_the_toys_groups_and_trains_for_the_worst():
     data = tiny(n=1000)
-    george, erm = (fit(m, data, "linear", {"epochs": 10}, **CPU) for m in (GEORGE(), "erm"))
+    george, erm = (fit(m, data, net="linear", recipe={"epochs": 10}, **CPU) for m in (GEORGE(), "erm"))
     assert george.scores["worst_group"] > erm.scores["worst_group"] + 30
     assert george.labels_used == "none"

@@ -21,10 +21,11 @@ from spurless.methods.parts.losses import ce_rows
 from spurless.methods.rs import RS, subsample
 from spurless.nets import build
 from spurless.registry import make_method
+from spurless.train.engine_run import EngineRun
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import EngineRun, Interrupted
 from spurless.train.networks import network_maker
+from spurless.train.observe import Interrupted
 from spurless.train.optim import make_optimizer
 from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import tiny
@@ -153,7 +154,7 @@ def test_a_run_visits_every_one_of_a_hundred_groups(variant):
             return (yield from super().stages(run))
 
     recipe = Recipe("sgd", 1e-3, batch_size=64, epochs=3)
-    fit(Watch(variant), hundred_groups(), "linear", recipe, **CPU)
+    fit(Watch(variant), hundred_groups(), net="linear", recipe=recipe, **CPU)
     worst = next(m for m in Watch.run.modules if isinstance(m, WorstGroup))
     if variant == "eg":
         assert len(worst.q.unique()) > 90 and float(worst.q.min()) > 0
@@ -245,7 +246,7 @@ def test_how_rows_are_drawn(dro, balanced):
 def test_a_run_equals_a_loop_written_by_hand(variant):
     data, recipe = tiny(n=70, rho=0.2), Recipe("sgd", 0.05, batch_size=16, epochs=3)
     dro = GroupDRO(variant, eta=0.2, alpha=0.3, adjustment=0.5)
-    result = fit(dro, data, "linear", recipe, seed=3, **CPU)
+    result = fit(dro, data, net="linear", recipe=recipe, seed=3, **CPU)
     torch.manual_seed(derive(3, "net", 0))
     net = build("linear", data.shape, 2)
     optimizer = make_optimizer(list(net.parameters()), recipe, torch.device("cpu"))
@@ -407,7 +408,7 @@ def test_row_weights_change_when_an_epoch_begins_and_not_before():
 def test_a_gc_dro_run_equals_a_loop_written_by_hand():
     data, recipe = tiny(n=70, rho=0.2), Recipe("sgd", 0.05, batch_size=16, epochs=4)
     method = GCDRO(alpha=0.3, beta=0.2, memory=0.3)
-    result = fit(method, data, "linear", recipe, seed=3, **CPU)
+    result = fit(method, data, net="linear", recipe=recipe, seed=3, **CPU)
     torch.manual_seed(derive(3, "net", 0))
     net = build("linear", data.shape, 2)
     optimizer = make_optimizer(list(net.parameters()), recipe, torch.device("cpu"))
@@ -453,11 +454,11 @@ def test_selection_picks_among_the_epochs_of_gc_dro():
 @pytest.mark.parametrize("method", [GroupDRO(eta=0.5), GroupDRO("greedy"), GCDRO()])
 def test_the_weights_of_groups_and_rows_survive_an_interruption(method, tmp_path):
     data, recipe = tiny(n=200, rho=0.2), Recipe("sgd", 0.1, batch_size=32, epochs=4)
-    whole = fit(method, data, "linear", recipe, **CPU)
+    whole = fit(method, data, net="linear", recipe=recipe, **CPU)
     for steps in (3, 9):  # inside the first and the second epoch, far from the end
         with pytest.raises(Interrupted):
-            fit(method, data, "linear", recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(steps))
-    torn = fit(method, data, "linear", recipe, out=tmp_path / "torn", **CPU)
+            fit(method, data, net="linear", recipe=recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(steps))
+    torn = fit(method, data, net="linear", recipe=recipe, out=tmp_path / "torn", **CPU)
     assert same_weights(whole.classifier, torn.classifier)
 
 
@@ -467,6 +468,6 @@ def test_the_weights_of_groups_and_rows_survive_an_interruption(method, tmp_path
 @pytest.mark.parametrize("method", [GroupDRO(), GroupDRO("greedy"), RS(), RS(how="subsample"), GCDRO()])
 def test_it_helps_on_the_known_answer_world(method):
     data, recipe = tiny(n=1000, rho=0.05), Recipe("adam", 1e-2, batch_size=64, epochs=10)
-    erm = fit("erm", data, "linear", recipe, **CPU)
-    result = fit(method, data, "linear", replace(recipe, iterations=160), **CPU)
+    erm = fit("erm", data, net="linear", recipe=recipe, **CPU)
+    result = fit(method, data, net="linear", recipe=replace(recipe, iterations=160), **CPU)
     assert result.scores["worst_group"] > erm.scores["worst_group"] + 15

@@ -25,7 +25,7 @@ from spurless.methods.group_inference.clusters import margin_along, merged, over
 from spurless.methods.group_inference.predictions import nearest_classes
 from spurless.methods.parts.clusters import Clusters, cluster
 from spurless.metrics.inference import inference_scores
-from spurless.train.loop import EngineRun
+from spurless.train.engine_run import EngineRun
 from spurless.train.networks import network_maker
 from tests.support.mining import QUIET, finish, open_run
 from tests.support.worlds import pictures, tiny

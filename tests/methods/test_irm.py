@@ -20,8 +20,8 @@ from spurless.methods.irm import (
 )
 from spurless.methods.parts.losses import ce
 from spurless.registry import load_data
+from spurless.train.engine_run import EngineRun
 from spurless.train.fit import fit
-from spurless.train.loop import EngineRun
 from spurless.train.networks import network_maker
 from tests.support.runs import CPU
 from tests.support.worlds import tiny

@@ -10,9 +10,9 @@ from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.methods.jtt import JTT
 from spurless.nets import build
+from spurless.train.engine_run import EngineRun
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import EngineRun
 from spurless.train.networks import network_maker
 from spurless.train.optim import make_optimizer
 from tests.support.reference import train_by_hand
@@ -118,7 +118,7 @@ def test_a_first_network_that_has_learnt_nothing_is_said(capsys):
 
 def test_a_run_equals_two_loops_written_by_hand():
     data, recipe = tiny(n=70), Recipe("sgd", 0.05, batch_size=16, epochs=3)
-    result = fit(JTT(identify_epochs=2, lambda_up=3), data, "mlp", recipe, seed=3, **CPU)
+    result = fit(JTT(identify_epochs=2, lambda_up=3), data, net="mlp", recipe=recipe, seed=3, **CPU)
     x, y = data.train.x, data.train.y
 
     def train(count, stage, epochs, rows):
@@ -144,6 +144,6 @@ def test_a_run_equals_two_loops_written_by_hand():
 def test_it_helps_on_the_known_answer_world():
     data = tiny(n=1000, rho=0.05)
     recipe = Recipe("adam", 1e-2, batch_size=64, epochs=10)
-    jtt, erm = (fit(m, data, "linear", recipe, **CPU) for m in (JTT(), "erm"))
+    jtt, erm = (fit(m, data, net="linear", recipe=recipe, **CPU) for m in (JTT(), "erm"))
     assert jtt.scores["conflicting"] > erm.scores["conflicting"] + 20
     assert jtt.mining["mined"]["recall"] > 40

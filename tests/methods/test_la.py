@@ -60,7 +60,7 @@ def test_known_attributes_count_as_if_independent_within_a_class():
 
 def test_training_with_known_labels_is_a_loop_of_shifted_cross_entropy():
     data = tiny(n=96)
-    result = fit(LA("known", strength=0.7), data, "linear", RECIPE, seed=5, **CPU)
+    result = fit(LA("known", strength=0.7), data, net="linear", recipe=RECIPE, seed=5, **CPU)
     assert result.labels_used == "training"
     shift = 0.7 * known_posterior(data.train, 2, tuple(len(v) for v in data.values)).float()
     torch.manual_seed(derive(5, "net", 0))
@@ -104,5 +104,5 @@ def test_lcs_memory_by_hand():
 def test_every_posterior_leaves_plain_training_behind(posterior):
     data = load_data("toy")
     net = {"name": "mlp", "widths": [16]}
-    plain, found = (fit(m, data, net, seed=0, **CPU).scores for m in ("erm", LA(posterior)))
+    plain, found = (fit(m, data, net=net, seed=0, **CPU).scores for m in ("erm", LA(posterior)))
     assert found["conflicting"] > plain["conflicting"] + 5

@@ -82,7 +82,7 @@ def lff_by_hand(data, recipe, seed, q=0.7, alpha=0.7, memory=True, gradient=Fals
 def test_a_run_is_the_algorithm_written_by_hand(memory, score):
     data = tiny(n=70, rho=0.1)
     (_, debiased), means = lff_by_hand(data, RECIPE, 3, memory=memory, gradient=score == "gradient")
-    result = fit(LfF(memory=memory, score=score), data, "mlp", RECIPE, seed=3, **CPU)
+    result = fit(LfF(memory=memory, score=score), data, net="mlp", recipe=RECIPE, seed=3, **CPU)
     for mine, theirs in zip(result.classifier.parameters(), debiased.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
     assert [row["loss"] for row in result.history] == pytest.approx(means, rel=1e-4)
@@ -97,7 +97,7 @@ def test_the_variants_differ():
         LfF(memory=False, score="gradient"),
         LfF(alpha=0.2),
     ):
-        ends.append(fit(method, data, "mlp", RECIPE, **CPU).history[-1]["loss"])
+        ends.append(fit(method, data, net="mlp", recipe=RECIPE, **CPU).history[-1]["loss"])
     assert len(set(ends)) == len(ends)
 
 
@@ -114,7 +114,7 @@ def test_the_biased_network_is_trained_by_gce_alone_and_starts_from_weights_of_i
             return run.modules[1]
 
     data = tiny(n=70, rho=0.1)
-    fit(Watch(), data, "mlp", RECIPE, seed=3, **CPU)
+    fit(Watch(), data, net="mlp", recipe=RECIPE, seed=3, **CPU)
     (biased, _), _ = lff_by_hand(data, RECIPE, 3)
     for mine, theirs in zip(kept["end"], biased.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
@@ -133,7 +133,7 @@ def test_conflicting_rows_get_the_larger_weights():
             memories["b"], memories["d"] = run.modules[2:]
             return net
 
-    fit(Watch(), data, "linear", replace(RECIPE, epochs=15), **CPU)
+    fit(Watch(), data, net="linear", recipe=replace(RECIPE, epochs=15), **CPU)
     idx = torch.arange(400)
     w = relative_difficulty(memories["b"].relative(idx), memories["d"].relative(idx))
     aligned = data.is_aligned(data.train)[:, 0]

@@ -46,12 +46,12 @@ class Noisy(Method):
 
 @pytest.mark.parametrize("steps", [1, 7, 12, 18, 25, 35])
 def test_a_generator_in_a_loss_goes_on_after_a_kill(tmp_path, data, steps):
-    whole = fit(Noisy(), data, "mlp", RECIPE, progress=False, **QUIET)
-    session = Session(Noisy(), data, "mlp", RECIPE, out=tmp_path / "run", checkpoint_seconds=0, **QUIET)
+    whole = fit(Noisy(), data, net="mlp", recipe=RECIPE, progress=False, **QUIET)
+    session = Session(Noisy(), data, net="mlp", recipe=RECIPE, out=tmp_path / "run", checkpoint_seconds=0, **QUIET)
     for _, _ in zip(range(steps), session, strict=False):
         pass
     del session  # its lock is given up with it
-    again = fit(Noisy(), data, "mlp", RECIPE, out=tmp_path / "run", progress=False, **QUIET)
+    again = fit(Noisy(), data, net="mlp", recipe=RECIPE, out=tmp_path / "run", progress=False, **QUIET)
     for name, weight in whole.classifier.state_dict().items():
         assert torch.equal(weight, again.classifier.state_dict()[name])
 
@@ -80,10 +80,10 @@ class Edited(Method):
 
 
 def test_an_edited_method_is_another_run(tmp_path, data):
-    fit(written(tmp_path, ""), data, "mlp", RECIPE, out=tmp_path / "run", progress=False, **QUIET)
+    fit(written(tmp_path, ""), data, net="mlp", recipe=RECIPE, out=tmp_path / "run", progress=False, **QUIET)
     with pytest.raises(UserError, match=r"method\.code"):
-        fit(written(tmp_path, "-"), data, "mlp", RECIPE, out=tmp_path / "run", progress=False, **QUIET)
-    fit(written(tmp_path, ""), data, "mlp", RECIPE, out=tmp_path / "run", progress=False, **QUIET)
+        fit(written(tmp_path, "-"), data, net="mlp", recipe=RECIPE, out=tmp_path / "run", progress=False, **QUIET)
+    fit(written(tmp_path, ""), data, net="mlp", recipe=RECIPE, out=tmp_path / "run", progress=False, **QUIET)
 
 
 def test_a_method_that_is_no_dataclass_shows_its_arguments():
@@ -119,7 +119,7 @@ def test_a_name_that_is_taken_is_marked_as_ones_own():
 @pytest.mark.parametrize(("selects", "said"), [(0, "last"), (1, "val_accuracy")])
 def test_the_rule_that_is_reported_is_the_one_that_picked(data, selects, said):
     how = Recipe("sgd", 0.05, batch_size=50, epochs=2, selection="val_accuracy")
-    result = fit(JTT(selects), data, "mlp", how, progress=False, **QUIET)
+    result = fit(JTT(selects), data, net="mlp", recipe=how, progress=False, **QUIET)
     assert result.selection == said
     assert any("they are the last ones" in note for note in result.notes) == (selects == 0)
 
@@ -127,7 +127,7 @@ def test_the_rule_that_is_reported_is_the_one_that_picked(data, selects, said):
 def test_only_one_stage_can_be_picked_from(data):
     how = Recipe("sgd", 0.05, batch_size=50, epochs=1, selection="val_accuracy")
     with pytest.raises(UserError, match="of two stages, 'stage0' and 'stage1'"):
-        fit(JTT(2), data, "mlp", how, progress=False, **QUIET)
+        fit(JTT(2), data, net="mlp", recipe=how, progress=False, **QUIET)
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class Joined(Method):
 
 
 def test_a_classifier_of_another_shape_is_loaded_again(tmp_path, data):
-    first = fit(Joined(), data, "mlp", RECIPE, out=tmp_path / "run", progress=False, **QUIET)
-    again = fit(Joined(), data, "mlp", RECIPE, out=tmp_path / "run", progress=False, **QUIET)
+    first = fit(Joined(), data, net="mlp", recipe=RECIPE, out=tmp_path / "run", progress=False, **QUIET)
+    again = fit(Joined(), data, net="mlp", recipe=RECIPE, out=tmp_path / "run", progress=False, **QUIET)
     loaded = load_run(tmp_path / "run", device="cpu", method=Joined())
     for name, weight in first.classifier.state_dict().items():
         assert torch.equal(weight, again.classifier.state_dict()[name])
@@ -165,7 +165,7 @@ def test_a_classifier_of_another_shape_is_loaded_again(tmp_path, data):
 
 def test_too_few_outputs_are_refused(data):
     with pytest.raises(UserError, match="1 outputs, and there are 2 classes"):
-        fit("erm", data, nn.Sequential(nn.Linear(data.shape[0], 1)), RECIPE, progress=False, **QUIET)
+        fit("erm", data, net=nn.Sequential(nn.Linear(data.shape[0], 1)), recipe=RECIPE, progress=False, **QUIET)
 
 
 def test_another_weights_file_of_the_same_name_is_another_run(tmp_path):
@@ -177,7 +177,7 @@ def test_another_weights_file_of_the_same_name_is_another_run(tmp_path):
         torch.save(made.encoder.state_dict(), tmp_path / "w.pth")
         how = Recipe("sgd", 0.01, batch_size=30, iterations=1)
         if seed == 0:
-            fit("erm", images, net, how, out=tmp_path / "run", progress=False, **QUIET)
+            fit("erm", images, net=net, recipe=how, out=tmp_path / "run", progress=False, **QUIET)
         else:
             with pytest.raises(UserError, match="weights"):
-                fit("erm", images, net, how, out=tmp_path / "run", progress=False, **QUIET)
+                fit("erm", images, net=net, recipe=how, out=tmp_path / "run", progress=False, **QUIET)

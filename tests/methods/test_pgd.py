@@ -28,7 +28,7 @@ from spurless.methods.pgd import PGD
 from spurless.nets import Net, build
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.optim import make_optimizer
 from tests.support.reference import gce_paper, per_sample_head_gradients, weighted_draws
 from tests.support.runs import CPU, StopAt, same_weights
@@ -132,7 +132,7 @@ def test_norms_of_a_split_belong_to_its_rows():
             found["direct"] = grad_norms(net, run.data.train.x / 255, y)
             return net
 
-    fit(Watch(), pictures(), "simconv1", replace(RECIPE, epochs=1, eval_batch_size=10), **CPU)
+    fit(Watch(), pictures(), net="simconv1", recipe=replace(RECIPE, epochs=1, eval_batch_size=10), **CPU)
     for scores in found["outputs"]:
         torch.testing.assert_close(scores, found["direct"], rtol=1e-3, atol=1e-6)
 
@@ -160,7 +160,7 @@ class Stages:
                 except StopIteration as end:
                     return end.value
 
-        self.result = fit(Watch(), data, net, recipe, seed=seed, **CPU | settings)
+        self.result = fit(Watch(), data, net=net, recipe=recipe, seed=seed, **CPU | settings)
 
     def watch(self, stage):
         facts = {"stage": stage, "start": weights_of(stage.model), "rows": [], "losses": []}
@@ -209,7 +209,7 @@ def pgd_by_hand(data, recipe, seed, q=0.7):
 
 def test_a_run_is_the_algorithm_written_by_hand():
     data = tiny(n=70, rho=0.1)
-    result = fit(PGD(), data, "mlp", RECIPE, seed=3, **CPU)
+    result = fit(PGD(), data, net="mlp", recipe=RECIPE, seed=3, **CPU)
     for mine, theirs in zip(result.classifier.parameters(), pgd_by_hand(data, RECIPE, 3).parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
@@ -263,7 +263,7 @@ def test_odds_by_hand():
             odds["weights"], odds["biases"] = per_sample_head_gradients(net, data.train.x, data.train.y)
             return net
 
-    fit(Watch(), data, "linear", RECIPE, **CPU)
+    fit(Watch(), data, net="linear", recipe=RECIPE, **CPU)
 
     def share(scores):
         return torch.tensor(scores, dtype=torch.double) / sum(scores)
@@ -296,7 +296,7 @@ def test_the_codes_form_scores_one_augmented_view():
             odds.update(paper=paper.odds(run, net), code=code.odds(run, net), again=code.odds(run, net))
             return net
 
-    fit(Watch(), moved, "simconv1", RECIPE, **CPU)
+    fit(Watch(), moved, net="simconv1", recipe=RECIPE, **CPU)
     assert torch.equal(odds["code"], odds["again"])
     assert not torch.allclose(odds["code"], odds["paper"], rtol=1e-2)
 
@@ -312,7 +312,7 @@ def test_no_row_is_lost_in_the_codes_form():
             Watch.found = PGD().odds(run, net), PGD(form="code").odds(run, net)
             return net
 
-    fit(Watch(), tiny(n=40), "linear", RECIPE, **CPU)
+    fit(Watch(), tiny(n=40), net="linear", recipe=RECIPE, **CPU)
     paper, code = Watch.found
     assert float(paper.min()) == 0 < float(code.min())
 
@@ -358,8 +358,8 @@ def test_single_stage_takes_turns_and_scores_anew():
         )
         steps = sum(len(s["losses"]) for s in network)
         assert steps == 3 + 3 + 2  # 70 rows are 3 batches of an epoch; half an epoch is 1.5, rounded
-    whole = fit(PGD(), tiny(n=70), "mlp", replace(recipe, epochs=3), **CPU)
-    parts = fit(PGD(single_stage=True), tiny(n=70), "mlp", replace(recipe, epochs=3), **CPU)
+    whole = fit(PGD(), tiny(n=70), net="mlp", recipe=replace(recipe, epochs=3), **CPU)
+    parts = fit(PGD(single_stage=True), tiny(n=70), net="mlp", recipe=replace(recipe, epochs=3), **CPU)
     last = [row["lr"] for row in whole.history if row["stage"] == "biased"]
     assert [row["lr"] for row in parts.history if row["stage"] == "debiased"] == pytest.approx(last)
 
@@ -372,16 +372,16 @@ def test_single_stage_keeps_to_a_length_given_in_steps():
 
 def test_single_stage_goes_on_after_a_stop_and_refuses_to_select(tmp_path):
     method = PGD(single_stage=True)
-    whole = fit(method, tiny(n=70), "mlp", RECIPE, **CPU)
+    whole = fit(method, tiny(n=70), net="mlp", recipe=RECIPE, **CPU)
     for _ in range(20):
         try:
-            torn = fit(method, tiny(n=70), "mlp", RECIPE, out=tmp_path, device="cpu", progress=StopAt(4))
+            torn = fit(method, tiny(n=70), net="mlp", recipe=RECIPE, out=tmp_path, device="cpu", progress=StopAt(4))
             break
         except Interrupted:
             continue
     assert same_weights(whole.classifier, torn.classifier)
     with pytest.raises(UserError, match="selection = last"):
-        fit(method, tiny(n=70), "mlp", replace(RECIPE, selection="val_loss"), **CPU)
+        fit(method, tiny(n=70), net="mlp", recipe=replace(RECIPE, selection="val_loss"), **CPU)
 
 
 # Theorem 2
@@ -506,5 +506,5 @@ def test_pgd_lowers_the_trace_as_in_figure_3():
                 traces[name] = fisher_trace_inverse_head(logits, features, run.data.train.y, odds).value
             return net
 
-    fit(Figure3(), tiny(n=400), "linear", Recipe("adam", 1e-2, batch_size=32, epochs=8), **CPU)
+    fit(Figure3(), tiny(n=400), net="linear", recipe=Recipe("adam", 1e-2, batch_size=32, epochs=8), **CPU)
     assert traces["pgd"] < 0.5 * traces["vanilla"]

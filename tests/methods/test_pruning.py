@@ -138,7 +138,7 @@ QUARTER = {"structure": "column", "keep": 0.75, "scope": "layer", "finetune": 0}
     ids=lambda of: of["name"] if isinstance(of, dict) else str(of),
 )
 def test_units_of_a_depthwise_convolution_go_one_by_one(method, gone):
-    net = fit(method | {"layers": ["*each"]}, pictures(), Depthwise(), **CPU).classifier
+    net = fit(method | {"layers": ["*each"]}, pictures(), net=Depthwise(), **CPU).classifier
     whole = [bool((kernel == 0).all()) for kernel in net.encoder.each.weight]
     assert sum(whole) == gone and int((net.encoder.each.weight == 0).sum()) == 9 * gone
 
@@ -192,7 +192,7 @@ def test_a_wrong_layer_is_told_before_the_network_is_trained(method, monkeypatch
     monkeypatch.setattr(Stage, "__init__", note)
     mining = {"mining_iterations": 1} if method == "dcwp" else {}
     with pytest.raises(UserError, match="No layer is called nose"):
-        fit({"name": method, "layers": ["nose"]} | mining, tiny(n=64), "mlp", **CPU)
+        fit({"name": method, "layers": ["nose"]} | mining, tiny(n=64), net="mlp", **CPU)
     assert set(named) <= {"mine"}
 
 
@@ -234,7 +234,7 @@ def test_removed_weights_stay_exactly_zero_even_if_momentum_was_built_up_before(
 def test_a_pruned_classifier_is_a_plain_network_with_zeros(optimizer, net):
     data = tiny(n=64) if net == "mlp" else pictures()
     recipe = Recipe(optimizer, 0.01, momentum=0.9, weight_decay=0.05, batch_size=16, epochs=5, schedule="cosine")
-    result = fit({"name": "magnitude_prune", "keep": 0.25}, data, net, recipe, **CPU)
+    result = fit({"name": "magnitude_prune", "keep": 0.25}, data, net=net, recipe=recipe, **CPU)
     assert [row["stage"] for row in result.history] == ["dense"] * 5 + ["finetune"]
     assert sparsity(result.classifier) == pytest.approx(75, abs=0.1)
     assert result.classifier.state_dict().keys() == build(net, data.shape, len(data.classes)).state_dict().keys()
@@ -242,9 +242,9 @@ def test_a_pruned_classifier_is_a_plain_network_with_zeros(optimizer, net):
 
 def test_pruning_is_by_what_training_left_and_fine_tuning_changes_the_rest():
     data, recipe = tiny(n=64), Recipe("adam", 0.01, batch_size=16, epochs=5)
-    dense = fit("erm", data, "mlp", recipe, **CPU).classifier
-    cut = fit({"name": "magnitude_prune", "finetune": 0}, data, "mlp", recipe, **CPU).classifier
-    tuned = fit({"name": "magnitude_prune"}, data, "mlp", recipe, **CPU).classifier
+    dense = fit("erm", data, net="mlp", recipe=recipe, **CPU).classifier
+    cut = fit({"name": "magnitude_prune", "finetune": 0}, data, net="mlp", recipe=recipe, **CPU).classifier
+    tuned = fit({"name": "magnitude_prune"}, data, net="mlp", recipe=recipe, **CPU).classifier
     zero(dense, keep_highest(squares(dense), 0.3))
     assert all(torch.equal(a, b) for a, b in zip(dense.parameters(), cut.parameters(), strict=True))
     assert torch.equal(cut.head.weight == 0, tuned.head.weight == 0)
@@ -254,13 +254,13 @@ def test_pruning_is_by_what_training_left_and_fine_tuning_changes_the_rest():
 def test_the_settings_of_magnitude_pruning_reach_the_masks():
     data, recipe = tiny(n=64), Recipe("adam", 0.01, batch_size=16, epochs=1)
     asked = {"name": "magnitude_prune", "finetune": 0, "keep": 0.5}
-    each = fit(asked | {"scope": "layer"}, data, "mlp", recipe, **CPU).classifier
+    each = fit(asked | {"scope": "layer"}, data, net="mlp", recipe=recipe, **CPU).classifier
     assert all(abs(int((each.get_parameter(n) != 0).sum()) - size / 2) <= 1 for n, size in sizes(each).items())
-    whole = fit(asked, data, "mlp", recipe, **CPU).classifier
+    whole = fit(asked, data, net="mlp", recipe=recipe, **CPU).classifier
     assert not all(abs(int((whole.get_parameter(n) != 0).sum()) - size / 2) <= 1 for n, size in sizes(whole).items())
-    some = fit(asked | {"layers": ("head",)}, data, "mlp", recipe, **CPU).classifier
+    some = fit(asked | {"layers": ("head",)}, data, net="mlp", recipe=recipe, **CPU).classifier
     assert sparsity(some, ["head"]) == 50 and sparsity(some, ["encoder.*"]) == 0
-    columns = fit(asked | {"structure": "column"}, data, "mlp", recipe, **CPU).classifier
+    columns = fit(asked | {"structure": "column"}, data, net="mlp", recipe=recipe, **CPU).classifier
     assert all(set(w.eq(0).float().mean(0).tolist()) <= {0.0, 1.0} for w in map(columns.get_parameter, sizes(columns)))
 
 
@@ -269,7 +269,7 @@ def sizes(net):
 
 
 def test_rows_of_the_head_are_never_cut():
-    result = fit({"name": "magnitude_prune", "structure": "row", "keep": 0.2}, pictures(), "simconv1", **CPU)
+    result = fit({"name": "magnitude_prune", "structure": "row", "keep": 0.2}, pictures(), net="simconv1", **CPU)
     assert (result.classifier.head.weight != 0).all()
     assert sparsity(result.classifier, ["encoder.*"]) > 70
 

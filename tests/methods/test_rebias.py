@@ -165,7 +165,7 @@ def test_g_has_random_numbers_of_its_own():
 def test_an_update_of_f_sees_the_updated_g():
     """One batch by hand: g first, then f."""
     data, recipe = tiny(n=20), Recipe("sgd", 0.5, momentum=0.0, batch_size=20, epochs=1)
-    result = fit(ReBias(sigma=1.0), data, "mlp", recipe, **CPU)
+    result = fit(ReBias(sigma=1.0), data, net="mlp", recipe=recipe, **CPU)
     run = open_run(data, "mlp")
     f, g = run.net(), ReBias().biased(run)
     x, y = data.train.x, data.train.y
@@ -182,9 +182,9 @@ def test_an_update_of_f_sees_the_updated_g():
 
 def test_kernels_that_see_nothing_are_said(capsys):
     data = tiny(n=64)
-    fit(ReBias(sigma=1e-3), data, "mlp", **CPU)
+    fit(ReBias(sigma=1e-3), data, net="mlp", **CPU)
     assert "this is plain training" in capsys.readouterr().err
-    fit(ReBias(sigma=0), data, "mlp", **CPU)
+    fit(ReBias(sigma=0), data, net="mlp", **CPU)
     assert capsys.readouterr().err == ""
 
 
@@ -214,7 +214,7 @@ def test_it_repairs_a_network_that_follows_the_colour():
     data, recipe = colours(), Recipe("adam", 3e-3, batch_size=50, epochs=12)
     torch.manual_seed(0)
     own = small()
-    plain, rebias = (fit(ReBias(lambda_f=weight), data, own, recipe, seed=1, **CPU) for weight in (0, 4))
+    plain, rebias = (fit(ReBias(lambda_f=weight), data, net=own, recipe=recipe, seed=1, **CPU) for weight in (0, 4))
     assert plain.scores["conflicting"] < 20 and rebias.scores["conflicting"] > 70
     assert rebias.scores["unbiased"] > plain.scores["unbiased"] + 20
     colour = nn.functional.one_hot(data.test.a[:, 0]).float()

@@ -220,9 +220,9 @@ def test_the_loss_by_hand():
 def test_a_run_trains_and_repeats(base, net):
     recipe = replace(DATA.recipe, epochs=1)
     method = {"name": "bias_adv", "base": base, "eps": 1.0, "steps": 2}
-    a, b = (fit(method, DATA, net, recipe, seed=1, **CPU) for _ in range(2))
+    a, b = (fit(method, DATA, net=net, recipe=recipe, seed=1, **CPU) for _ in range(2))
     assert a.status == "done" and same_weights(a.classifier, b.classifier)
-    plain = fit(method | {"beta": 0.0}, DATA, net, recipe, seed=1, **CPU)
+    plain = fit(method | {"beta": 0.0}, DATA, net=net, recipe=recipe, seed=1, **CPU)
     assert not same_weights(a.classifier, plain.classifier)
 
 
@@ -236,5 +236,5 @@ def test_a_network_without_two_halves_is_refused_in_one_line():
             return self.last(self.table(x[:, 0].long()).mean(1))
 
     with pytest.raises(UserError, match="embed and from_embeddings") as error:
-        fit("bias_adv", DATA, Own(), DATA.recipe, **CPU)
+        fit("bias_adv", DATA, net=Own(), recipe=DATA.recipe, **CPU)
     assert "\n" not in str(error.value)

@@ -258,7 +258,7 @@ def test_the_planted_words_have_the_largest_share(monkeypatch):
 
     monkeypatch.setattr("spurless.data.tokens._tokenizer", nobody)  # which would ask the hub
     data = sentences(n=400)
-    net = fit("erm", data, BAG, device="cpu", progress=False).classifier
+    net = fit("erm", data, net=BAG, device="cpu", progress=False).classifier
     part = shares(attribute_tokens(net, data.test.x, steps=16))
     known = (data.test.x[:, 0] >= 2) & (data.test.x[:, 0] <= 5) & (data.test.x[:, 1] > 0)
     assert float((part * known).sum(1).mean()) > 2 * float(

@@ -252,7 +252,7 @@ def test_only_the_last_layers_are_trained(tmp_path):
 def test_a_run_with_an_encoder_of_transformers_loads_again(tmp_path, monkeypatch):
     name = hf_folder(tmp_path / "model")
     monkeypatch.setattr("spurless.data.tokens.tokens_of", lambda tokenizer: sentences(n=4).tokens)
-    result = fit("erm", sentences(n=64), {"name": name, "trained": 1}, out=tmp_path / "run", **CPU)
+    result = fit("erm", sentences(n=64), net={"name": name, "trained": 1}, out=tmp_path / "run", **CPU)
     assert same_weights(load_run(tmp_path / "run", device="cpu").classifier, result.classifier)
 
 
@@ -289,7 +289,7 @@ def test_its_weights_load_without_the_package(tmp_path, monkeypatch):
     """A trained MiniLM holds all its weights: the package is needed to start from, not to use it."""
     monkeypatch.setattr("spurless.train.session.check_reads", lambda *_: None)
     spec = {"name": "minilm", "pretrained": False}
-    result = fit("erm", sentences(n=8), spec, Recipe(epochs=1, batch_size=8), out=tmp_path, **CPU)
+    result = fit("erm", sentences(n=8), net=spec, recipe=Recipe(epochs=1, batch_size=8), out=tmp_path, **CPU)
     monkeypatch.setattr("spurless.data.tokens.find_spec", lambda name: None)
     assert same_weights(load_run(tmp_path, device="cpu").classifier, result.classifier)
     assert isinstance(result.classifier.encoder, Transformer)

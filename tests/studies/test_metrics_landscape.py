@@ -137,7 +137,7 @@ def test_recomputed_statistics_are_those_of_the_rows():
 
 def test_around_a_trained_run():
     data = tiny()
-    net = fit("erm", data, "mlp", **CPU).classifier
+    net = fit("erm", data, net="mlp", **CPU).classifier
     before = bits(net)
     found = ls.data_landscape(net, data, points=3, span=0.5, rows=None, attributed=20)
     middle = {name: values[1, 1] for name, values in found.values.items()}

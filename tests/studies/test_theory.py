@@ -233,7 +233,7 @@ def test_units_are_those_by_hand(capsys):
     data = load_data({"name": "gaussians", "labels": "random", "seed": 3})
     fresh = load_data({"name": "gaussians", "labels": "random", "seed": 1003, "n": 40, "n_test": 40})
     mlp = {"name": "mlp", "widths": [32, 32], "activation": "tanh"}
-    net = fit("erm", data, mlp, {"epochs": 5}, 3, device="cpu", progress=False).classifier
+    net = fit("erm", data, net=mlp, recipe={"epochs": 5}, seed=3, device="cpu", progress=False).classifier
     z = np.array(reference.hidden_by_hand(net, data.train.x))
     assert z.shape[1] == len(found.layer) == 64
     assert found.mean == pytest.approx([sum(c) / len(c) for c in z.T], abs=1e-5)
@@ -334,7 +334,9 @@ def test_one_aligned_row_that_is_wrong_ends_the_growth():
 def test_a_network_that_trains_does_follow_the_bias_for_a_while():
     data = load_data({"name": "parity", "n": 3000, "n_test": 10})
     recipe = {"optimizer": "sgd", "lr": 0.1, "momentum": 0.0, "batch_size": 100, "iterations": 300, "until_accuracy": 0}
-    net = fit("erm", data, {"name": "fcn", "width": 100}, recipe, device="cpu", progress=False).classifier.double()
+    net = fit(
+        "erm", data, net={"name": "fcn", "width": 100}, recipe=recipe, device="cpu", progress=False
+    ).classifier.double()
     with torch.no_grad():
         logits = net(data.train.x.double())
     y, aligned = data.train.y, data.is_aligned(data.train)[:, 0]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from spurless.core.recipe import Recipe
-from spurless.train.loop import EngineRun
+from spurless.train.engine_run import EngineRun
 from spurless.train.networks import network_maker
 
 

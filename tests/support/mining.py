@@ -3,7 +3,7 @@
 import torch
 
 from spurless.core.data import Batch
-from spurless.train.loop import EngineRun
+from spurless.train.engine_run import EngineRun
 from spurless.train.networks import example_of, network_maker
 
 QUIET = {"device": "cpu", "progress": False}

@@ -48,5 +48,5 @@ def stages_of(monkeypatch, method, data, net="mlp", recipe=None):
         seen.append(self)
 
     monkeypatch.setattr(Stage, "__init__", note)
-    result = fit(method, data, net, recipe, **CPU)
+    result = fit(method, data, net=net, recipe=recipe, **CPU)
     return seen, result

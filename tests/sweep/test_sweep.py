@@ -33,7 +33,7 @@ from spurless.sweep.plot import by_chance, draw, panel, places, scales
 from spurless.sweep.plot import normalised as scaled
 from spurless.sweep.suggest import NEAR, Search, nice, suggest_lr
 from spurless.train.fit import fit
-from spurless.train.step import schedule
+from spurless.train.schedule import schedule
 from tests.support.worlds import pictures, tiny
 
 LR = Axis("lr", "recipe.lr", (0.01, 0.1, 1.0))
@@ -222,7 +222,7 @@ def test_runs_that_stopped_short_are_counted():
 def test_a_run_whose_loss_was_asked_for_and_not_reached_stopped_short():
     data = tiny(n=60)
     for loss, reached in ((1e-9, False), (10.0, True)):
-        result = fit("erm", data, NET, QUICK | {"until_loss": loss})
+        result = fit("erm", data, net=NET, recipe=QUICK | {"until_loss": loss})
         asked = row(**measures(result, data)) | {"settings": {"recipe": {"until_loss": loss}}}
         assert points([asked])[0].stopped_short == int(not reached), loss
     both = row(reached=False) | {"settings": {"recipe": {"until_accuracy": 100, "until_loss": 1e-5}}}
@@ -316,7 +316,7 @@ def test_measures_are_those_of_the_metrics_one_by_one():
     data = tiny(n=150)
     kept = data.is_aligned(data.test)[:, 0] | (torch.arange(len(data.test)) % 8 == 0)  # so that groups differ in size
     data = replace(data, test=replace(data.test, x=data.test.x[kept], y=data.test.y[kept], a=data.test.a[kept]))
-    result = fit("erm", data, NET, QUICK | {"epochs": 20}, seed=1)
+    result = fit("erm", data, net=NET, recipe=QUICK | {"epochs": 20}, seed=1)
     found = measures(result, data)
     net = result.classifier
     slow = data_prunability(net, data)
@@ -339,11 +339,11 @@ def test_measures_are_those_of_the_metrics_one_by_one():
 def test_measures_take_the_split_that_was_scored_and_need_no_attributes():
     data = tiny(n=150)
     bare = replace(data, test=replace(data.test, a=None), val=None, aligned=())
-    found = measures(fit("erm", bare, NET, QUICK), bare)
+    found = measures(fit("erm", bare, net=NET, recipe=QUICK), bare)
     assert "val_accuracy" not in found and "bsi" not in found
     assert found["prunability"] > 0 and 0 <= found["train_accuracy"] <= 100
     only_val = replace(data, test=None)
-    result = fit("erm", only_val, NET, QUICK)
+    result = fit("erm", only_val, net=NET, recipe=QUICK)
     assert result.scored_on == "val"
     found = measures(result, only_val)
     assert "val_accuracy" not in found  # the split that is scored must not decide
@@ -351,7 +351,7 @@ def test_measures_take_the_split_that_was_scored_and_need_no_attributes():
 
 def test_training_accuracy_is_that_of_the_kept_weights():
     data = tiny(n=150)
-    result = fit("erm", data, NET, QUICK | {"until_accuracy": 100, "lr": 0.5})
+    result = fit("erm", data, net=NET, recipe=QUICK | {"until_accuracy": 100, "lr": 0.5})
     right = result.classifier(data.train.x).argmax(1) == data.train.y
     assert measures(result, data)["train_accuracy"] == pytest.approx(100 * right.double().mean().item())
     result.history[-1]["train_accuracy"] = 1.0  # where others than the last weights were kept, it is not theirs
@@ -360,7 +360,7 @@ def test_training_accuracy_is_that_of_the_kept_weights():
 
 def test_a_network_without_any_right_answer_has_no_prunability():
     data = tiny(n=60)
-    wrong = fit("erm", data, NET, QUICK | {"lr": 0.5, "epochs": 10})
+    wrong = fit("erm", data, net=NET, recipe=QUICK | {"lr": 0.5, "epochs": 10})
     flipped = replace(data, test=replace(data.test, y=1 - wrong.classifier(data.test.x).argmax(1)))
     assert "prunability" not in measures(wrong, flipped)
 
@@ -394,7 +394,9 @@ def test_a_sweep_from_runs_to_files(tmp_path, trained):
     assert len(trained) == 6 and {c["lr"] for c in trained} == {0.05, 0.5, 1e20}
     first, second, last = found["points"]
     assert first["unbiased"]["n"] == 2 and set(first["unbiased"]) >= {"mean", "low", "high", "sd"}
-    by_hand = [fit("erm", SMALL, NET, QUICK | {"lr": 0.5}, seed=s, device="cpu").scores["unbiased"] for s in (0, 1)]
+    by_hand = [
+        fit("erm", SMALL, net=NET, recipe=QUICK | {"lr": 0.5}, seed=s, device="cpu").scores["unbiased"] for s in (0, 1)
+    ]
     assert second["unbiased"]["mean"] == pytest.approx(sum(by_hand) / 2)
     assert last["diverged"] and not last["in_range"] and "unbiased" not in last
     saved = json.loads((tmp_path / "s" / "sweep.json").read_text())
@@ -505,7 +507,7 @@ def test_runs_beyond_the_range_are_not_in_the_correlation():
 
 def test_a_report_on_a_sweeps_folder_shows_the_sweep_and_not_its_runs(tmp_path):
     sweep(tmp_path / "all" / "s", seeds=1)
-    fit("erm", SMALL, NET, QUICK, out=tmp_path / "all" / "single", device="cpu")
+    fit("erm", SMALL, net=NET, recipe=QUICK, out=tmp_path / "all" / "single", device="cpu")
     found = find([tmp_path / "all" / "s"])
     assert (len(found.sweeps), found.runs) == (1, [])
     page = write_any([tmp_path / "all" / "s"], tmp_path / "r.html").read_text(encoding="utf-8")
@@ -957,7 +959,7 @@ def test_a_sweep_in_lanes_on_a_gpu(tmp_path):
 @pytest.mark.gpu
 def test_measures_on_a_gpu_are_those_on_a_cpu():
     data = tiny(n=150)
-    result = fit("erm", data, NET, QUICK, device="cuda")
+    result = fit("erm", data, net=NET, recipe=QUICK, device="cuda")
     there = measures(result, data)
     result.classifier.cpu()
     here = measures(result, data)
@@ -1003,7 +1005,7 @@ def test_pruning_is_held_against_the_average_where_a_class_has_no_test_sample():
     data = pictures(n=64, shape=(1, 20, 20))
     kept = data.test.y != 0
     data = replace(data, test=replace(data.test, x=data.test.x[kept], y=data.test.y[kept], a=data.test.a[kept]))
-    result = fit("erm", data, NET, QUICK | {"epochs": 10}, seed=1)
+    result = fit("erm", data, net=NET, recipe=QUICK | {"epochs": 10}, seed=1)
     assert result.scores["unbiased"] is None and result.scores["worst_group"] is None
     found = measures(result, data)
     assert found["prunability_curve"] == pytest.approx(

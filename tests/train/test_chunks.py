@@ -15,7 +15,7 @@ from spurless.core.recipe import Recipe
 from spurless.train import step
 from spurless.train.dynamics import Dynamics
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from tests.support.runs import StopAt, same_weights
 from tests.support.worlds import pictures
 
@@ -60,7 +60,7 @@ def graphs(monkeypatch):
 
 
 def train(recipe=RECIPE, method="erm", **more):
-    return fit(method, pictures(n=150), "simconv1", recipe, device="cpu", **{"progress": False} | more)
+    return fit(method, pictures(n=150), net="simconv1", recipe=recipe, device="cpu", **{"progress": False} | more)
 
 
 @pytest.mark.parametrize("method", ["erm", "lff", "pgd", "disent"])

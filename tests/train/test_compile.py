@@ -26,7 +26,7 @@ def test_a_second_run_compiles_nothing(only_traced, method):
     made = []
     for seed in (0, 1, 2):
         recipe = {"epochs": 2, "batch_size": 16, "compile": True, "augment": "pgd_digits"}
-        result = fit(method, pictures(n=70), "simconv1", recipe, seed, device="cpu", progress=False)
+        result = fit(method, pictures(n=70), net="simconv1", recipe=recipe, seed=seed, device="cpu", progress=False)
         assert result.status == "done"
         made.append(counters["stats"]["unique_graphs"])
     assert made[0] > 0 and made[1:] == made[:1] * 2
@@ -44,7 +44,9 @@ def test_in_bf16_the_gradients_of_a_compiled_loss_are_those_of_the_loss(monkeypa
         found = []
         for compiles in (False, True):
             recipe = {"optimizer": "sgd", "lr": 0.1, "iterations": 3, "batch_size": 64, "precision": "bf16"}
-            result = fit(InFull(), tiny(n=64), "mlp", recipe | {"compile": compiles}, device="cpu", progress=False)
+            result = fit(
+                InFull(), tiny(n=64), net="mlp", recipe=recipe | {"compile": compiles}, device="cpu", progress=False
+            )
             found.append(torch.cat([p.detach().flatten() for p in result.classifier.parameters()]))
     finally:
         torch._functorch.config.backward_pass_autocast = before

@@ -26,7 +26,7 @@ from spurless.core.method import Method, Stage
 from spurless.core.parallel import agree, any_of, as_first, dividing, first, from_first, rank, shares, world
 from spurless.core.recipe import Recipe
 from spurless.methods import METHODS
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.run_folder import TRAINING, RunFolder
 from spurless.train.team_folder import run_folder
 from tests.support.runs import StopAt
@@ -49,7 +49,9 @@ def outcome(result):
 def train(method, data=None, net="simconv1", recipe=SGD, **how):
     from spurless.train.fit import fit
 
-    return outcome(fit(method, data or pictures(ROWS), net, recipe, 3, device="cpu", progress=False, **how))
+    return outcome(
+        fit(method, data or pictures(ROWS), net=net, recipe=recipe, seed=3, device="cpu", progress=False, **how)
+    )
 
 
 class Decoded:
@@ -194,7 +196,17 @@ def torn(folder):
     data, recipe = pictures(ROWS), replace(SGD, epochs=8, selection="val_accuracy", eval_every=1)
 
     def go(name, watch):
-        return fit("pgd", data, "simconv1", recipe, 3, folder / name, "cpu", progress=watch, checkpoint_seconds=0.2)
+        return fit(
+            "pgd",
+            data,
+            net="simconv1",
+            recipe=recipe,
+            seed=3,
+            out=folder / name,
+            device="cpu",
+            progress=watch,
+            checkpoint_seconds=0.2,
+        )
 
     def stopped(name, step):
         with pytest.raises(Interrupted):
@@ -232,7 +244,9 @@ def taken(folder):
     from spurless.train.session import Session
 
     def session():
-        return Session("erm", pictures(ROWS), "simconv1", SGD, 3, folder / f"taken {world()}", "cpu")
+        return Session(
+            "erm", pictures(ROWS), net="simconv1", recipe=SGD, seed=3, out=folder / f"taken {world()}", device="cpu"
+        )
 
     error = ""
     for _ in session():

@@ -28,10 +28,11 @@ from spurless.nets import build
 from spurless.nets.outputs import fetch_ahead
 from spurless.train.feed import Streamed, epoch_order, resident
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted, batch_sizes, stage_length
+from spurless.train.observe import Interrupted
 from spurless.train.optim import make_optimizer
 from spurless.train.saved import load_run
-from spurless.train.step import Steps, schedule
+from spurless.train.schedule import batch_sizes, schedule, stage_length
+from spurless.train.step import Steps
 from tests.support.reference import train_by_hand, weighted_draws
 from tests.support.runs import CPU, StopAt, same_weights, timeless
 from tests.support.worlds import FAST, OwnModule, Peek, PeekWithLabels, pictures, tiny
@@ -60,9 +61,9 @@ def test_a_split_is_placed_once_in_a_run(monkeypatch):
         placed.append(x)
         return resident(x, *how)
 
-    monkeypatch.setattr("spurless.train.loop.resident", place)
+    monkeypatch.setattr("spurless.train.engine_run.resident", place)
     data = pictures(n=40)
-    result = fit("erm", data, "conv3", Recipe(batch_size=16, epochs=3, eval_every=1), **CPU)
+    result = fit("erm", data, net="conv3", recipe=Recipe(batch_size=16, epochs=3, eval_every=1), **CPU)
     assert sum("val_loss" in row for row in result.history) == 3
     assert [sum(x is split.x for x in placed) for split in (data.val, data.test)] == [1, 1]
 
@@ -74,7 +75,7 @@ def test_a_split_is_placed_once_in_a_run(monkeypatch):
 def test_fit_equals_a_loop_written_by_hand(optimizer):
     data = tiny(n=70)
     recipe = Recipe(optimizer, 0.01, batch_size=32, epochs=3, schedule="cosine", weight_decay=0.01)
-    result = fit("erm", data, "mlp", recipe, seed=3, **CPU)
+    result = fit("erm", data, net="mlp", recipe=recipe, seed=3, **CPU)
     torch.manual_seed(derive(3, "net", 0))
     net = build("mlp", data.shape, 2)
     orders = [
@@ -191,7 +192,7 @@ def test_what_the_optimizer_does_not_hold_is_frozen_and_in_evaluation_mode():
             Half.modes = set(modes)
             return trained
 
-    fit(Half(), pictures(), "simconv1", **CPU)
+    fit(Half(), pictures(), net="simconv1", **CPU)
     assert Half.untouched
     assert Half.grads == [None] * len(Half.grads)
     assert Half.modes == {(False, True)}
@@ -208,14 +209,14 @@ def test_a_stage_can_ask_for_training_mode_without_training():
             Drifts.moved = [not torch.equal(a, b) for a, b in zip(before, frozen.buffers(), strict=True)]
             return trained
 
-    fit(Drifts(), pictures(), "simconv1", **CPU)
+    fit(Drifts(), pictures(), net="simconv1", **CPU)
     assert Drifts.moved and all(Drifts.moved)  # BatchNorm's statistics follow the batches
 
 
 def test_the_gradient_is_clipped_to_its_largest_norm():
     recipe = Recipe("sgd", 1.0, momentum=0.0, batch_size=200, iterations=1)
     start, plain, clipped = (
-        torch.nn.utils.parameters_to_vector(fit("erm", tiny(), "mlp", r, **CPU).classifier.parameters())
+        torch.nn.utils.parameters_to_vector(fit("erm", tiny(), net="mlp", recipe=r, **CPU).classifier.parameters())
         for r in (replace(recipe, lr=0.0), recipe, replace(recipe, clip_norm=0.01))
     )
     assert (plain - start).norm() > 0.02, "the gradient is small anyway: the test shows nothing"
@@ -236,7 +237,9 @@ def test_an_unkept_parameter_is_an_error_because_no_checkpoint_would_hold_it():
 
 
 def test_until_training_accuracy():
-    result = fit("erm", tiny(), "mlp", Recipe("adam", 0.01, epochs=200, until_accuracy=100, batch_size=32), **CPU)
+    result = fit(
+        "erm", tiny(), net="mlp", recipe=Recipe("adam", 0.01, epochs=200, until_accuracy=100, batch_size=32), **CPU
+    )
     accuracies = [row["train_accuracy"] for row in result.history]
     assert accuracies[-1] == 100 and len(accuracies) < 200
     assert all(a < 100 for a in accuracies[:-1])
@@ -313,14 +316,16 @@ def test_selection_keeps_the_best_epoch_and_never_looks_at_the_test_split(rule):
     # Labels of the validation split are random, so that the best epoch is not the last.
     val = replace(data.val, y=torch.randint(2, data.val.y.shape))
     recipe = replace(FAST, selection=rule, epochs=12, lr=0.03)
-    result = fit("erm", replace(data, val=val), "mlp", recipe, **CPU)
+    result = fit("erm", replace(data, val=val), net="mlp", recipe=recipe, **CPU)
     worse_test = replace(data, val=val, test=replace(data.test, y=1 - data.test.y))
-    again = fit("erm", worse_test, "mlp", recipe, **CPU)
+    again = fit("erm", worse_test, net="mlp", recipe=recipe, **CPU)
     assert same_weights(result.classifier, again.classifier)
     sign = 1 if rule == "val_accuracy" else -1
     best = max(result.history, key=lambda row: sign * row[rule])
     assert best["epoch"] < 12, "the best epoch is the last: the test shows nothing"
-    stopped = fit("erm", replace(data, val=val), "mlp", replace(recipe, selection="last", epochs=best["epoch"]), **CPU)
+    stopped = fit(
+        "erm", replace(data, val=val), net="mlp", recipe=replace(recipe, selection="last", epochs=best["epoch"]), **CPU
+    )
     assert same_weights(result.classifier, stopped.classifier)
     assert result.selection == rule
 
@@ -329,40 +334,42 @@ def test_a_validation_loss_that_is_no_number_picks_nothing(capsys):
     """One row whose output overflows: the first epoch must not stay the best for ever."""
     data = tiny()
     broken = replace(data, val=replace(data.val, x=torch.cat([torch.full_like(data.val.x[:1], 3e38), data.val.x[1:]])))
-    chosen, last = (fit("erm", broken, "mlp", replace(FAST, selection=rule), **CPU) for rule in ("val_loss", "last"))
+    chosen, last = (
+        fit("erm", broken, net="mlp", recipe=replace(FAST, selection=rule), **CPU) for rule in ("val_loss", "last")
+    )
     assert not any(math.isfinite(row["val_loss"]) for row in chosen.history)
     assert same_weights(chosen.classifier, last.classifier)
-    assert "recipe.selection = val_loss had nothing to go by" in capsys.readouterr().err
+    assert "recipe.selection = val_loss picked nothing" in capsys.readouterr().err
 
 
 def test_selection_by_the_worst_validation_group_keeps_its_best_epoch_and_says_which_labels_it_used():
     recipe = replace(FAST, selection="val_worst_group", epochs=10, lr=0.1)
     data = tiny(n=800, rho=0.3)  # enough rows in every validation group
-    result = fit("jtt", data, "mlp", recipe, **CPU)
+    result = fit("jtt", data, net="mlp", recipe=recipe, **CPU)
     seen = [row["val_worst_group"] for row in result.history if row["stage"] == "upsampled"]
     assert len(seen) == 10 and len(set(seen)) > 1, "all epochs alike: the test shows nothing"
     assert spurless.evaluate(result.classifier, data, "val", "cpu")["worst_group"] == max(seen)
     assert result.labels_used == "validation"
     assert max(seen) > seen[-1], "the best epoch is the last: the test shows nothing"
-    assert fit("jtt", data, "mlp", replace(recipe, selection="last"), **CPU).labels_used == "none"
+    assert fit("jtt", data, net="mlp", recipe=replace(recipe, selection="last"), **CPU).labels_used == "none"
 
 
 # The same bits
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not():
-    runs = [fit("erm", pictures(), "simconv1", seed=seed, **CPU).classifier for seed in (1, 1, 2)]
+    runs = [fit("erm", pictures(), net="simconv1", seed=seed, **CPU).classifier for seed in (1, 1, 2)]
     assert same_weights(runs[0], runs[1])
     assert not same_weights(runs[0], runs[2])
 
 
 def test_a_seed_of_numpy_is_that_number_and_what_is_none_is_refused(tmp_path):
-    first = fit("erm", tiny(), "mlp", seed=3, **CPU)
-    again = fit("erm", tiny(), "mlp", seed=np.int64(3), out=tmp_path / "run", **CPU)
+    first = fit("erm", tiny(), net="mlp", seed=3, **CPU)
+    again = fit("erm", tiny(), net="mlp", seed=np.int64(3), out=tmp_path / "run", **CPU)
     assert same_weights(first.classifier, again.classifier) and type(again.seed) is int
     for wrong in (3.0, "3", None):
         with pytest.raises(UserError, match="it takes a whole number"):
-            fit("erm", tiny(), "mlp", seed=wrong, **CPU)
+            fit("erm", tiny(), net="mlp", seed=wrong, **CPU)
 
 
 class Untraceable(nn.Module):
@@ -380,21 +387,21 @@ class Untraceable(nn.Module):
 def test_a_model_says_whether_it_was_shown_bytes(tmp_path, kind):
     data = pictures(n=16)
     splits = {name: replace(split, x=split.x.to(kind)) for name, split in data.splits.items()}
-    fit("erm", replace(data, **splits), "linear", out=tmp_path, **CPU)
+    fit("erm", replace(data, **splits), net="linear", out=tmp_path, **CPU)
     assert header(tmp_path / "model.safetensors")["bytes"] == (kind == torch.uint8)
 
 
 def test_a_module_that_cannot_be_traced_is_found_again(tmp_path):
     data = tiny()
     (inputs,) = data.shape
-    made = fit("erm", data, Untraceable(inputs, 2), out=tmp_path, **CPU)
+    made = fit("erm", data, net=Untraceable(inputs, 2), out=tmp_path, **CPU)
     again = load_run(tmp_path, net=Untraceable(inputs, 2), device="cpu")
     assert same_weights(made.classifier, again.classifier)
 
 
 def test_what_is_no_network_is_said_to_be_none():
     with pytest.raises(UserError, match="3 is no network: give a name"):
-        fit("erm", tiny(), 3, **CPU)
+        fit("erm", tiny(), net=3, **CPU)
 
 
 def test_fit_leaves_the_callers_random_numbers_alone():
@@ -419,7 +426,7 @@ def test_rows_decoded_on_demand_train_to_the_same_bits():
             return self.x[idx]
 
     lazy = replace(data, **{k: replace(s, x=OnDemand(s.x)) for k, s in data.splits.items()})
-    a, b = fit("erm", data, "simconv1", **CPU), fit("erm", lazy, "simconv1", **CPU)
+    a, b = fit("erm", data, net="simconv1", **CPU), fit("erm", lazy, net="simconv1", **CPU)
     assert same_weights(a.classifier, b.classifier)
     assert a.scores == b.scores
 
@@ -427,9 +434,9 @@ def test_rows_decoded_on_demand_train_to_the_same_bits():
 @pytest.mark.parametrize("network", ["simconv1", "mlp"])
 def test_inputs_prepared_many_batches_ahead_are_the_same(network, monkeypatch):
     data, recipe = pictures(n=70), replace(pictures().recipe, augment="pgd_digits", epochs=3)
-    now = fit("erm", data, network, recipe, **CPU)
+    now = fit("erm", data, net=network, recipe=recipe, **CPU)
     monkeypatch.setattr(Steps, "_ahead", lambda self, size: 3)  # 5 steps an epoch: the last stretch is not full
-    ahead = fit("erm", data, network, recipe, **CPU)
+    ahead = fit("erm", data, net=network, recipe=recipe, **CPU)
     assert same_weights(now.classifier, ahead.classifier)
 
 
@@ -459,24 +466,24 @@ def test_a_streamed_batch_is_the_batch_of_the_order():
 
 
 def test_a_finished_folder_returns_its_result_and_other_settings_are_refused(tmp_path):
-    first = fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU)
-    again = fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU)
+    first = fit("erm", tiny(), net="mlp", out=tmp_path / "run", **CPU)
+    again = fit("erm", tiny(), net="mlp", out=tmp_path / "run", **CPU)
     assert again.scores == first.scores and again.seconds == first.seconds
     assert same_weights(first.classifier, again.classifier)
     with pytest.raises(UserError, match=r"recipe\.epochs: 3.* there, 4.* now"):
-        fit("erm", tiny(), "mlp", replace(FAST, epochs=4), out=tmp_path / "run", **CPU)
+        fit("erm", tiny(), net="mlp", recipe=replace(FAST, epochs=4), out=tmp_path / "run", **CPU)
     with pytest.raises(UserError, match="fingerprint"):
-        fit("erm", tiny(seed=1), "mlp", out=tmp_path / "run", **CPU)
+        fit("erm", tiny(seed=1), net="mlp", out=tmp_path / "run", **CPU)
     with pytest.raises(UserError, match="seed: 0 there, 1 now"):
-        fit("erm", tiny(), "mlp", seed=1, out=tmp_path / "run", **CPU)
+        fit("erm", tiny(), net="mlp", seed=1, out=tmp_path / "run", **CPU)
 
 
 def test_a_run_that_was_saved_before_a_setting_was_there_is_still_the_same_run(tmp_path):
     """A setting that came later is None by default, which is not written."""
-    fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU)
+    fit("erm", tiny(), net="mlp", out=tmp_path / "run", **CPU)
     assert "fall_after" not in (tmp_path / "run" / "settings.toml").read_text()
     with pytest.raises(UserError, match="recipe.fall_after: None there, 9 now"):
-        fit("erm", tiny(), "mlp", replace(FAST, fall_after=9), out=tmp_path / "run", **CPU)
+        fit("erm", tiny(), net="mlp", recipe=replace(FAST, fall_after=9), out=tmp_path / "run", **CPU)
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
@@ -497,7 +504,7 @@ def test_a_result_that_was_removed_is_made_again_with_its_whole_history(tmp_path
     """Of a stage that was cut into many only the last checkpoint is left by then."""
 
     def told():
-        found = fit(method, tiny(), "mlp", out=tmp_path / "run", **CPU)
+        found = fit(method, tiny(), net="mlp", out=tmp_path / "run", **CPU)
         return found.scores, [{k: v for k, v in row.items() if k != "seconds"} for row in found.history]
 
     first = told()
@@ -506,7 +513,7 @@ def test_a_result_that_was_removed_is_made_again_with_its_whole_history(tmp_path
 
 
 def test_a_full_disk_is_an_error_of_the_disk_and_the_run_goes_on_when_there_is_room(tmp_path, monkeypatch):
-    whole = fit("erm", tiny(), "mlp", out=tmp_path / "whole", **CPU)
+    whole = fit("erm", tiny(), net="mlp", out=tmp_path / "whole", **CPU)
 
     def full(*args, **kwargs):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
@@ -514,13 +521,13 @@ def test_a_full_disk_is_an_error_of_the_disk_and_the_run_goes_on_when_there_is_r
     with monkeypatch.context() as patched:
         patched.setattr("safetensors.torch.save_file", full)
         with pytest.raises(OSError, match="No space left on device.*stage-000") as caught:
-            fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU)
+            fit("erm", tiny(), net="mlp", out=tmp_path / "run", **CPU)
     assert caught.value.errno == errno.ENOSPC
-    assert same_weights(fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU).classifier, whole.classifier)
+    assert same_weights(fit("erm", tiny(), net="mlp", out=tmp_path / "run", **CPU).classifier, whole.classifier)
 
 
 def test_what_a_run_folder_holds(tmp_path):
-    result = fit("erm", tiny(), "mlp", out=tmp_path / "run", **CPU)
+    result = fit("erm", tiny(), net="mlp", out=tmp_path / "run", **CPU)
     names = {p.name for p in (tmp_path / "run").iterdir()}
     assert names == {"settings.toml", "history.jsonl", "stage-000.safetensors", "model.safetensors", "result.json"}
     row = json.loads((tmp_path / "run" / "result.json").read_text())
@@ -537,13 +544,13 @@ def test_what_a_run_folder_holds(tmp_path):
 
 def test_a_users_own_module_is_found_again(tmp_path):
     module = OwnModule()
-    result = fit("erm", tiny(), module, out=tmp_path / "run", **CPU)
+    result = fit("erm", tiny(), net=module, out=tmp_path / "run", **CPU)
     assert same_weights(load_run(tmp_path / "run", net=OwnModule(), device="cpu").classifier, result.classifier)
     with pytest.raises(UserError, match="of your own"):
         load_run(tmp_path / "run", device="cpu")
     changed = OwnModule()
     with pytest.raises(UserError, match=r"net\.weights"):
-        fit("erm", tiny(), changed, out=tmp_path / "run", **CPU)
+        fit("erm", tiny(), net=changed, out=tmp_path / "run", **CPU)
 
 
 # Killed at any moment
@@ -553,7 +560,7 @@ def long_run(path):
     """A run with two networks, BatchNorm, dropout, momentum, selection and two stages, and many checkpoints."""
     torch.set_num_threads(1)
     recipe = replace(pictures().recipe, epochs=20, selection="val_loss", schedule="cosine")
-    return fit("pgd", pictures(), "simconv1", recipe, out=path, checkpoint_seconds=0.2, **CPU)
+    return fit("pgd", pictures(), net="simconv1", recipe=recipe, out=path, checkpoint_seconds=0.2, **CPU)
 
 
 def test_a_run_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
@@ -596,14 +603,14 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
 
 def test_a_torn_history_line_is_mended(tmp_path):
     recipe = replace(FAST, epochs=4)
-    whole = fit("erm", tiny(), "mlp", recipe, out=tmp_path / "whole", **CPU)
+    whole = fit("erm", tiny(), net="mlp", recipe=recipe, out=tmp_path / "whole", **CPU)
     with pytest.raises(Interrupted):
-        fit("erm", tiny(), "mlp", recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(12))
+        fit("erm", tiny(), net="mlp", recipe=recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(12))
     with (tmp_path / "torn" / "history.jsonl").open("a") as file:
         file.write('{"stage": "erm", "stage_in')
     with pytest.raises(Interrupted):  # once more: what was written after the torn line must not be lost with it
-        fit("erm", tiny(), "mlp", recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(12))
-    torn = fit("erm", tiny(), "mlp", recipe, out=tmp_path / "torn", **CPU)
+        fit("erm", tiny(), net="mlp", recipe=recipe, out=tmp_path / "torn", device="cpu", progress=StopAt(12))
+    torn = fit("erm", tiny(), net="mlp", recipe=recipe, out=tmp_path / "torn", **CPU)
     assert same_weights(whole.classifier, torn.classifier)
     written = [json.loads(line) for line in (tmp_path / "torn" / "history.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in torn.history] == [row["epoch"] for row in written] == [1, 2, 3, 4]
@@ -623,23 +630,23 @@ def test_two_processes_do_not_train_one_run(tmp_path):
         def __call__(self, where):
             if not self.said:
                 with pytest.raises(UserError) as refused:
-                    fit("erm", tiny(), "mlp", FAST, out=tmp_path / "run", **CPU)
+                    fit("erm", tiny(), net="mlp", recipe=FAST, out=tmp_path / "run", **CPU)
                 Second.said = str(refused.value)
 
-    fit("erm", tiny(), "mlp", FAST, out=tmp_path / "run", device="cpu", progress=Second())
+    fit("erm", tiny(), net="mlp", recipe=FAST, out=tmp_path / "run", device="cpu", progress=Second())
     assert "is being trained by another process" in Second.said
-    fit("erm", tiny(), "mlp", FAST, out=tmp_path / "run", **CPU)  # it has ended: its result
+    fit("erm", tiny(), net="mlp", recipe=FAST, out=tmp_path / "run", **CPU)  # it has ended: its result
 
 
 @pytest.mark.parametrize("step", [1, 5, 6, 7, 19, 20])  # 7 steps an epoch, 21 in all: the flag is seen one step later
 @pytest.mark.parametrize("selection", ["last", "val_loss"])
 def test_ctrl_c_saves_the_place_and_the_run_goes_on_to_the_same_bits(tmp_path, step, selection):
     before, recipe = signal.getsignal(signal.SIGINT), replace(FAST, selection=selection, lr=0.05)
-    whole = fit("lff", tiny(), "mlp", recipe, out=tmp_path / "whole", **CPU)
-    with pytest.raises(KeyboardInterrupt, match="same command"):
-        fit("lff", tiny(), "mlp", recipe, out=tmp_path / "run", device="cpu", progress=StopAt(step))
+    whole = fit("lff", tiny(), net="mlp", recipe=recipe, out=tmp_path / "whole", **CPU)
+    with pytest.raises(KeyboardInterrupt, match="re-run the command to resume"):
+        fit("lff", tiny(), net="mlp", recipe=recipe, out=tmp_path / "run", device="cpu", progress=StopAt(step))
     assert (tmp_path / "run" / "stage-000-part.safetensors").exists()
-    resumed = fit("lff", tiny(), "mlp", recipe, out=tmp_path / "run", **CPU)
+    resumed = fit("lff", tiny(), net="mlp", recipe=recipe, out=tmp_path / "run", **CPU)
     assert same_weights(whole.classifier, resumed.classifier)
     assert timeless(whole.history) == timeless(resumed.history)
     assert signal.getsignal(signal.SIGINT) is before
@@ -647,11 +654,11 @@ def test_ctrl_c_saves_the_place_and_the_run_goes_on_to_the_same_bits(tmp_path, s
 
 def test_a_run_stopped_at_the_end_of_the_epoch_that_ended_it_does_not_train_on(tmp_path):
     recipe = Recipe("adam", 0.01, epochs=200, until_accuracy=100, batch_size=32)
-    whole = fit("erm", tiny(), "mlp", recipe, **CPU)
+    whole = fit("erm", tiny(), net="mlp", recipe=recipe, **CPU)
     last = whole.history[-1]["step"]
     with pytest.raises(Interrupted):
-        fit("erm", tiny(), "mlp", recipe, out=tmp_path / "run", device="cpu", progress=StopAt(last - 1))
-    resumed = fit("erm", tiny(), "mlp", recipe, out=tmp_path / "run", **CPU)
+        fit("erm", tiny(), net="mlp", recipe=recipe, out=tmp_path / "run", device="cpu", progress=StopAt(last - 1))
+    resumed = fit("erm", tiny(), net="mlp", recipe=recipe, out=tmp_path / "run", **CPU)
     assert resumed.history[-1]["step"] == last
     assert same_weights(whole.classifier, resumed.classifier)
 
@@ -662,17 +669,17 @@ def test_a_run_stopped_at_the_end_of_the_epoch_that_ended_it_does_not_train_on(t
 @pytest.mark.parametrize(("lr", "what"), [(1e30, "loss"), (1e38, "weight|loss")])
 def test_divergence_is_a_status_with_its_place(tmp_path, lr, what):
     recipe = Recipe("sgd", lr, batch_size=32, epochs=3)
-    result = fit("erm", tiny(), "mlp", recipe, out=tmp_path / "run", **CPU)
+    result = fit("erm", tiny(), net="mlp", recipe=recipe, out=tmp_path / "run", **CPU)
     assert result.status == "diverged" and result.scores is None and result.classifier is None
     assert "stage 'erm'" in result.error and "step" in result.error and "learning rate" in result.error
     assert any(word in result.error.lower() for word in what.split("|"))
-    assert fit("erm", tiny(), "mlp", recipe, out=tmp_path / "run", **CPU).status == "diverged"
+    assert fit("erm", tiny(), net="mlp", recipe=recipe, out=tmp_path / "run", **CPU).status == "diverged"
 
 
 @pytest.mark.parametrize("selection", ["last", "val_loss"])
 def test_a_run_that_diverges_between_two_looks_at_the_test_split_is_said_to_have(selection):
     recipe = Recipe("sgd", 1e20, batch_size=16, epochs=3, test_every=3, selection=selection)
-    result = fit("erm", pictures(), "conv3", recipe, **CPU)
+    result = fit("erm", pictures(), net="conv3", recipe=recipe, **CPU)
     assert result.status == "diverged" and "not finite" in result.error
 
 
@@ -745,16 +752,24 @@ def test_the_public_names_are_there():
 
 def test_looks_at_the_test_split_are_reported_and_pick_nothing(tmp_path):
     data, recipe = pictures(n=70), Recipe("sgd", 0.05, batch_size=16, epochs=3)
-    plain = fit("pgd", data, "simconv1", recipe, **CPU)
-    looked = fit("pgd", data, "simconv1", replace(recipe, test_every=2), **CPU)
+    plain = fit("pgd", data, net="simconv1", recipe=recipe, **CPU)
+    looked = fit("pgd", data, net="simconv1", recipe=replace(recipe, test_every=2), **CPU)
     assert same_weights(plain.classifier, looked.classifier)
     assert plain.scores == looked.scores and plain.test_selected is None
     # 5 steps an epoch, 15 steps of the stage that is selected: looks at 2, 4, ..., 14 and at the end.
     assert looked.test_selected["looks"] == 8
     assert looked.test_selected["unbiased"] >= looked.scores["unbiased"]
     with pytest.raises(KeyboardInterrupt):
-        fit("pgd", data, "simconv1", replace(recipe, test_every=2), out=tmp_path, device="cpu", progress=StopAt(24))
-    again = fit("pgd", data, "simconv1", replace(recipe, test_every=2), out=tmp_path, **CPU)
+        fit(
+            "pgd",
+            data,
+            net="simconv1",
+            recipe=replace(recipe, test_every=2),
+            out=tmp_path,
+            device="cpu",
+            progress=StopAt(24),
+        )
+    again = fit("pgd", data, net="simconv1", recipe=replace(recipe, test_every=2), out=tmp_path, **CPU)
     assert again.test_selected == looked.test_selected
 
 
@@ -768,14 +783,14 @@ CHANGED = (  # the network after its last stage
 @pytest.mark.parametrize("method", CHANGED, ids=lambda m: m["name"])
 def test_looks_at_a_network_that_is_changed_afterwards_do_not_count(method, tmp_path):
     data, recipe = tiny(n=300), Recipe("adam", 0.01, batch_size=32, epochs=3, test_every=4)
-    result = fit(method, data, "mlp", recipe, **CPU)
+    result = fit(method, data, net="mlp", recipe=recipe, **CPU)
     steps = result.history[-1]["step"]
     assert result.test_selected == {"unbiased": result.scores["unbiased"], "step": steps, "looks": 1}
     with pytest.raises(Interrupted):
-        fit(method, data, "mlp", recipe, out=tmp_path, device="cpu", progress=StopAt(6))
-    assert fit(method, data, "mlp", recipe, out=tmp_path, **CPU).test_selected == result.test_selected
+        fit(method, data, net="mlp", recipe=recipe, out=tmp_path, device="cpu", progress=StopAt(6))
+    assert fit(method, data, net="mlp", recipe=recipe, out=tmp_path, **CPU).test_selected == result.test_selected
     (tmp_path / "result.json").unlink()  # its stage is loaded now
-    assert fit(method, data, "mlp", recipe, out=tmp_path, **CPU).test_selected == result.test_selected
+    assert fit(method, data, net="mlp", recipe=recipe, out=tmp_path, **CPU).test_selected == result.test_selected
 
 
 @dataclass(frozen=True)
@@ -792,11 +807,12 @@ class Unlearns(Method):
 def test_the_network_that_is_kept_is_looked_at_though_no_step_was_due():
     recipe = Recipe("adam", 0.01, batch_size=32, epochs=8, test_every=1000)
     last, kept = (
-        fit(Unlearns(), tiny(), "mlp", replace(recipe, selection=rule), **CPU) for rule in ("last", "val_loss")
+        fit(Unlearns(), tiny(), net="mlp", recipe=replace(recipe, selection=rule), **CPU)
+        for rule in ("last", "val_loss")
     )
     assert last.test_selected["unbiased"] == last.scores["unbiased"] < kept.scores["unbiased"] - 10
     assert kept.test_selected == {"unbiased": kept.scores["unbiased"], "step": 56, "looks": 2}
-    untrained = fit("erm", tiny(), "mlp", replace(recipe, epochs=0), **CPU)
+    untrained = fit("erm", tiny(), net="mlp", recipe=replace(recipe, epochs=0), **CPU)
     assert untrained.test_selected == {"unbiased": untrained.scores["unbiased"], "step": 0, "looks": 1}
 
 
@@ -810,7 +826,7 @@ def test_every_stage_gives_back_what_its_graphs_hold(monkeypatch):
         left.append((self.graphs, self.preparing))
 
     monkeypatch.setattr(Steps, "close", after)
-    fit("jtt", tiny(), "mlp", Recipe(epochs=2), device="cpu", progress=False)
+    fit("jtt", tiny(), net="mlp", recipe=Recipe(epochs=2), device="cpu", progress=False)
     assert left == [({}, None)] * 2
 
 
@@ -818,7 +834,7 @@ def test_every_stage_gives_back_what_its_graphs_hold(monkeypatch):
 def test_a_network_that_is_broken_at_the_end_has_diverged(data, net, lr):
     """Its losses and weights are finite: the blow-up is in the last step."""
     recipe = Recipe("sgd", lr, momentum=0, batch_size=1000, epochs=1)
-    result = fit("erm", data, net, recipe, device="cpu", progress=False)
+    result = fit("erm", data, net=net, recipe=recipe, device="cpu", progress=False)
     assert (result.status, result.scores, result.classifier) == ("diverged", None, None)
     assert "The output of the trained network is not finite in stage 'erm', step 1" in result.error
 
@@ -832,7 +848,7 @@ def test_a_network_whose_batchnorm_has_seen_the_infinite_has_diverged(monkeypatc
         kept(result, loop, data)
 
     monkeypatch.setattr(spurless.train.session, "add_scores", after)
-    result = fit("erm", pictures(), "simconv1", Recipe(epochs=1), device="cpu", progress=False)
+    result = fit("erm", pictures(), net="simconv1", recipe=Recipe(epochs=1), device="cpu", progress=False)
     assert result.status == "diverged" and "The variance that 'encoder.1' has seen is not finite" in result.error
 
 
@@ -848,7 +864,7 @@ def test_groups_without_test_samples_are_in_the_scores_and_the_notes(tmp_path):
     data = tiny(n=400, rho=0.3)
     one, (values,) = data.classes[1], data.values
     lost = (data.test.y == 1) & (data.test.a[:, 0] == 0)
-    result = fit("erm", replace(data, test=without(data.test, lost)), "mlp", out=tmp_path / "run", **CPU)
+    result = fit("erm", replace(data, test=without(data.test, lost)), net="mlp", out=tmp_path / "run", **CPU)
     gone = {"label": one, "attribute": data.attributes[0], "value": values[0], "n": 0}
     assert result.scores["small_groups"] == [gone] and result.scores["groups_total"] == 4
     (note,) = [note for note in result.notes if "3 of 4 groups" in note]
@@ -856,14 +872,14 @@ def test_groups_without_test_samples_are_in_the_scores_and_the_notes(tmp_path):
     assert load_run(tmp_path / "run").notes == result.notes
     # A group that no split has does not exist.
     never = {name: without(split, (split.y == 1) & (split.a[:, 0] == 0)) for name, split in data.splits.items()}
-    whole = fit("erm", replace(data, aligned=(), **never), "mlp", **CPU)
+    whole = fit("erm", replace(data, aligned=(), **never), net="mlp", **CPU)
     assert whole.scores["small_groups"] == [] and whole.scores["groups_total"] == 3 and whole.notes == list(data.notes)
 
 
 def test_a_class_without_test_samples_leaves_no_worst_group_and_no_unbiased_accuracy():
     data = tiny(n=200)
     data = replace(data, test=without(data.test, data.test.y == 1))
-    result = fit("erm", data, "mlp", replace(FAST, test_every=5), **CPU)
+    result = fit("erm", data, net="mlp", recipe=replace(FAST, test_every=5), **CPU)
     assert (result.scores["unbiased"], result.scores["worst_group"], result.test_selected) == (None, None, None)
     assert result.scores["missing_classes"] == [data.classes[1]] and result.scores["average"] is not None
     assert any(f"No test samples of the class {data.classes[1]}:" in note for note in result.notes)
@@ -872,7 +888,7 @@ def test_a_class_without_test_samples_leaves_no_worst_group_and_no_unbiased_accu
 def test_selection_by_validation_groups_goes_on_without_a_class_and_says_by_what():
     data = tiny(n=800, rho=0.3)
     data = replace(data, val=without(data.val, data.val.y == 1))
-    result = fit("jtt", data, "mlp", replace(FAST, selection="val_worst_group", epochs=4, lr=0.1), **CPU)
+    result = fit("jtt", data, net="mlp", recipe=replace(FAST, selection="val_worst_group", epochs=4, lr=0.1), **CPU)
     seen = [row["val_worst_group"] for row in result.history if row["stage"] == "upsampled"]
     groups = spurless.evaluate(result.classifier, data, "val", "cpu")["groups"]
     assert min(g["accuracy"] for g in groups) == pytest.approx(max(seen))

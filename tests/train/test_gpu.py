@@ -12,7 +12,7 @@ from spurless.core.recipe import Recipe
 from spurless.methods import METHODS
 from spurless.methods.parts.losses import ce
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from tests.support.runs import StopAt, same_weights
 from tests.support.worlds import pictures, tiny
 
@@ -34,8 +34,8 @@ def test_graph_and_eager_give_the_same_weights(optimizer):
     recipe = replace(PLAIN, optimizer=optimizer, lr=1e-3)
     data = pictures(n=70)  # 70 = 4 x 16 + 6: two batch sizes, so two graphs
     smooth = {"name": "mlp", "activation": "tanh"}
-    graph = fit("erm", data, smooth, recipe, **GPU)
-    eager = fit("erm", data, smooth, replace(recipe, cuda_graph=False), **GPU)
+    graph = fit("erm", data, net=smooth, recipe=recipe, **GPU)
+    eager = fit("erm", data, net=smooth, recipe=replace(recipe, cuda_graph=False), **GPU)
     assert close(graph.classifier, eager.classifier, 1e-5)
     assert graph.history[-1]["lr"] == pytest.approx(eager.history[-1]["lr"])
 
@@ -43,24 +43,24 @@ def test_graph_and_eager_give_the_same_weights(optimizer):
 def test_gpu_and_cpu_agree():
     recipe = replace(PLAIN, lr=1e-3)
     smooth = {"name": "mlp", "activation": "tanh"}
-    a = fit("erm", pictures(), smooth, recipe, device="cuda", progress=False).classifier.cpu()
-    b = fit("erm", pictures(), smooth, recipe, device="cpu", progress=False).classifier
+    a = fit("erm", pictures(), net=smooth, recipe=recipe, device="cuda", progress=False).classifier.cpu()
+    b = fit("erm", pictures(), net=smooth, recipe=recipe, device="cpu", progress=False).classifier
     assert close(a, b, 1e-4)
 
 
 def test_the_same_seed_gives_the_same_bits_with_deterministic_kernels():
     recipe = replace(PLAIN, augment="pgd_digits")
-    a, b = (fit("erm", pictures(), "simconv1", recipe, **GPU).classifier for _ in range(2))
+    a, b = (fit("erm", pictures(), net="simconv1", recipe=recipe, **GPU).classifier for _ in range(2))
     assert same_weights(a, b)
 
 
 @pytest.mark.parametrize("step", [2, 9, 21])
 def test_a_run_on_a_gpu_goes_on_where_it_was_stopped(tmp_path, step):
     recipe = replace(PLAIN, augment="pgd_digits")
-    whole = fit("erm", pictures(n=70), "simconv1", recipe, **GPU)
+    whole = fit("erm", pictures(n=70), net="simconv1", recipe=recipe, **GPU)
     with pytest.raises(Interrupted):
-        fit("erm", pictures(n=70), "simconv1", recipe, out=tmp_path, device="cuda", progress=StopAt(step))
-    resumed = fit("erm", pictures(n=70), "simconv1", recipe, out=tmp_path, **GPU)
+        fit("erm", pictures(n=70), net="simconv1", recipe=recipe, out=tmp_path, device="cuda", progress=StopAt(step))
+    resumed = fit("erm", pictures(n=70), net="simconv1", recipe=recipe, out=tmp_path, **GPU)
     assert close(whole.classifier, resumed.classifier, 1e-5)
 
 
@@ -85,13 +85,13 @@ def test_dropout_and_augmentation_differ_from_replay_to_replay():
             seen.extend(view.views.tolist())
             return net
 
-    fit(Looks(), pictures(), "simconv1", replace(PLAIN, augment="pgd_digits"), **GPU)
+    fit(Looks(), pictures(), net="simconv1", recipe=replace(PLAIN, augment="pgd_digits"), **GPU)
     assert len({round(v, 7) for v in seen}) > 35
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_captured(name, capsys):
-    result = fit(name, pictures(n=80), "simconv1", Recipe("adam", 1e-3, batch_size=16, epochs=4), **GPU)
+    result = fit(name, pictures(n=80), net="simconv1", recipe=Recipe("adam", 1e-3, batch_size=16, epochs=4), **GPU)
     assert result.status == "done"
     assert "without a CUDA graph" not in capsys.readouterr().err
 
@@ -109,7 +109,7 @@ def test_a_loss_that_cannot_be_captured_trains_eagerly_and_says_so_once(capsys):
             yield Stage("asks", loss, run.optimizer(net), model=net)
             return net
 
-    result = fit(Asks(), tiny(), "mlp", replace(PLAIN, deterministic=False), **GPU)
+    result = fit(Asks(), tiny(), net="mlp", recipe=replace(PLAIN, deterministic=False), **GPU)
     assert result.status == "done"
     assert capsys.readouterr().err.count("without a CUDA graph") == 1
 
@@ -117,7 +117,9 @@ def test_a_loss_that_cannot_be_captured_trains_eagerly_and_says_so_once(capsys):
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch.compile gives advice as warnings
 @pytest.mark.parametrize("switch", [{"precision": "bf16"}, {"precision": "tf32"}, {"compile": True}])
 def test_switches_train(switch):
-    result = fit("erm", pictures(n=128), "conv3", replace(PLAIN, deterministic=False, epochs=20, **switch), **GPU)
+    result = fit(
+        "erm", pictures(n=128), net="conv3", recipe=replace(PLAIN, deterministic=False, epochs=20, **switch), **GPU
+    )
     assert result.scores["average"] > 60  # four classes, an easy corner: chance is 25
 
 
@@ -137,11 +139,11 @@ def chunks(monkeypatch):
 def test_graphs_of_several_steps_end_with_the_bits_of_single_ones(chunks, monkeypatch, method):
     recipe = replace(PLAIN, lr=0.01, batch_size=8, augment="pgd_digits", test_every=9)  # at 0.05 IRM diverges
     data = pictures(n=150)
-    several = fit(method, data, "simconv1", recipe, **GPU)
+    several = fit(method, data, net="simconv1", recipe=recipe, **GPU)
     assert 4 in chunks
     monkeypatch.setattr("spurless.train.step.CHUNK", 10**9)
     chunks.clear()
-    single = fit(method, data, "simconv1", recipe, **GPU)
+    single = fit(method, data, net="simconv1", recipe=recipe, **GPU)
     assert set(chunks) == {1}
     assert same_weights(several.classifier, single.classifier) and several.test_selected == single.test_selected
 
@@ -158,9 +160,9 @@ def test_what_is_prepared_ahead_by_a_graph_is_what_is_prepared_without_one(monke
         seen.append((self.preparing is not None, self.x.clone()))
 
     monkeypatch.setattr(Steps, "_prepare", prepare)
-    fit("erm", data, "simconv1", recipe, **GPU)
+    fit("erm", data, net="simconv1", recipe=recipe, **GPU)
     by_graph, seen[:] = seen[:], []
-    fit("erm", data, "simconv1", replace(recipe, cuda_graph=False), **GPU)
+    fit("erm", data, net="simconv1", recipe=replace(recipe, cuda_graph=False), **GPU)
     assert [replayed for replayed, _ in by_graph] == [i >= WARMUP for i in range(21)]  # 19 steps: 7 stretches an epoch
     assert not any(replayed for replayed, _ in seen)
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(by_graph, seen, strict=True))
@@ -178,7 +180,7 @@ def test_a_stage_leaves_the_memory_of_its_graphs_to_the_next():
                 held.append(torch.cuda.memory_reserved())
             return net
 
-    fit(Many(), pictures(n=512), "resnet18", replace(PLAIN, batch_size=256, epochs=8), **GPU)
+    fit(Many(), pictures(n=512), net="resnet18", recipe=replace(PLAIN, batch_size=256, epochs=8), **GPU)
     assert max(held) < 1.3 * held[0], held
 
 
@@ -196,7 +198,7 @@ def test_runs_in_lanes_share_their_rows(monkeypatch):
 
 
 def test_divergence_is_seen_inside_the_graph():
-    result = fit("erm", pictures(), "conv3", replace(PLAIN, lr=1e20, deterministic=False), **GPU)
+    result = fit("erm", pictures(), net="conv3", recipe=replace(PLAIN, lr=1e20, deterministic=False), **GPU)
     assert result.status == "diverged" and "not finite" in result.error
 
 

@@ -16,7 +16,7 @@ from spurless.core.recipe import Recipe
 from spurless.registry import load_data, make_method, make_recipe
 from spurless.train.fit import fit
 from spurless.train.identity import contents, describe_bundle, describe_run
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import pictures, tiny
 
@@ -43,17 +43,17 @@ def refused(named, folder, *args, **settings):
 @pytest.mark.parametrize("field", CHANGES)
 def test_a_folder_is_not_taken_for_one_of_other_data(field, tmp_path):
     first, changed = pictures(), replace(pictures(), **CHANGES[field])
-    fit("erm", first, "simconv1", RECIPE, out=tmp_path, **CPU)
-    refused(f"bundle.{field}", tmp_path, "erm", changed, "simconv1", RECIPE)
-    assert fit("erm", pictures(), "simconv1", RECIPE, out=tmp_path, **CPU).status == "done"
+    fit("erm", first, net="simconv1", recipe=RECIPE, out=tmp_path, **CPU)
+    refused(f"bundle.{field}", tmp_path, "erm", changed, net="simconv1", recipe=RECIPE)
+    assert fit("erm", pictures(), net="simconv1", recipe=RECIPE, out=tmp_path, **CPU).status == "done"
 
 
 @pytest.mark.parametrize("field", ["mean", "augment"])
 def test_a_stage_that_was_trained_on_other_inputs_is_not_shared(field, tmp_path):
     changed = replace(pictures(), **CHANGES[field])
-    fit("erm", pictures(), "simconv1", RECIPE, stages=tmp_path, **CPU)
-    shared = fit("erm", changed, "simconv1", RECIPE, stages=tmp_path, **CPU)
-    assert same_weights(shared.classifier, fit("erm", changed, "simconv1", RECIPE, **CPU).classifier)
+    fit("erm", pictures(), net="simconv1", recipe=RECIPE, stages=tmp_path, **CPU)
+    shared = fit("erm", changed, net="simconv1", recipe=RECIPE, stages=tmp_path, **CPU)
+    assert same_weights(shared.classifier, fit("erm", changed, net="simconv1", recipe=RECIPE, **CPU).classifier)
     assert not any(row.get("shared") for row in shared.history)
 
 
@@ -98,12 +98,12 @@ def test_another_architecture_with_the_same_weights_is_another_network(change, m
     def net(**changes):
         return (lambda: module(**changes)) if made else module(**changes)
 
-    fit("erm", tiny(), net(), out=tmp_path / "run", stages=tmp_path / "stages", **CPU)
-    refused("net.architecture", tmp_path / "run", "erm", tiny(), net(**OTHERS[change]))
-    shared = fit("erm", tiny(), net(**OTHERS[change]), stages=tmp_path / "stages", **CPU)
-    alone = fit("erm", tiny(), net(**OTHERS[change]), **CPU)
+    fit("erm", tiny(), net=net(), out=tmp_path / "run", stages=tmp_path / "stages", **CPU)
+    refused("net.architecture", tmp_path / "run", "erm", tiny(), net=net(**OTHERS[change]))
+    shared = fit("erm", tiny(), net=net(**OTHERS[change]), stages=tmp_path / "stages", **CPU)
+    alone = fit("erm", tiny(), net=net(**OTHERS[change]), **CPU)
     assert same_weights(shared.classifier, alone.classifier)
-    assert fit("erm", tiny(), net(), out=tmp_path / "run", **CPU).status == "done"
+    assert fit("erm", tiny(), net=net(), out=tmp_path / "run", **CPU).status == "done"
 
 
 def test_two_factories_of_one_kind_of_network_are_told_by_their_weights(tmp_path):
@@ -115,8 +115,8 @@ def test_two_factories_of_one_kind_of_network_are_told_by_their_weights(tmp_path
 
         return make
 
-    fit("erm", tiny(), made(0.0), out=tmp_path, **CPU)
-    refused("net.weights", tmp_path, "erm", tiny(), made(0.5))
+    fit("erm", tiny(), net=made(0.0), out=tmp_path, **CPU)
+    refused("net.weights", tmp_path, "erm", tiny(), net=made(0.5))
 
 
 class Holds(nn.Module):
@@ -144,10 +144,10 @@ def test_where_something_lies_in_memory_is_no_part_of_a_network(tmp_path):
 
     kept = [holding(), holding()]  # both alive: no address is given twice
     assert repr(kept[0]) != repr(kept[1]) and contents(kept[0]) == contents(kept[1])
-    whole = fit("erm", tiny(), holding(), **CPU)
+    whole = fit("erm", tiny(), net=holding(), **CPU)
     with pytest.raises(Interrupted):
-        fit("erm", tiny(), kept[0], out=tmp_path, device="cpu", progress=StopAt(9))
-    assert same_weights(fit("erm", tiny(), kept[1], out=tmp_path, **CPU).classifier, whole.classifier)
+        fit("erm", tiny(), net=kept[0], out=tmp_path, device="cpu", progress=StopAt(9))
+    assert same_weights(fit("erm", tiny(), net=kept[1], out=tmp_path, **CPU).classifier, whole.classifier)
 
 
 def test_the_gpu_of_a_list_of_parameters_is_no_part_of_a_network(monkeypatch):
@@ -180,9 +180,9 @@ def test_a_factory_whose_weights_numpy_draws_is_the_same_when_the_run_goes_on(tm
         nn.init.constant_(net[0].bias, float(np.random.rand()))
         return net
 
-    fit("erm", tiny(), make, out=tmp_path, **CPU)
+    fit("erm", tiny(), net=make, out=tmp_path, **CPU)
     np.random.seed(77)  # another start
-    assert fit("erm", tiny(), make, out=tmp_path, **CPU).status == "done"
+    assert fit("erm", tiny(), net=make, out=tmp_path, **CPU).status == "done"
 
 
 def lazy():
@@ -217,7 +217,7 @@ def test_weights_of_every_kind_are_described(make, made):
 
 def test_a_function_that_makes_no_network_is_told():
     with pytest.raises(UserError, match=r"must make a network, a torch\.nn\.Module; it makes 3"):
-        fit("erm", tiny(), lambda: 3, **CPU)
+        fit("erm", tiny(), net=lambda: 3, **CPU)
 
 
 def test_what_a_class_of_ones_own_prints_is_not_compared():

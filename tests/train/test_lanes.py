@@ -12,7 +12,8 @@ from spurless import fit
 from spurless.methods.pgd import PGD
 from spurless.train import lanes, networks
 from spurless.train.lanes import Job, run_lanes
-from spurless.train.loop import Interrupted, Progress, StageLoop
+from spurless.train.observe import Interrupted, Progress
+from spurless.train.stage_loop import StageLoop
 from tests.support.runs import same_weights
 from tests.support.worlds import pictures
 
@@ -206,9 +207,11 @@ def trained(monkeypatch):
 
 def test_a_stage_in_common_is_trained_once_and_changes_nothing(data, tmp_path, monkeypatch):
     methods = [PGD(), PGD(norm="l1"), PGD(use="reweight")]
-    alone = [fit(m, data, "simconv1", RECIPE, device="cpu", progress=False) for m in methods]
+    alone = [fit(m, data, net="simconv1", recipe=RECIPE, device="cpu", progress=False) for m in methods]
     names = trained(monkeypatch)
-    shared = [fit(m, data, "simconv1", RECIPE, device="cpu", progress=False, stages=tmp_path) for m in methods]
+    shared = [
+        fit(m, data, net="simconv1", recipe=RECIPE, device="cpu", progress=False, stages=tmp_path) for m in methods
+    ]
     assert names == ["biased", "debiased", "debiased", "debiased"]
     for one, other in zip(alone, shared, strict=True):
         assert same_weights(one.classifier, other.classifier)
@@ -254,7 +257,7 @@ def test_other_weights_at_the_start_are_another_stage(data, tmp_path, monkeypatc
 def test_stages_with_other_names_and_the_same_content_are_one(data, tmp_path, monkeypatch):
     names = trained(monkeypatch)
     for method in ("erm", {"name": "magnitude_prune", "finetune": 1}, "mrm"):
-        fit(method, data, "simconv1", RECIPE, device="cpu", progress=False, stages=tmp_path)
+        fit(method, data, net="simconv1", recipe=RECIPE, device="cpu", progress=False, stages=tmp_path)
     assert names.count("erm") == 1 and "dense" not in names
 
 
@@ -262,8 +265,8 @@ def test_stages_with_other_names_and_the_same_content_are_one(data, tmp_path, mo
 def test_looks_at_the_test_split_are_not_handed_on_with_a_stage(data, tmp_path, order):
     looking = RECIPE | {"test_every": 2}
     for method in order:
-        alone = fit(method, data, "simconv1", looking, device="cpu", progress=False)
-        shared = fit(method, data, "simconv1", looking, device="cpu", progress=False, stages=tmp_path)
+        alone = fit(method, data, net="simconv1", recipe=looking, device="cpu", progress=False)
+        shared = fit(method, data, net="simconv1", recipe=looking, device="cpu", progress=False, stages=tmp_path)
         assert shared.test_selected == alone.test_selected is not None
 
 
@@ -275,7 +278,7 @@ def test_lanes_wait_for_the_one_that_trains_a_stage(data, tmp_path, monkeypatch)
     found = outcomes(jobs, lanes=3)
     assert names.count("biased") == 1 and names.count("debiased") == 3
     for key, method in variants.items():
-        alone = fit(method, data, "simconv1", RECIPE, device="cpu", progress=False)
+        alone = fit(method, data, net="simconv1", recipe=RECIPE, device="cpu", progress=False)
         assert same_weights(found[key].classifier, alone.classifier), key
 
 
@@ -308,7 +311,7 @@ def test_a_run_that_took_a_stage_goes_on_from_its_folder(data, tmp_path):
 def test_an_order_that_is_drawn_early_is_that_of_its_epoch(data, monkeypatch, method):
     """As on a GPU, where the next epoch's is drawn before the one that ends is looked at."""
     recipe = RECIPE | {"epochs": 3}
-    plain = fit(method, data, "simconv1", recipe, device="cpu", progress=False)
+    plain = fit(method, data, net="simconv1", recipe=recipe, device="cpu", progress=False)
     end, early = StageLoop._end_epoch, []
 
     def draws_first(self, asked):
@@ -317,7 +320,7 @@ def test_an_order_that_is_drawn_early_is_that_of_its_epoch(data, monkeypatch, me
         return end(self, asked)
 
     monkeypatch.setattr(StageLoop, "_end_epoch", draws_first)
-    again = fit(method, data, "simconv1", recipe, device="cpu", progress=False)
+    again = fit(method, data, net="simconv1", recipe=recipe, device="cpu", progress=False)
     assert len(early) >= 2 and not torch.equal(early[0], early[1])
     assert same_weights(plain.classifier, again.classifier)
 

@@ -24,7 +24,7 @@ from spurless.registry import load_data
 from spurless.sweep import over_runs
 from spurless.train import dynamics as dy
 from spurless.train.feed import epoch_order
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.saved import load_run
 from tests.support.quick import quick
 from tests.support.reference import correlation_by_hand, feature_use_by_hand, watched_by_hand
@@ -60,7 +60,7 @@ def test_series_and_norms_are_those_by_hand(table, often, monkeypatch):
     monkeypatch.setattr(dy, "OFTEN", often)  # 8: two epochs of 7 batches at a time; 0: each
     data, net = tiny(n=200), build("mlp", (7,), 2)  # 200 = 6 x 32 + 8: a smaller last batch
     watch = dy.Dynamics(every=3, moments=())
-    fit("erm", data, net, SGD, dynamics=watch, **CPU)
+    fit("erm", data, net=net, recipe=SGD, dynamics=watch, **CPU)
     seen = watched_by_hand(net, data.train.x, data.train.y, conflicting_of(data), orders(200, 3), 32, 0.1)
     (record,) = watch.records
     assert (record.stage, record.index, len(record)) == ("erm", 0, 21)
@@ -77,8 +77,8 @@ def test_series_and_norms_are_those_by_hand(table, often, monkeypatch):
 def test_gradients_are_those_before_clipping():
     data, net = tiny(n=96), build("mlp", (7,), 2)
     free, clipped = dy.Dynamics(moments=()), dy.Dynamics(moments=())
-    fit("erm", data, net, replace(SGD, epochs=1), dynamics=free, **CPU)
-    fit("erm", data, net, replace(SGD, epochs=1, clip_norm=1e-3), dynamics=clipped, **CPU)
+    fit("erm", data, net=net, recipe=replace(SGD, epochs=1), dynamics=free, **CPU)
+    fit("erm", data, net=net, recipe=replace(SGD, epochs=1, clip_norm=1e-3), dynamics=clipped, **CPU)
     a, b = (w.records[0].gradient_norms["head"][0] for w in (free, clipped))
     assert a == b > 0.01
 
@@ -103,8 +103,8 @@ def test_a_batch_that_loses_nothing_has_no_share():
 def test_of_a_sharpness_aware_step_the_first_look_counts():
     data, net = tiny(n=96), build("mlp", (7,), 2)
     plain, sharp = dy.Dynamics(moments=()), dy.Dynamics(moments=())
-    fit("erm", data, net, replace(SGD, epochs=1), dynamics=plain, **CPU)
-    fit("erm", data, net, replace(SGD, epochs=1, sharpness="sam", rho=2.0), dynamics=sharp, **CPU)
+    fit("erm", data, net=net, recipe=replace(SGD, epochs=1), dynamics=plain, **CPU)
+    fit("erm", data, net=net, recipe=replace(SGD, epochs=1, sharpness="sam", rho=2.0), dynamics=sharp, **CPU)
     a, b = (w.records[0].series["loss_share"] for w in (plain, sharp))
     assert a[0] == b[0] and a[1] != b[1]
 
@@ -116,8 +116,8 @@ def test_of_a_sharpness_aware_step_the_first_look_counts():
 def test_every_kind_of_method_is_caught_and_left_as_it_is(name):
     data = pictures()
     watch = dy.Dynamics(every=2, rows=16, attributed=0, moments=(2,))
-    watched = fit(quick(name), data, "simconv1", seed=4, dynamics=watch, **CPU)
-    alone = fit(quick(name), data, "simconv1", seed=4, **CPU)
+    watched = fit(quick(name), data, net="simconv1", seed=4, dynamics=watch, **CPU)
+    alone = fit(quick(name), data, net="simconv1", seed=4, **CPU)
     assert same_weights(watched.classifier, alone.classifier) and watched.scores == alone.scores
     assert [h["loss"] for h in watched.history] == [h["loss"] for h in alone.history]
     assert {r.index for r in watch.records} == {h["stage_index"] for h in alone.history}
@@ -144,15 +144,15 @@ def test_a_torn_run_is_seen_as_the_whole_one(step, tmp_path):
     data, recipe = pictures(n=70), replace(pictures().recipe, epochs=3)
     settings = {"every": 2, "rows": 16, "moments": (3, 8)}
     whole = dy.Dynamics(**settings)
-    fit(quick("jtt"), data, "simconv1", recipe, out=tmp_path / "whole", dynamics=whole, **CPU)
+    fit(quick("jtt"), data, net="simconv1", recipe=recipe, out=tmp_path / "whole", dynamics=whole, **CPU)
     for _ in range(200):
         torn = dy.Dynamics(**settings)
         try:
             fit(
                 quick("jtt"),
                 data,
-                "simconv1",
-                recipe,
+                net="simconv1",
+                recipe=recipe,
                 out=tmp_path / "torn",
                 device="cpu",
                 progress=StopAt(step),
@@ -232,7 +232,7 @@ def test_a_mistake_gives_the_folder_back(tmp_path):
 
 def test_a_diverged_run_is_seen_up_to_its_end(tmp_path):
     watch = dy.Dynamics(moments=())
-    result = fit("erm", tiny(), "mlp", replace(SGD, lr=1e30), out=tmp_path, dynamics=watch, **CPU)
+    result = fit("erm", tiny(), net="mlp", recipe=replace(SGD, lr=1e30), out=tmp_path, dynamics=watch, **CPU)
     assert result.status == "diverged" and 0 < len(dy.read(tmp_path)[0]) <= 21
     assert dy.summary(watch.records)["steps"] == len(watch.records[0])
 
@@ -244,13 +244,13 @@ def test_moments_are_what_the_network_used_then():
     data = load_data({"name": "parity", "n": 300, "n_val": 0, "n_test": 200})
     recipe = replace(SGD, epochs=2)
     watch = dy.Dynamics(moments=(5, 10), rows=100, attributed=8, ig_steps=4, units=(0, 3))
-    result = fit("erm", data, {"name": "fcn", "width": 16}, recipe, dynamics=watch, **CPU)
+    result = fit("erm", data, net={"name": "fcn", "width": 16}, recipe=recipe, dynamics=watch, **CPU)
     first, middle, last = watch.records[0].moments
     assert [m["step"] for m in (first, middle, last)] == [5, 10, 20]
     expected = feature_use(result.classifier, data, rows=100, attributed=8, steps=4, units=(0, 3))
     assert {k: v for k, v in last.items() if k != "step"} == expected
     assert first["core_share"] != middle["core_share"] and len(first["unit_shares"]) == 2
-    half = fit("erm", data, {"name": "fcn", "width": 16}, replace(recipe, iterations=10), **CPU).classifier
+    half = fit("erm", data, net={"name": "fcn", "width": 16}, recipe=replace(recipe, iterations=10), **CPU).classifier
     expected = feature_use(half, data, rows=100, attributed=8, steps=4, units=(0, 3))
     assert {k: v for k, v in middle.items() if k != "step"} == expected
 
@@ -258,7 +258,7 @@ def test_moments_are_what_the_network_used_then():
 def test_where_there_is_nothing_to_attribute():
     blind = replace(pictures(), name="unknown")
     watch = dy.Dynamics(moments=(2,), rows=16)
-    fit("erm", blind, "simconv1", dynamics=watch, **CPU)
+    fit("erm", blind, net="simconv1", dynamics=watch, **CPU)
     last = watch.records[0].moments[-1]
     assert last["core_share"] is None and last["attributed"] == 0 and 0 <= last["csi"] <= 1 and "a0" in last["bsi"]
     watch = dy.Dynamics(moments=(2,))
@@ -348,7 +348,7 @@ def test_parts_are_masked_by_hand_alike():
         "bias": {"head.bias": None},
     }
     watch = dy.Dynamics(every=1, moments=(), parts=parts)
-    fit("erm", data, net, replace(SGD, batch_size=64, epochs=1), dynamics=watch, **CPU)
+    fit("erm", data, net=net, recipe=replace(SGD, batch_size=64, epochs=1), dynamics=watch, **CPU)
     (order,) = orders(64, 1)
     net.train()
     nn.functional.cross_entropy(net(data.train.x[order]), data.train.y[order]).backward()
@@ -360,7 +360,7 @@ def test_parts_are_masked_by_hand_alike():
     assert record.weight_norms["some"] == pytest.approx([float(size)], rel=1e-5)
     assert record.gradient_norms["bias"] == pytest.approx([float(head.bias.grad.norm())], rel=1e-5)
     with pytest.raises(UserError, match="no parameter 'head.weigth'"):
-        fit("erm", data, net, SGD, dynamics=dy.Dynamics(parts={"x": {"head.weigth": None}}), **CPU)
+        fit("erm", data, net=net, recipe=SGD, dynamics=dy.Dynamics(parts={"x": {"head.weigth": None}}), **CPU)
 
 
 def test_units_are_told_apart_by_what_they_look_at():
@@ -378,7 +378,7 @@ def test_units_are_told_apart_by_what_they_look_at():
     assert parts["spurious"]["encoder.body.1.weight"].shape == (8, 7)
     assert parts["spurious"]["encoder.body.1.bias"].tolist() == spurious
     watch = dy.Dynamics(every=1, moments=(), parts=parts)
-    fit("erm", data, net, replace(SGD, epochs=1), dynamics=watch, **CPU)
+    fit("erm", data, net=net, recipe=replace(SGD, epochs=1), dynamics=watch, **CPU)
     assert list(watch.records[0].gradient_norms) == ["core", "spurious"]
     with pytest.raises(UserError, match="Net.wrap"):
         dy.unit_parts(OwnModule(), data)
@@ -570,7 +570,7 @@ def test_points_of_runs(tmp_path):
     folders = [tmp_path / str(i) for i in range(3)]
     rates = (0.01, 0.1, 1e30)
     for folder, lr in zip(folders, rates, strict=True):
-        fit("erm", data, "mlp", replace(SGD, lr=lr), out=folder, dynamics={"moments": ()}, **CPU)
+        fit("erm", data, net="mlp", recipe=replace(SGD, lr=lr), out=folder, dynamics={"moments": ()}, **CPU)
     shares = over_runs.loss_share_points(folders)
     assert [p["lr"] for p in shares] == list(rates) and [p["status"] for p in shares] == ["done", "done", "diverged"]
     assert shares[2]["unbiased"] is None and over_runs.correlation(shares).n == 2
@@ -579,7 +579,7 @@ def test_points_of_runs(tmp_path):
     assert shares[0]["unbiased"] == scores["unbiased"] != scores["average"]
     use = over_runs.core_use_points(folders, data, rows=50, attributed=4, steps=4)
     assert [p["lr"] for p in use] == [0.01, 0.1]  # nothing to say of the one that diverged
-    again = fit("erm", data, "mlp", replace(SGD, lr=0.1), out=folders[1]).classifier
+    again = fit("erm", data, net="mlp", recipe=replace(SGD, lr=0.1), out=folders[1]).classifier
     assert use[1]["csi"] == feature_use(again, data, rows=50, attributed=4, steps=4)["csi"]
     order = over_runs.same_order(use)
     assert order.values == [0.01, 0.1] and order.first == [p["csi"] for p in use]
@@ -597,7 +597,7 @@ def test_points_of_runs(tmp_path):
 def test_without_attributes_the_accuracy_of_a_point_is_the_average():
     data = tiny()
     blind = replace(data, **{name: split.blinded() for name, split in data.splits.items()}, attributes=(), values=())
-    run = fit("erm", blind, "mlp", replace(SGD, epochs=1), **CPU)
+    run = fit("erm", blind, net="mlp", recipe=replace(SGD, epochs=1), **CPU)
     (point,) = over_runs.core_use_points([run], blind, rows=20, attributed=0)
     assert point["unbiased"] == run.scores["average"] is not None
 
@@ -610,9 +610,9 @@ def test_a_graph_is_seen_as_an_eager_run_is(name):
     smooth = {"name": "mlp", "activation": "tanh"}
     graph, eager = dy.Dynamics(every=2, moments=(20,), rows=16), dy.Dynamics(every=2, moments=(20,), rows=16)
     gpu = {"device": "cuda", "progress": False}
-    a = fit(quick(name), data, smooth, recipe, dynamics=graph, **gpu)
-    fit(quick(name), data, smooth, replace(recipe, cuda_graph=False), dynamics=eager, **gpu)
-    alone = fit(quick(name), data, smooth, recipe, **gpu)
+    a = fit(quick(name), data, net=smooth, recipe=recipe, dynamics=graph, **gpu)
+    fit(quick(name), data, net=smooth, recipe=replace(recipe, cuda_graph=False), dynamics=eager, **gpu)
+    alone = fit(quick(name), data, net=smooth, recipe=recipe, **gpu)
     assert same_weights(a.classifier, alone.classifier)
     for one, other in zip(graph.records, eager.records, strict=True):
         for key, values in one.series.items():

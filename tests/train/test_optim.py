@@ -28,12 +28,12 @@ from spurless.train import optim
 from spurless.train.checkpoint import restore, snapshot
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.optim import layer_weights, make_optimizer, why_eager
 from spurless.train.saved import load_run
+from spurless.train.schedule import schedule
 from spurless.train.session import Session
 from spurless.train.sharpness import Sharpness
-from spurless.train.step import schedule
 from tests.support.quick import QUICK
 from tests.support.runs import CPU, StopAt, same_weights, timeless
 from tests.support.worlds import FAST, pictures, tiny
@@ -125,7 +125,7 @@ def test_an_attack_is_the_same_whatever_the_loss():
 
 def test_gamma_0_is_cross_entropy_to_the_bit():
     recipes = FAST, replace(FAST, loss="focal", focal_gamma=0.0), replace(FAST, focal_gamma=5.0)
-    plain, zero, unused = (fit("lff", tiny(n=64), "mlp", recipe, **CPU) for recipe in recipes)
+    plain, zero, unused = (fit("lff", tiny(n=64), net="mlp", recipe=recipe, **CPU) for recipe in recipes)
     assert same_weights(plain.classifier, zero.classifier) and same_weights(plain.classifier, unused.classifier)
     assert timeless(plain.history) == timeless(zero.history)
 
@@ -139,7 +139,10 @@ def test_focal_training_equals_a_loop_by_hand():
         (-((1 - p) ** 1.5) * p.log()).mean().backward()
         optimizer.step()
 
-    assert close(fit("erm", data, lambda: normed(data.shape), recipe, **CPU).classifier, by_hand(data, recipe, 0, step))
+    assert close(
+        fit("erm", data, net=lambda: normed(data.shape), recipe=recipe, **CPU).classifier,
+        by_hand(data, recipe, 0, step),
+    )
 
 
 # What focal loss changes, for each stage of the contract's methods: the networks, in the order in which the method asks
@@ -205,7 +208,7 @@ def look_at_first_batches(method, recipe):
             return replace(stage, loss=pairs, optimizer=opts)
 
     spy = Spy(**{f.name: getattr(method, f.name) for f in fields(method)})
-    fit(spy, tiny(n=64), "mlp", recipe, **CPU)
+    fit(spy, tiny(n=64), net="mlp", recipe=recipe, **CPU)
     return found
 
 
@@ -222,11 +225,11 @@ def test_what_focal_loss_changes(name):
 
 def test_runs_that_take_turns_have_each_their_own_loss():
     recipes = replace(FAST, loss="focal"), FAST, replace(FAST, loss="focal", focal_gamma=0.5)
-    together = [Session("erm", tiny(n=64), "mlp", recipe, device="cpu") for recipe in recipes]
+    together = [Session("erm", tiny(n=64), net="mlp", recipe=recipe, device="cpu") for recipe in recipes]
     for _ in itertools.zip_longest(*map(iter, together)):
         pass
     for session, recipe in zip(together, recipes, strict=True):
-        alone = fit("erm", tiny(n=64), "mlp", recipe, **CPU)
+        alone = fit("erm", tiny(n=64), net="mlp", recipe=recipe, **CPU)
         assert same_weights(session.result.classifier, alone.classifier)
 
 
@@ -261,10 +264,12 @@ def test_l1_training_equals_a_loop_by_hand():
         (cross_entropy(net(x), y) + 0.02 * sum(w.abs().sum() for w in weights)).backward()
         optimizer.step()
 
-    result = fit("erm", data, lambda: normed(data.shape), recipe, **CPU)
+    result = fit("erm", data, net=lambda: normed(data.shape), recipe=recipe, **CPU)
     assert close(result.classifier, by_hand(data, recipe, 0, step))
-    plain = fit("erm", data, lambda: normed(data.shape), replace(recipe, l1=0.0, epochs=1, batch_size=70), **CPU)
-    one = fit("erm", data, lambda: normed(data.shape), replace(recipe, epochs=1, batch_size=70), **CPU)
+    plain = fit(
+        "erm", data, net=lambda: normed(data.shape), recipe=replace(recipe, l1=0.0, epochs=1, batch_size=70), **CPU
+    )
+    one = fit("erm", data, net=lambda: normed(data.shape), recipe=replace(recipe, epochs=1, batch_size=70), **CPU)
     assert one.history[0]["loss"] == plain.history[0]["loss"], "the history's loss is without the penalty"
 
 
@@ -281,7 +286,7 @@ def test_each_loss_of_a_stage_has_the_penalty_of_what_its_optimiser_holds():
             Two.after = f, g
             return f
 
-    fit(Two(), tiny(n=64), "mlp", strong, **CPU)
+    fit(Two(), tiny(n=64), net="mlp", recipe=strong, **CPU)
     for before, after in zip(Two.before, Two.after, strict=True):
         for (name, was), now in zip(before.named_parameters(), after.parameters(), strict=True):
             moved = was - 0.01 * was.sign() if "weight" in name else was
@@ -338,7 +343,7 @@ def test_sharpness_equals_a_loop_by_hand(kind, rho):
             p.grad = g
         optimizer.step()
 
-    result = fit("erm", data, lambda: normed(data.shape), recipe, **CPU)
+    result = fit("erm", data, net=lambda: normed(data.shape), recipe=recipe, **CPU)
     assert close(result.classifier, by_hand(data, recipe, 0, step), atol=1e-5)
 
 
@@ -358,7 +363,7 @@ def test_sam_is_that_of_a_library():
 
     theirs = by_hand(data, recipe, 0, step)
     theirs.encoder[2].num_batches_tracked //= 2
-    assert close(fit("erm", data, lambda: normed(data.shape), recipe, **CPU).classifier, theirs, atol=1e-5)
+    assert close(fit("erm", data, net=lambda: normed(data.shape), recipe=recipe, **CPU).classifier, theirs, atol=1e-5)
 
 
 def test_the_second_pass_starts_from_the_same_state_and_leaves_none():
@@ -383,7 +388,7 @@ def test_the_second_pass_starts_from_the_same_state_and_leaves_none():
             return net
 
     recipe = replace(FAST, batch_size=64, epochs=3, sharpness="sam", rho=1.0)
-    result = fit(Counts(), tiny(n=64), "mlp", recipe, **CPU)
+    result = fit(Counts(), tiny(n=64), net="mlp", recipe=recipe, **CPU)
     assert [count for count, _ in seen] == [1, 1, 2, 2, 3, 3]
     assert Counts.memory.count == 3
     first, second = ([loss for _, loss in seen[k::2]] for k in (0, 1))
@@ -395,10 +400,11 @@ def test_the_second_pass_starts_from_the_same_state_and_leaves_none():
 def test_without_a_radius_or_a_rate_nothing_moves():
     data = tiny(n=64)
     plain, none = (
-        fit("lff", data, "mlp", replace(FAST, sharpness=kind, rho=0.0), **CPU).classifier for kind in ("none", "asam")
+        fit("lff", data, net="mlp", recipe=replace(FAST, sharpness=kind, rho=0.0), **CPU).classifier
+        for kind in ("none", "asam")
     )
     assert same_weights(plain, none)
-    still = fit("erm", data, "mlp", replace(FAST, lr=0.0, sharpness="asam", rho=5.0), **CPU).classifier
+    still = fit("erm", data, net="mlp", recipe=replace(FAST, lr=0.0, sharpness="asam", rho=5.0), **CPU).classifier
     torch.manual_seed(derive(0, "net", 0))
     assert same_weights(still, build("mlp", data.shape, 2)), "put back to the bit"
 
@@ -418,7 +424,7 @@ def test_a_gradient_of_nothing_is_no_way_up():
 
 def test_what_was_pruned_stays_zero():
     recipe = replace(FAST, epochs=2, sharpness="asam", rho=2.0, l1=1e-3)
-    result = fit({"name": "magnitude_prune", "keep": 0.3}, tiny(n=64), "mlp", recipe, **CPU)
+    result = fit({"name": "magnitude_prune", "keep": 0.3}, tiny(n=64), net="mlp", recipe=recipe, **CPU)
     assert result.sparsity == pytest.approx(70, abs=0.5)
 
 
@@ -475,10 +481,10 @@ def test_psgd_does_not_ask_numpy_s_global_generator(monkeypatch):
     recipe, weights = replace(FAST, optimizer="psgd", epochs=4), []
     for seed in (0, 1):
         np.random.seed(seed)
-        weights.append(fit("erm", tiny(n=64), "mlp", recipe, **CPU).classifier)
+        weights.append(fit("erm", tiny(n=64), net="mlp", recipe=recipe, **CPU).classifier)
     assert same_weights(*weights)
     monkeypatch.setattr(optim.psgd_kron(), "BALANCE", 0.0)
-    assert not same_weights(weights[0], fit("erm", tiny(n=64), "mlp", recipe, **CPU).classifier)
+    assert not same_weights(weights[0], fit("erm", tiny(n=64), net="mlp", recipe=recipe, **CPU).classifier)
 
 
 @needs_kron
@@ -532,8 +538,8 @@ def test_wsd_by_hand():
 
 def test_training_goes_on_until_both_criteria_hold(capsys):
     recipe = Recipe("adam", 0.01, epochs=300, batch_size=32, until_accuracy=100)
-    accurate = fit("erm", tiny(), "mlp", recipe, **CPU).history
-    small = fit("erm", tiny(), "mlp", replace(recipe, until_loss=1e-4), **CPU)
+    accurate = fit("erm", tiny(), net="mlp", recipe=recipe, **CPU).history
+    small = fit("erm", tiny(), net="mlp", recipe=replace(recipe, until_loss=1e-4), **CPU)
     assert len(accurate) < len(small.history) < 300
     for history in (accurate, small.history):
         assert [row["reached"] for row in history] == [False] * (len(history) - 1) + [True]
@@ -541,14 +547,14 @@ def test_training_goes_on_until_both_criteria_hold(capsys):
     assert last["train_accuracy"] == 100 and last["train_loss"] < 1e-4 <= small.history[-2]["train_loss"]
     logits = small.classifier(tiny().train.x)
     assert last["train_loss"] == pytest.approx(cross_entropy(logits, tiny().train.y).item(), rel=1e-4)
-    alone = fit("erm", tiny(), "mlp", replace(recipe, until_accuracy=0, until_loss=0.3), **CPU).history
+    alone = fit("erm", tiny(), net="mlp", recipe=replace(recipe, until_accuracy=0, until_loss=0.3), **CPU).history
     assert alone[-1]["train_loss"] < 0.3 and alone[-1]["train_accuracy"] < 100
     assert capsys.readouterr().err == ""
 
 
 def test_what_is_not_reached_is_said(capsys, tmp_path):
     recipe = Recipe("adam", 1e-4, epochs=2, batch_size=32, until_accuracy=100, until_loss=1e-5)
-    fit("jtt", tiny(), "mlp", recipe, out=tmp_path / "run", **CPU)
+    fit("jtt", tiny(), net="mlp", recipe=recipe, out=tmp_path / "run", **CPU)
     history = load_run(tmp_path / "run").history
     assert [(row["stage"], row.get("reached")) for row in history] == [
         ("mine", None), ("upsampled", False), ("upsampled", False)
@@ -559,11 +565,11 @@ def test_what_is_not_reached_is_said(capsys, tmp_path):
 
 def test_the_criterion_ends_no_stage_that_starts_where_it_holds_or_has_a_length_of_its_own():
     recipe = Recipe("adam", 0.01, epochs=200, batch_size=32, until_accuracy=100)
-    pgd = fit({"name": "pgd", "q": 0.1}, tiny(), "mlp", recipe, **CPU).history
+    pgd = fit({"name": "pgd", "q": 0.1}, tiny(), net="mlp", recipe=recipe, **CPU).history
     epochs = {stage: sum(row["stage"] == stage for row in pgd) for stage in ("biased", "debiased")}
     assert epochs["biased"] < 200 == epochs["debiased"] and pgd[epochs["biased"] - 1]["train_accuracy"] == 100
     lengths = {"mining_iterations": 40, "mask_iterations": 70, "finetune_iterations": 50}
-    dcwp = fit({"name": "dcwp"} | lengths, tiny(), "mlp", recipe, **CPU).history
+    dcwp = fit({"name": "dcwp"} | lengths, tiny(), net="mlp", recipe=recipe, **CPU).history
     assert {row["stage"]: row["step"] for row in dcwp} | {"pretrain": 0} == {
         "mine": 40, "pretrain": 0, "mask": 70, "finetune": 50
     }  # fmt: skip
@@ -571,11 +577,11 @@ def test_the_criterion_ends_no_stage_that_starts_where_it_holds_or_has_a_length_
 
 def test_the_criterion_is_looked_at_as_often_as_validation():
     recipe = Recipe("adam", 0.01, epochs=300, batch_size=32, until_accuracy=100)
-    every, seldom = (fit("erm", tiny(), "mlp", replace(recipe, eval_every=k), **CPU).history for k in (0, 7))
+    every, seldom = (fit("erm", tiny(), net="mlp", recipe=replace(recipe, eval_every=k), **CPU).history for k in (0, 7))
     assert all("reached" in row for row in every)
     assert [row["epoch"] for row in seldom if "reached" in row] == list(range(7, len(seldom) + 1, 7))
     assert len(seldom) == math.ceil(len(every) / 7) * 7
-    short = fit("erm", tiny(), "mlp", replace(recipe, eval_every=7, epochs=3), **CPU).history
+    short = fit("erm", tiny(), net="mlp", recipe=replace(recipe, eval_every=7, epochs=3), **CPU).history
     assert ["reached" in row for row in short] == [False, False, True]
 
 
@@ -595,12 +601,14 @@ OPTIONS = {
 def test_a_method_trains_repeats_and_resumes_bit_for_bit(name, option, tmp_path):
     data, plain = tiny(n=48), replace(FAST, batch_size=16, epochs=2)
     recipe = replace(plain, **OPTIONS[option])
-    whole = fit(quick(name), data, "mlp", recipe, **CPU)
+    whole = fit(quick(name), data, net="mlp", recipe=recipe, **CPU)
     assert whole.status == "done"
-    assert not same_weights(whole.classifier, fit(quick(name), data, "mlp", plain, **CPU).classifier), "it does nothing"
+    assert not same_weights(whole.classifier, fit(quick(name), data, net="mlp", recipe=plain, **CPU).classifier), (
+        "it does nothing"
+    )
     for _ in range(8 * len(whole.history) + 8):  # stopped again and again, every few steps, until it is through
         try:
-            torn = fit(quick(name), data, "mlp", recipe, out=tmp_path, device="cpu", progress=StopAt(4))
+            torn = fit(quick(name), data, net="mlp", recipe=recipe, out=tmp_path, device="cpu", progress=StopAt(4))
             break
         except Interrupted:
             continue
@@ -613,10 +621,10 @@ def test_convolutions_with_dropout_and_batchnorm_resume_too(option, tmp_path):
     data = pictures(n=48)
     recipe = replace(data.recipe, epochs=1) if option == "psgd" else data.recipe
     recipe = replace(recipe, **OPTIONS[option])
-    whole = fit("lff", data, "simconv1", recipe, **CPU)
+    whole = fit("lff", data, net="simconv1", recipe=recipe, **CPU)
     for k in (2, 1, 100):
         try:
-            torn = fit("lff", data, "simconv1", recipe, out=tmp_path, device="cpu", progress=StopAt(k))
+            torn = fit("lff", data, net="simconv1", recipe=recipe, out=tmp_path, device="cpu", progress=StopAt(k))
         except Interrupted:
             continue
     assert same_weights(whole.classifier, torn.classifier)
@@ -638,7 +646,9 @@ def test_a_graph_does_what_the_eager_step_does(name, option, capsys):
     recipe = replace(Recipe("sgd", 1e-3, batch_size=16, epochs=6, deterministic=True), **changes)
     smooth = {"name": "mlp", "activation": "tanh"}
     nets = [
-        fit(name, pictures(n=70), smooth, replace(recipe, cuda_graph=graph), device="cuda", progress=False).classifier
+        fit(
+            name, pictures(n=70), net=smooth, recipe=replace(recipe, cuda_graph=graph), device="cuda", progress=False
+        ).classifier
         for graph in (True, False)
     ]
     assert "without a CUDA graph" not in capsys.readouterr().err
@@ -649,11 +659,13 @@ def test_a_graph_does_what_the_eager_step_does(name, option, capsys):
 @needs_kron
 def test_psgd_on_a_gpu_trains_eagerly_and_resumes(tmp_path, capsys):
     recipe = Recipe("psgd", 1e-3, batch_size=16, epochs=3, deterministic=True)
-    whole = fit("jtt", pictures(n=70), "simconv1", recipe, device="cuda", progress=False)
+    whole = fit("jtt", pictures(n=70), net="simconv1", recipe=recipe, device="cuda", progress=False)
     assert capsys.readouterr().err.count("without a CUDA graph") <= 1
     for k in (7, 100):
         try:
-            torn = fit("jtt", pictures(n=70), "simconv1", recipe, out=tmp_path, device="cuda", progress=StopAt(k))
+            torn = fit(
+                "jtt", pictures(n=70), net="simconv1", recipe=recipe, out=tmp_path, device="cuda", progress=StopAt(k)
+            )
         except Interrupted:
             continue
     assert close(whole.classifier, torn.classifier, atol=1e-5)

@@ -24,7 +24,7 @@ def world():
 def test_the_eight_of_biasadv_and_each_as_by_hand(monkeypatch):
     monkeypatch.setattr(rb, "CHUNK", 7)  # a row is corrupted alike in whatever batch it stands
     data = world()
-    net = fit("erm", data, "simconv1", **CPU).classifier.train()
+    net = fit("erm", data, net="simconv1", **CPU).classifier.train()
     found = rb.robustness(net, data, seed=3)
     names = [row["corruption"] for row in found]
     assert names == ["none", *INPUT_CORRUPTIONS, "mean"] and len(INPUT_CORRUPTIONS) == 8
@@ -69,7 +69,7 @@ def test_severities_of_cifar_c():
 
 def test_a_run_its_folder_and_ones_own_module(tmp_path):
     data = world()
-    result = fit("erm", data, "simconv1", out=tmp_path / "run", **CPU)
+    result = fit("erm", data, net="simconv1", out=tmp_path / "run", **CPU)
     one = rb.robustness(result, data, ["jpeg"])
     assert one == rb.robustness(tmp_path / "run", data, ["jpeg"]) == rb.robustness(result.classifier, data, ["jpeg"])
     few = rb.robustness(OwnModule(3 * 28 * 28, 4), data, ["jpeg"], rows=10)
@@ -117,7 +117,7 @@ def test_mistakes_are_said():
         rb.robustness(net, data, split="dev")
     with pytest.raises(UserError, match="no family of corruptions"):
         rb.robustness(net, data, family="imagenet-c")
-    diverged = fit("erm", tiny(), "mlp", {"optimizer": "sgd", "lr": 1e30}, **CPU)
+    diverged = fit("erm", tiny(), net="mlp", recipe={"optimizer": "sgd", "lr": 1e30}, **CPU)
     with pytest.raises(UserError, match="no classifier"):
         rb.robustness(diverged, data)
 

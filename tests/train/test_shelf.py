@@ -18,7 +18,7 @@ PLAINLY = ({"name": "eiil", "identify_epochs": 6, "steps": 50}, {"name": "cnc", 
 
 
 def go(method, stages=None):
-    return fit(method, tiny(n=400), "mlp", RECIPE, device="cpu", progress=False, stages=stages)
+    return fit(method, tiny(n=400), net="mlp", recipe=RECIPE, device="cpu", progress=False, stages=stages)
 
 
 def told(result):

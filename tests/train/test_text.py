@@ -24,7 +24,7 @@ from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import load_data
 from spurless.train.feed import place
 from spurless.train.fit import evaluate, fit
-from spurless.train.loop import Interrupted
+from spurless.train.observe import Interrupted
 from spurless.train.optim import make_optimizer
 from spurless.train.saved import load_run
 from spurless.train.step import Steps
@@ -114,7 +114,7 @@ def test_a_run_that_cannot_read_so_many_tokens_says_so(tmp_path):
     from spurless.compress.loading import trained
 
     data = sentences(n=32)
-    fit("erm", data, BERT, {"epochs": 1}, out=tmp_path / "run", **CPU)
+    fit("erm", data, net=BERT, recipe={"epochs": 1}, out=tmp_path / "run", **CPU)
     wide = {name: replace(s, x=nn.functional.pad(s.x, (0, 580))) for name, s in data.splits.items()}
     with pytest.raises(UserError, match=r"trained on inputs of shape \(2, 20\)"):
         trained(tmp_path / "run", replace(data, **wide))
@@ -205,12 +205,12 @@ def test_a_network_that_would_misread_the_ids_is_refused(net, reason):
     if net == "minilm":
         pytest.importorskip(text.MINILM)
     with pytest.raises(UserError, match=reason):
-        fit("erm", sentences(n=16), net, **CPU)
+        fit("erm", sentences(n=16), net=net, **CPU)
 
 
 def test_a_text_network_is_refused_where_there_is_no_text():
     with pytest.raises(UserError, match="reads text, and toy holds none"):
-        fit("erm", load_data({"name": "toy", "n": 50}), "bert", **CPU)
+        fit("erm", load_data({"name": "toy", "n": 50}), net="bert", **CPU)
     with pytest.raises(UserError, match=r"\(2, length\)"):
         build("bert", (3, 32, 32), 2)
 
@@ -225,7 +225,7 @@ def test_a_module_of_the_users_own_is_not_judged():
             return self.out(self.words(x[:, 0].long()).mean(1))
 
     check_reads(sentences(n=16), Own())
-    assert fit("erm", sentences(n=32), Own(), **CPU).status == "done"
+    assert fit("erm", sentences(n=32), net=Own(), **CPU).status == "done"
 
 
 def test_a_pretrained_encoder_is_fine_tuned_unless_told_otherwise():
@@ -271,7 +271,7 @@ def steps_of(data, net, cut):
         if not cut:
             patch.setattr("spurless.train.step.bucket", lambda longest, most: most)
         # Not Adam: the gradient of a key's bias is rounding alone, which it would scale up.
-        result = fit("erm", data, net, Recipe("sgd", 0.1, epochs=1, batch_size=8), **CPU)
+        result = fit("erm", data, net=net, recipe=Recipe("sgd", 0.1, epochs=1, batch_size=8), **CPU)
     return seen, result
 
 
@@ -318,10 +318,10 @@ def test_what_counts_on_the_order_of_the_rows_gets_it():
 
 def test_a_run_on_text_goes_on_where_it_was_stopped(tmp_path):
     data = sentences(n=64)
-    whole = fit("erm", data, BERT, **CPU)
+    whole = fit("erm", data, net=BERT, **CPU)
     for _ in range(20):
         try:
-            torn = fit("erm", data, BERT, out=tmp_path / "run", device="cpu", progress=StopAt(2))
+            torn = fit("erm", data, net=BERT, out=tmp_path / "run", device="cpu", progress=StopAt(2))
             break
         except Interrupted:
             continue
@@ -334,7 +334,7 @@ def test_a_saved_classifier_is_given_the_tokens_that_it_knows(tmp_path):
     from spurless.report.card import card
 
     data = sentences(n=32)
-    fit("erm", data, BAG, out=tmp_path / "run", **CPU)
+    fit("erm", data, net=BAG, out=tmp_path / "run", **CPU)
     assert trained(tmp_path / "run", data)[1].tokens == data.tokens
     other = replace(data, tokens=replace(data.tokens, vocabulary="another"))
     with pytest.raises(UserError, match=r"data\.tokenizer = sentences"):
@@ -355,12 +355,12 @@ def test_every_length_is_a_cuda_graph(capsys):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Steps, "_capture", watch)
-        replayed = fit("erm", data, net, recipe, device="cuda", progress=False)
-    eager = fit("erm", data, net, replace(recipe, cuda_graph=False), device="cuda", progress=False)
+        replayed = fit("erm", data, net=net, recipe=recipe, device="cuda", progress=False)
+    eager = fit("erm", data, net=net, recipe=replace(recipe, cuda_graph=False), device="cuda", progress=False)
     assert len({cut for _, cut in graphs}) > 2 and "without a CUDA graph" not in capsys.readouterr().err
     assert same_weights(replayed.classifier, eager.classifier)
     short = replace(recipe, lr=0.01, epochs=1)  # before two kinds of rounding have grown apart
-    here, there = (fit("erm", data, net, short, device=place, progress=False) for place in ("cpu", "cuda"))
+    here, there = (fit("erm", data, net=net, recipe=short, device=place, progress=False) for place in ("cpu", "cuda"))
     for a, b in zip(here.classifier.parameters(), there.classifier.parameters(), strict=True):
         assert torch.allclose(a, b.cpu(), atol=1e-3)
 
@@ -368,7 +368,7 @@ def test_every_length_is_a_cuda_graph(capsys):
 def test_features_of_a_frozen_text_network_are_plain_vectors():
     data = embed(sentences(n=40), BAG, device="cpu")
     assert data.shape == (16,) and data.tokens is None
-    assert fit("erm", data, "linear", **CPU).status == "done"
+    assert fit("erm", data, net="linear", **CPU).status == "done"
 
 
 def test_rows_are_placed_as_they_are():
@@ -398,10 +398,10 @@ def test_biases_and_normalisation_do_not_decay():
 def test_a_run_with_decay_exceptions_resumes(tmp_path):
     data = sentences(n=64)
     recipe = replace(data.recipe, optimizer="adamw", weight_decay=0.1, decay_exceptions=True, schedule="linear")
-    whole = fit("erm", data, BAG, recipe, **CPU)
+    whole = fit("erm", data, net=BAG, recipe=recipe, **CPU)
     for _ in range(20):
         try:
-            torn = fit("erm", data, BAG, recipe, out=tmp_path / "run", device="cpu", progress=StopAt(2))
+            torn = fit("erm", data, net=BAG, recipe=recipe, out=tmp_path / "run", device="cpu", progress=StopAt(2))
             break
         except Interrupted:
             continue
@@ -511,7 +511,7 @@ def test_overlapping_groups_by_hand():
 
 def test_overlapping_groups_reach_the_scores():
     data = sentences(n=64, overlap=True)
-    result = fit("erm", data, BAG, **CPU)
+    result = fit("erm", data, net=BAG, **CPU)
     topics = [g for g in result.scores["groups"] if g["attribute"] == "topic"]
     test = data.test
     right = evaluate_rows(result.classifier, test)
@@ -534,7 +534,7 @@ def evaluate_rows(net, split):
 
 def test_overlapping_groups_pick_the_weights():
     data = sentences(n=64, overlap=True)
-    result = fit("group_dro", data, BAG, replace(data.recipe, selection="val_worst_group"), **CPU)
+    result = fit("group_dro", data, net=BAG, recipe=replace(data.recipe, selection="val_worst_group"), **CPU)
     best = max(row["val_worst_group"] for row in result.history)
     val = replace(data, test=data.val)
     assert evaluate(result.classifier, val)["worst_group"] == pytest.approx(best)
@@ -548,7 +548,7 @@ def test_a_blinded_split_says_nothing_of_its_groups():
 def test_overlapping_groups_are_in_the_report(tmp_path):
     from spurless.report import write_any
 
-    fit("erm", sentences(n=64, overlap=True), BAG, out=tmp_path / "run", **CPU)
+    fit("erm", sentences(n=64, overlap=True), net=BAG, out=tmp_path / "run", **CPU)
     page = write_any([tmp_path / "run"], tmp_path / "report.html").read_text()
     assert "topic" in page
 

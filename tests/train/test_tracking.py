@@ -8,7 +8,7 @@ import torch
 
 from spurless.registry import load_data, make_method
 from spurless.train.fit import fit
-from spurless.train.loop import Progress
+from spurless.train.observe import Progress
 from spurless.train.tracking import SENT, TensorBoard
 
 RECIPE = {"epochs": 3, "batch_size": 50, "until_accuracy": 100, "lr": 0.1, "eval_every": 1}
@@ -22,7 +22,7 @@ def sent(tmp_path):
     board, found = TensorBoard(make_method("erm"), tmp_path), {}
     add = lambda name, value, step: found.setdefault(name, []).append((step, value))  # noqa: E731
     board.open = lambda folder, purge_step: SimpleNamespace(add_scalar=add, close=lambda: None)
-    result = fit("erm", data, "linear", RECIPE, device="cpu", progress=board)
+    result = fit("erm", data, net="linear", recipe=RECIPE, device="cpu", progress=board)
     return found, result, data
 
 

@@ -25,7 +25,8 @@ from spurless.nets import Net
 from spurless.registry import make_method, make_recipe
 from spurless.train.device import pick_device
 from spurless.train.fit import fit
-from spurless.train.loop import Progress, batch_sizes, stage_length
+from spurless.train.observe import Progress
+from spurless.train.schedule import batch_sizes, stage_length
 
 STEPS = 30  # of each stage that are timed
 WARM = 10  # of them that are not counted: on a GPU the first ones are captured as a graph
@@ -173,7 +174,9 @@ def _look(trial: Trial, device: torch.device, root: str | Path | None, budget: f
     whole = True
     try:
         with at_most(1.5 * budget):
-            fit(method, data, trial.net, trial.recipe or None, trial.seed, device=device, progress=watch)
+            fit(
+                method, data, net=trial.net, recipe=trial.recipe or None, seed=trial.seed, device=device, progress=watch
+            )
     except Enough:
         whole = False
     except UserError:

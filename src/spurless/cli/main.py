@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import shlex
@@ -16,6 +15,7 @@ import typer
 from spurless.cli import bench as cli_bench
 from spurless.cli import sweep as cli_sweep
 from spurless.cli.common import SECTIONS, Device, Json, Root, Set, gather, mistakes_in_one_line, print_json
+from spurless.core import output
 from spurless.core.errors import UserError, unknown
 from spurless.core.settings import resolve
 
@@ -73,7 +73,16 @@ def train(
         bundle = load_data(chosen["data"], root=data_root)
         network = {"name": bundle.net} | chosen["net"]
         folder = out or default_folder(method, data, network["name"], seed, chosen)
-        result = fit(made, bundle, network, chosen["recipe"], seed, folder, place, progress=watcher(made, tensorboard))
+        result = fit(
+            made,
+            bundle,
+            net=network,
+            recipe=chosen["recipe"],
+            seed=seed,
+            out=folder,
+            device=place,
+            progress=watcher(made, tensorboard),
+        )
     row = {k: v for k, v in result.row().items() if k != "history"}
     if as_json:
         print_json(row)
@@ -476,13 +485,11 @@ def recipes_in_words() -> dict[str, str]:
 
 def default_folder(method: str, data: str, net: str, seed: int, chosen: dict[str, dict[str, Any]]) -> Path:
     """runs/METHOD-DATA-NET-seedN, with a short hash when settings were given, so that each has a folder of its own."""
-    safe = ["".join(c if c.isalnum() or c in "_." else "-" for c in Path(part).name) for part in (method, data, net)]
     given = {s: {k: v for k, v in table.items() if k != "name" or s == "recipe"} for s, table in chosen.items()}
     given = {s: table for s, table in given.items() if table}
     if ":" in data:
         given["place"] = {"path": str(Path(data.partition(":")[2]).resolve())}
-    tail = "-" + hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:8] if given else ""
-    return Path("runs") / f"{'-'.join(safe)}-seed{seed}{tail}"
+    return output.default_folder(method, data, net, f"seed{seed}", given=given)
 
 
 def watcher(method: Any, tensorboard: Path | None) -> Any:

@@ -32,8 +32,9 @@ from torch import Tensor, nn
 
 from spurless.compress import standalone
 from spurless.compress.shrink import NotTheSame, Shrunk, allowed, probes, shrink
-from spurless.core.errors import UserError, unknown
+from spurless.core.errors import FolderError, UserError, unknown
 from spurless.core.files import atomic, finite
+from spurless.core.output import claim_folder, default_folder
 from spurless.core.tensor_files import load_tensors, of_bytes, save_tensors
 from spurless.methods.parts.pruning import sparsity
 from spurless.nets import BatchNorm2d, Dropout, Net
@@ -77,13 +78,14 @@ def export(
     classifier, facts = classifier_of(model, net)
     if facts.get("tokenizer"):
         raise UserError(f"{model} reads text, and only networks that read pictures or numbers are exported.")
-    folder = Path(out) if out is not None else Path("runs") / f"export-{folder_name(model)}"
-    # A name with a dot is what a kill left of an export that was being written.
-    there = [p for p in folder.iterdir() if not p.name.startswith(".")] if folder.exists() else []
-    if there and folder / REPORT not in there:
-        raise UserError(f"{folder} is not empty and holds no export. Name another --out folder.")
-    if there and out is None and (other := exported(folder)) and home(other) != home(model):
-        raise UserError(f"{folder} holds the export of {other}, a model of the same name. Name another --out folder.")
+    folder = Path(out) if out is not None else default_folder("export", folder_name(model))
+    if (
+        claim_folder(folder, "export", [REPORT])
+        and out is None
+        and (other := exported(folder))
+        and home(other) != home(model)
+    ):
+        raise FolderError(f"{folder} holds the export of {other}, a model of the same name. Name another --out folder.")
     shape = tuple(facts["shape"])
     example = probes(torch.zeros(2, *shape))[1][:2]
     before = classifier.cpu().eval()

@@ -30,6 +30,7 @@ from spurless.core.errors import UserError, one_of, unknown
 from spurless.core.files import atomic, finite
 from spurless.core.messages import log
 from spurless.core.method import Loss, Method, Run, Stage
+from spurless.core.output import claim_folder, default_folder
 from spurless.core.settings import Range, resolve
 from spurless.core.tensor_files import header, load_tensors, save_tensors
 from spurless.methods import METHODS
@@ -353,7 +354,8 @@ def prune(
         asked["objective"] = objective
     if batchnorm != "kept":
         asked["batchnorm"] = batchnorm
-    folder = Path(out) if out is not None else default_folder(path, asked)
+    words = "prune", folder_name(path), how, "structured" if structured else ""
+    folder = Path(out) if out is not None else default_folder(*words, given=asked)
     asked[WEIGHTS] = hashlib.sha256((path / MODEL).read_bytes()).hexdigest()[:16]  # not in the name of the folder
     if found := claim(folder, path, asked):
         return found
@@ -382,7 +384,7 @@ def prune(
             groups,
             known,
         )
-        result = fit(method, bundle, spec, recipe, seed, device=device, stages=shelf)
+        result = fit(method, bundle, net=spec, recipe=recipe, seed=seed, device=device, stages=shelf)
         if result.classifier is None:
             log.warning(f"At {share:g}: {result.error}")
             return {"keep": share, "pruned": True, "error": result.error}
@@ -432,12 +434,6 @@ def check_use(method: Mapping[str, Any], finetune: float) -> None:
             raise UserError(f"method.{name} has no effect without fine-tuning: add --finetune.")
 
 
-def default_folder(run: Path, asked: Mapping[str, Any]) -> Path:
-    tail = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
-    kind = "-structured" if asked["structured"] else ""
-    return Path("runs") / f"prune-{folder_name(run)}-{asked['how']}{kind}-{tail}"
-
-
 def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the folder holds if it was asked the same before; refuse a folder with anything else."""
     if folder.resolve() == run.resolve():
@@ -457,9 +453,7 @@ def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] |
         raise UserError(
             f"{folder} holds a pruning with other settings ({other}). Name another --out folder, or remove this one."
         )
-    # A name with a dot is what a kill left of a file that was being written.
-    if folder.exists() and any(p for p in folder.iterdir() if not p.name.startswith(("keep-", "."))):
-        raise UserError(f"{folder} is not empty and holds no pruning. Name another --out folder.")
+    claim_folder(folder, "pruning", [CURVE, UNFINISHED], leftovers=["keep-*"])
     return None
 
 

@@ -286,5 +286,5 @@ def _grey(x: Tensor) -> Tensor:
     """(n, 1, h, w) brightness as the eye weighs the colours; the mean where there are not three channels."""
     if x.shape[1] != 3:
         return x.mean(1, keepdim=True)
-    red, green, blue = x.split(1, dim=1)
+    red, green, blue = x[:, :1], x[:, 1:2], x[:, 2:]
     return (0.2989 * red).add_(green, alpha=0.587).add_(blue, alpha=0.114)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spurless.core.augment import Augment
-from spurless.core.errors import UserError
+from spurless.core.errors import DataError
 from spurless.core.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Bundle:
             _check_shapes(name, split)
         y = self.train.y
         if not len(y):
-            raise UserError("The train split has no rows; give it some.")
+            raise DataError("The train split has no rows; give it some.")
         if not self.classes:
             object.__setattr__(self, "classes", tuple(str(c) for c in range(int(y.max()) + 1)))
         for name, split in self.splits.items():
@@ -124,7 +124,7 @@ class Bundle:
             object.__setattr__(self, "attributes", tuple(f"a{k}" for k in range(columns)))
         for name, held in known.items():
             if held.shape[1] != len(self.attributes):
-                raise UserError(
+                raise DataError(
                     f"a of the {name} split has {held.shape[1]} columns, but there are {len(self.attributes)} "
                     f"attributes ({', '.join(self.attributes)}); give every split one column for each."
                 )
@@ -132,7 +132,7 @@ class Bundle:
             top = torch.cat(list(known.values())).amax(0)
             object.__setattr__(self, "values", tuple(tuple(str(v) for v in range(m + 1)) for m in top.tolist()))
         if len(self.values) != len(self.attributes):
-            raise UserError(
+            raise DataError(
                 f"`values` names those of {len(self.values)} attributes, but there are {len(self.attributes)} "
                 f"({', '.join(self.attributes)}); give each a tuple of names."
             )
@@ -207,20 +207,20 @@ def _check_shapes(name: str, split: Split) -> None:
         if held is None and what == "a":
             continue
         if not isinstance(held, Tensor):
-            raise UserError(
+            raise DataError(
                 f"{what} of the {name} split is of type {type(held).__name__}; give a tensor, or make the Bundle with "
                 "Bundle.from_arrays."
             )
         if held.dim() != (1 if what == "y" else 2) or held.dtype != torch.int64:
             kind = str(held.dtype).removeprefix("torch.")
-            raise UserError(
+            raise DataError(
                 f"{what} of the {name} split is {kind} of shape {tuple(held.shape)}; it takes whole numbers of shape "
                 f"{dim}."
             )
     rows = {"y": split.y, "a": split.a, "names": split.names, "member": split.member}
     for what, many in ((what, len(held)) for what, held in rows.items() if held is not None):
         if many != len(split.x):
-            raise UserError(
+            raise DataError(
                 f"The {name} split has {len(split.x):,} inputs x, but {many:,} rows of {what}; give each row one."
             )
 
@@ -228,11 +228,11 @@ def _check_shapes(name: str, split: Split) -> None:
 def _check_range(numbers: Tensor, where: str, count: int, names: str) -> None:
     low, high = (int(v) for v in numbers.aminmax()) if len(numbers) else (0, 0)
     if low < 0:
-        raise UserError(
+        raise DataError(
             f"{where} holds {low}; numbers begin at 0. Give what is unknown a number of its own, or leave its rows out."
         )
     if high >= count:
-        raise UserError(
+        raise DataError(
             f"{where} holds {high}, but there are {count} {names}, numbered from 0. Name all of them in `{names}`, or "
             "leave those rows out."
         )

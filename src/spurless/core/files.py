@@ -1,7 +1,6 @@
 """Where data lies, and how files are written so that a kill leaves the old file or the new one, never half of one."""
 
 import errno
-import json
 import math
 import os
 import sys
@@ -12,7 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from spurless.core.errors import UserError
+import tomli_w
+
+from spurless.core.errors import SettingError
 
 
 def cache_dir() -> Path:
@@ -54,8 +55,10 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 
 def lock(path: Path) -> IO[bytes] | None:
-    """A file that nobody else can lock until it is closed or this process ends, however that ends; None if somebody
-    else holds it. An OSError where the file system knows no locks.
+    """Lock a file that nobody else can lock until it is closed or this process ends, however that ends; return None if
+    somebody else holds it. An OSError is raised where the file system knows no locks.
+
+    (`filelock` does not wait either if told so, but then reports a lock whose holder removed its file as held.)
 
     >>> held = lock(Path("/tmp/spurless-doctest.lock"))
     >>> lock(Path("/tmp/spurless-doctest.lock")) is None
@@ -92,22 +95,24 @@ else:
 
 
 def to_toml(settings: Mapping[str, Any]) -> str:
-    """Nested settings as TOML; None is left out, which is how TOML says it.
+    """Write nested settings as TOML; None is left out, because TOML has no word for it.
 
     >>> print(to_toml({"seed": 1, "recipe": {"lr": 0.1, "note": None, "betas": (0.9, 0.99)}}), end="")
     seed = 1
     <BLANKLINE>
     [recipe]
     lr = 0.1
-    betas = [0.9, 0.99]
+    betas = [
+        0.9,
+        0.99,
+    ]
     """
-    plain = [f"{_key(k)} = {_value(v)}" for k, v in settings.items() if v is not None and not isinstance(v, Mapping)]
-    lines = plain
-    for name, table in settings.items():
-        if isinstance(table, Mapping):
-            lines += ["", f"[{_key(name)}]"]
-            lines += [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None]
-    return "\n".join(lines) + "\n"
+    return tomli_w.dumps(_without_none(settings))
+
+
+def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in settings.items() if value is not None}
+    return {key: _without_none(value) if isinstance(value, Mapping) else value for key, value in given.items()}
 
 
 def from_toml(text: str) -> dict[str, Any]:
@@ -115,13 +120,13 @@ def from_toml(text: str) -> dict[str, Any]:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """A TOML file, or a UserError that says where it is wrong."""
+    """Read a TOML file; a SettingError says where it is wrong."""
     try:
         return from_toml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}).") from None
+        raise SettingError(f"{path} cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}.") from None
+        raise SettingError(f"{path} is not valid TOML: {error}.") from None
 
 
 def finite(value: Any) -> Any:
@@ -136,21 +141,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return os.fspath(value) if isinstance(value, Path) else value
-
-
-def _key(key: str) -> str:
-    return (
-        key
-        if key.replace("_", "").replace("-", "").isalnum() and key.isascii()
-        else json.dumps(key, ensure_ascii=False)
-    )
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_value(v) for v in value) + "]"
-    return json.dumps(value, ensure_ascii=False)

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -105,7 +105,7 @@ def from_first(make: Callable[[], T]) -> T:
     value, error = box[0]
     if error is not None:
         raise error
-    return value
+    return cast(T, value)
 
 
 def as_first(tensor: Tensor) -> Tensor:
@@ -250,12 +250,12 @@ def divided(module: nn.Module, x: Tensor) -> Tensor:
     """
     global _division
     if not _in_step or _division is not None:
-        return module(x)
+        return cast(Tensor, module(x))
     n = len(x)
     # A batch that would leave a process with less than two rows is left whole, and so is what has nothing to train:
     # then all processes do the same, and the mean of their gradients is the gradient.
     if n < 2 * world() or next(module.parameters(), None) is None:
-        return module(x)
+        return cast(Tensor, module(x))
     mine = _Mine.apply(x) if x.requires_grad else x[my_share(n)]
     _division = Division(n, mine)
     try:
@@ -268,7 +268,7 @@ def divided(module: nn.Module, x: Tensor) -> Tensor:
         raise UserError(
             f"The network makes {len(part)} outputs of {len(mine)} rows; over several processes each row needs one."
         )
-    return _Together.apply(part, n)
+    return cast(Tensor, _Together.apply(part, n))
 
 
 def drawn(draw: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -368,7 +368,7 @@ class Division(TorchFunctionMode):
         scale = scale if weight is None else scale * weight
         shift = -mean * scale if bias is None else bias - mean * scale
         view = (1, -1, *[1] * (x.dim() - 2))
-        return (x * scale.view(view) + shift.view(view)).to(x.dtype)
+        return cast(Tensor, (x * scale.view(view) + shift.view(view)).to(x.dtype))
 
 
 @torch.no_grad()

@@ -14,33 +14,35 @@ class Recipe:
     """How to train: the same for every stage unless the method says otherwise."""
 
     optimizer: Annotated[Literal["sgd", "adam", "adamw", "psgd"], "the optimiser; psgd: PSGD-Kron"] = "adam"
-    lr: Annotated[float, "learning rate at the start (after warm-up)", Range(0)] = 1e-3
+    lr: Annotated[float, "initial learning rate (after warm-up)", Range(0)] = 1e-3
     momentum: Annotated[float, "momentum (SGD, PSGD)", Range(0, 1)] = 0.9
     nesterov: Annotated[bool, "Nesterov momentum (SGD)"] = False
     weight_decay: Annotated[float, "weight decay (L2)", Range(0)] = 0.0
-    decay_exceptions: Annotated[bool, "no weight decay on biases and the scales of normalisation layers"] = False
-    l1: Annotated[float, "weight of the sum of the absolute weights of convolutions and linear layers", Range(0)] = 0.0
-    betas: Annotated[tuple[float, ...], "the two running-mean factors (Adam, AdamW)", Range(0, 1)] = (0.9, 0.999)
-    eps: Annotated[float, "added to the denominator (Adam, AdamW)", Range(0)] = 1e-8
-    loss: Annotated[Literal["ce", "focal"], "what methods use as cross entropy: itself, or focal loss"] = "ce"
-    focal_gamma: Annotated[float, "how far focal loss turns away from what is learnt; 0: not at all", Range(0)] = 2.0
-    sharpness: Annotated[
-        Literal["none", "sam", "asam"], "take each gradient where the loss is highest nearby (SAM, ASAM)"
-    ] = "none"
-    rho: Annotated[float | None, "how near (sam, asam); none: 0.05 for sam, 0.5 for asam", Range(0)] = None
+    decay_exceptions: Annotated[bool, "exempt biases and normalisation scales from weight decay"] = False
+    l1: Annotated[float, "L1 penalty on the weights of convolutional and linear layers", Range(0)] = 0.0
+    betas: Annotated[tuple[float, ...], "β₁ and β₂ (Adam, AdamW)", Range(0, 1)] = (0.9, 0.999)
+    eps: Annotated[float, "ε in the denominator (Adam, AdamW)", Range(0)] = 1e-8
+    loss: Annotated[Literal["ce", "focal"], "the classification loss that methods use: cross entropy or focal loss"] = (
+        "ce"
+    )
+    focal_gamma: Annotated[float, "focusing parameter γ of the focal loss; 0: cross entropy", Range(0)] = 2.0
+    sharpness: Annotated[Literal["none", "sam", "asam"], "sharpness-aware minimisation (SAM, ASAM)"] = "none"
+    rho: Annotated[float | None, "SAM neighbourhood radius ρ; none: 0.05 for sam, 0.5 for asam", Range(0)] = None
     schedule: Annotated[
-        Literal["constant", "step", "cosine", "linear", "wsd"], "how the learning rate falls; wsd: at the end only"
+        Literal["constant", "step", "cosine", "linear", "wsd"], "learning-rate schedule; wsd: warm-up, stable, decay"
     ] = "constant"
-    step_every: Annotated[float, "epochs between two falls (schedule step)", Range(0)] = 40
-    step_from: Annotated[float, "epochs that pass before step_every is counted (schedule step)", Range(0)] = 0.0
-    gamma: Annotated[float, "factor of each fall (schedule step)", Range(0, 1)] = 0.1
-    fall_after: Annotated[
-        int | None, "steps after which it falls once and no more (schedule step); none: see step_every", Range(1)
-    ] = None
-    decay_share: Annotated[float, "over which last share of the length it falls (schedule wsd)", Range(0, 1)] = 0.2
-    warmup: Annotated[float, "epochs over which the learning rate rises to its start value", Range(0)] = 0
-    batch_size: Annotated[int, "samples a step", Range(1)] = 128
-    epochs: Annotated[float, "length of a stage, in passes over the training rows", Range(0)] = 10
+    step_every: Annotated[float, "epochs between two decays (schedule step)", Range(0)] = 40
+    step_from: Annotated[float, "epochs before step_every is counted (schedule step)", Range(0)] = 0.0
+    gamma: Annotated[float, "decay factor γ (schedule step)", Range(0, 1)] = 0.1
+    fall_after: Annotated[int | None, "single decay at this step (schedule step); none: see step_every", Range(1)] = (
+        None
+    )
+    decay_share: Annotated[float, "share of the length over which it decays at the end (schedule wsd)", Range(0, 1)] = (
+        0.2
+    )
+    warmup: Annotated[float, "epochs of linear warm-up", Range(0)] = 0
+    batch_size: Annotated[int, "samples per step", Range(1)] = 128
+    epochs: Annotated[float, "length of a stage in epochs", Range(0)] = 10
     iterations: Annotated[int, "length of a stage in steps; 0: as many epochs as given", Range(0)] = 0
     until_accuracy: Annotated[
         float, "end a stage when this training accuracy (percent) is reached; 0: never", Range(0, 100)
@@ -48,21 +50,24 @@ class Recipe:
     until_loss: Annotated[
         float, "end a stage when the mean training cross entropy is below this, too; 0: never", Range(0)
     ] = 0
-    drop_last: Annotated[bool, "leave out the last, smaller batch of an epoch"] = False
-    augment: Annotated[str, "data: the data set's own augmentation; none; or a preset (spurless.core.augment)"] = "data"
+    drop_last: Annotated[bool, "drop the last, smaller batch of an epoch"] = False
+    augment: Annotated[str, "data: the dataset's own augmentation; none; or a preset (spurless.core.augment)"] = "data"
     mix: Annotated[
         Literal["mixup", "within_class", "selecmix"] | None,
         "mix the inputs of the last stage: any two; within a class, aligned with conflicting (LC); or SelecMix's pairs",
     ] = None
-    clip_norm: Annotated[float, "largest gradient norm; 0: no limit", Range(0)] = 0.0
+    clip_norm: Annotated[float, "gradient clipping by norm; 0: none", Range(0)] = 0.0
     selection: Annotated[
-        Literal["last", "val_accuracy", "val_loss", "val_worst_group"], "which weights of the last stage are kept"
+        Literal["last", "val_accuracy", "val_loss", "val_worst_group"],
+        "checkpoint selection: which weights of the last stage are kept",
     ] = "last"
-    eval_every: Annotated[float, "epochs between two looks at the validation split; 0: only where needed", Range(0)] = 1
+    eval_every: Annotated[
+        float, "epochs between two evaluations of the validation split; 0: only where needed", Range(0)
+    ] = 1
     test_every: Annotated[
-        int, "steps between two looks at the test split, to report its best as test_selected; 0: none", Range(0)
+        int, "steps between two evaluations of the test split, the best reported as test_selected; 0: none", Range(0)
     ] = 0
-    eval_batch_size: Annotated[int, "rows a forward pass when evaluating", Range(1)] = 1024
+    eval_batch_size: Annotated[int, "samples per forward pass in evaluation", Range(1)] = 1024
     precision: Annotated[
         Literal["fp32", "tf32", "bf16"],
         "arithmetic of the forward pass; fp32 is torch's: convolutions on recent NVIDIA GPUs still round to tf32",
@@ -95,13 +100,13 @@ def _stepped(
 
 def _disent(lr: float, batch_size: int, epochs: float, gamma: float = 0.5) -> Recipe:
     """`epochs` of its data are 10,000 steps."""
-    falls = Recipe("adam", lr, schedule="step", step_from=epochs, step_every=epochs, gamma=gamma)
-    return replace(falls, batch_size=batch_size, iterations=50_000, drop_last=True)
+    decays = Recipe("adam", lr, schedule="step", step_from=epochs, step_every=epochs, gamma=gamma)
+    return replace(decays, batch_size=batch_size, iterations=50_000, drop_last=True)
 
 
 RECIPES: dict[str, Recipe] = {
     "default": Recipe(),
-    # PGD, table 6 (Ahn, Kim and Yun 2023). MB-MNIST: the text says a fall every 40 epochs, the table has a dash; the
+    # PGD, table 6 (Ahn, Kim and Yun 2023). MB-MNIST: the text says a decay every 40 epochs, the table has a dash; the
     # text is taken. CivilComments: the table has a factor of 0.1 and no step, so that the rate is constant here.
     "pgd-cmnist": _sgd(0.02, 1e-3, 128, 100, 40),
     "pgd-mbmnist": _sgd(0.01, 1e-4, 32, 100, 40),
@@ -116,7 +121,7 @@ RECIPES: dict[str, Recipe] = {
     "lff-cmnist": _adam(1e-3, 0.0, 256, 100),
     "lff-ccifar": _cropped(1e-3, 0.0, 256, 200),
     "lff-celeba": _adam(1e-4, 1e-4, 256, 200),
-    # DisEnt as released (Lee et al. 2021): 50,000 steps, last batch dropped; its learning rate falls at steps 20,000,
+    # DisEnt as released (Lee et al. 2021): 50,000 steps, last batch dropped; its learning rate decays at steps 20,000,
     # 30,000 and 40,000, here in epochs of its data. Corrupted CIFAR10 at 0.5 % has half of this learning rate.
     "disent-cmnist": _disent(0.01, 256, epochs=47),
     "disent-ccifar": _disent(1e-3, 256, epochs=57),
@@ -134,13 +139,13 @@ RECIPES: dict[str, Recipe] = {
     "dcwp-ccifar": Recipe("adam", 1e-3, batch_size=256, iterations=10_000, augment="crop_flip"),
     "dcwp-bffhq": Recipe("adam", 1e-3, batch_size=64, iterations=10_000, augment="flip"),
     # DCWP, table 2: SGD on purpose. The paper gives no values; these are the released script's, but for its schedule,
-    # which falls tenfold every 600 steps for the weights and never for the mask: one schedule serves all stages here.
+    # which decays tenfold every 600 steps for the weights and never for the mask: one schedule serves all stages here.
     "dcwp-cmnist-sgd": Recipe("sgd", 0.1, weight_decay=1e-4, batch_size=256, iterations=2_000, augment="none"),
-    # DCWP, table 1, for ReBias: as released for Biased MNIST (Bahng et al. 2020), and what it says of other data sets.
+    # DCWP, table 1, for ReBias: as released for Biased MNIST (Bahng et al. 2020), and what it says of other datasets.
     "rebias-cmnist": _adam(1e-3, 1e-4, 256, 80, 20, gamma=0.1),
     "rebias-dcwp": _adam(1e-3, 0.0, 256, 200),
     # The large-learning-rate study (Barsbey et al. 2025), tables S1 and S2: constant rate, no momentum, until every
-    # training row is right. The rate is the experiment; the limit of 200 epochs is chosen here.
+    # training sample is right. The rate is the experiment; the limit of 200 epochs is chosen here.
     "large-lr": Recipe(
         "sgd", 0.1, momentum=0.0, batch_size=100, epochs=200, until_accuracy=100, augment="none", eval_every=0
     ),

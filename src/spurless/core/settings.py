@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from spurless.core.errors import UserError
+from spurless.core.errors import SettingError
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class Setting:
         return _in_words(self.kind, self.range)
 
     def check(self, value: Any, where: str) -> Any:
-        """The value in its right type, or a UserError that names the field and what is allowed."""
+        """The value in its right type, or a SettingError that names the field and what is allowed."""
         try:
             return _coerce(self.kind, value, self.range)
         except ValueError:
-            raise UserError(f"{where}.{self.name} = {value!r} is not allowed; it takes {self.allowed}.") from None
+            raise SettingError(f"{where}.{self.name} = {value!r} is not allowed; it takes {self.allowed}.") from None
 
 
-def settings_of(target: Callable) -> dict[str, Setting]:
+def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
     """The settings that a class or function declares: those of its parameters that are Annotated.
 
     >>> def load(rho: Annotated[float, "share of conflicting samples", Range(0, 1)] = 0.01): ...
@@ -85,7 +85,7 @@ def settings_of(target: Callable) -> dict[str, Setting]:
 
 
 def resolve(
-    target: Callable, given: Mapping[str, Any], where: str, defaults: Mapping[str, Any] | None = None
+    target: Callable[..., Any], given: Mapping[str, Any], where: str, defaults: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """All settings of `target`: the given ones checked, the others at their default, or at that of `defaults`.
 
@@ -98,7 +98,7 @@ def resolve(
     chosen = values | check(known, given, where, values)
     missing = [name for name, value in chosen.items() if value is inspect.Parameter.empty]
     if missing:
-        raise UserError(f"{where}.{missing[0]} has no default ({known[missing[0]].meaning}); give it with --set.")
+        raise SettingError(f"{where}.{missing[0]} has no default ({known[missing[0]].meaning}); give it with --set.")
     return chosen
 
 
@@ -114,7 +114,7 @@ def check(known: Mapping[str, Setting], given: Mapping[str, Any], where: str, no
             for s in known.values():
                 value = f"; now {now[s.name]!r}" if s.name in now else ""
                 lines.append(f"  {where}.{s.name} ({s.allowed}{value}): {s.meaning}")
-            raise UserError("\n".join(lines))
+            raise SettingError("\n".join(lines))
     return {name: known[name].check(value, where) for name, value in given.items()}
 
 

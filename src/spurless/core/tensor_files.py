@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spurless.core.digests import digest, tensor_digest
-from spurless.core.errors import UserError
+from spurless.core.errors import DataError
 from spurless.core.files import atomic
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             saved = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} cannot be read as safetensors ({error}).") from None
+        raise DataError(f"{path} cannot be read as safetensors ({error}).") from None
     text = saved.get("spurless", "{}")
     if saved.get("checksum", sound := _checksum(tensors, text)) != sound:
-        raise UserError(f"{path} is damaged: its weights do not match the checksum in it. Copy or train it again.")
+        raise DataError(f"{path} is damaged: its weights do not match the checksum in it. Copy or train it again.")
     return tensors, json.loads(text)
 
 

@@ -14,7 +14,7 @@ from spurless.methods.group_dro import GroupDRO, WorstGroup
 from spurless.methods.group_inference import GroupsFrom, infer, labels_for
 from spurless.methods.parts.losses import ce_rows
 from spurless.nets import Net
-from spurless.train.loop import batch_sizes
+from spurless.train.schedule import batch_sizes
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from spurless.core.settings import Range
 from spurless.methods.parts.grads import GradNorms, Norm, head_grad_norms
 from spurless.methods.parts.losses import Form, ce, ce_rows, gce
 from spurless.nets import Net
-from spurless.train.loop import batch_sizes
+from spurless.train.schedule import batch_sizes
 
 ROWS = 2**14  # scored at a time: features in double precision are large
 

@@ -12,6 +12,7 @@ from spurless.bench.executors.base import Options
 from spurless.bench.points import DROP, Point, number, points_of, ranges
 from spurless.bench.table import days
 from spurless.bench.trials import digest
+from spurless.core import output
 from spurless.core.errors import UserError
 from spurless.core.files import atomic, finite
 from spurless.registry import name_and_settings
@@ -106,9 +107,8 @@ def named(spec: Spec) -> dict[str, Any]:
 
 def default_folder(what: str, base: Mapping[str, Mapping[str, Any]], over: Sequence[str]) -> Path:
     """runs/WHAT-DATA-NET-HASH. Values and seeds are not in the hash: more of them go into the same folder."""
-    parts = [base["data"]["name"], base["net"].get("name", "")]
-    safe = ["".join(c if c.isalnum() or c in "_." else "-" for c in Path(part).name) for part in parts if part]
-    return Path("runs") / "-".join([what, *safe, digest([base, list(over)])[:8]])
+    names = base["data"]["name"], base["net"].get("name", "")
+    return output.default_folder(what, *names, digest([base, list(over)])[:8])
 
 
 def trial_at(axis: Axis, base: Mapping[str, Mapping[str, Any]], value: Any, seed: int) -> Trial:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from spurless.core.errors import UserError
+from spurless.core.errors import SettingError
 from spurless.core.messages import log
 from spurless.core.parallel import local_gpu, world
 from spurless.core.recipe import Recipe
@@ -95,14 +95,14 @@ def pick_device(given: str | torch.device | None) -> torch.device:
     try:
         device = torch.device(given)
     except RuntimeError:
-        raise UserError(f"There is no device '{given}'; use cpu, cuda or cuda:1.") from None
+        raise SettingError(f"There is no device '{given}'; use cpu, cuda or cuda:1.") from None
     if device.type not in ("cpu", "cuda"):
-        raise UserError(f"--device {given}: only cpu and cuda are supported.")
+        raise SettingError(f"--device {given}: only cpu and cuda are supported.")
     if device.type == "cpu":
         return device
     index = local_gpu() if device.index is None else device.index
     if index >= torch.cuda.device_count():
         found = torch.cuda.device_count()
         have = f"CUDA devices here go up to cuda:{found - 1}" if found else "no CUDA device is available here"
-        raise UserError(f"--device {given}: {have}; use {'one of those' if found else '--device cpu'}.")
+        raise SettingError(f"--device {given}: {have}; use {'one of those' if found else '--device cpu'}.")
     return torch.device("cuda", index)

@@ -1,18 +1,19 @@
-"""fit(): train a classifier by a method on a data set, and say how good it is."""
+"""fit() trains a classifier by a method on a dataset; evaluate() scores any network."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
 import torch
 from torch import nn
 
 from spurless.core.data import Bundle
 from spurless.core.errors import UserError
-from spurless.core.method import Method
 from spurless.core.parallel import first
 from spurless.core.recipe import Recipe
 from spurless.core.result import Result
@@ -20,49 +21,71 @@ from spurless.metrics.scores import full_score
 from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import load_data
 from spurless.train.device import arithmetic, interruptible, pick_device
-from spurless.train.dynamics import Dynamics
-from spurless.train.networks import NetSpec
 from spurless.train.progress import Bar, Watcher
 from spurless.train.saved import load_run
 from spurless.train.session import PARTLY_COMPARED, Session
 
+Parameters = ParamSpec("Parameters")
 Precision = Literal["fp32", "tf32", "bf16"]
 PATIENCE = 0.2  # seconds between two looks at whether another process has finished a stage that is shared
 
 
-def fit(
-    method: Method | str | Mapping[str, Any],
-    data: Bundle | str | Mapping[str, Any],
-    net: NetSpec | None = None,
-    recipe: Recipe | str | Mapping[str, Any] | None = None,
-    seed: int = 0,
-    out: str | Path | None = None,
-    device: str | torch.device | None = None,
-    root: str | Path | None = None,
-    progress: bool | Watcher | None = None,
-    checkpoint_seconds: float = 60,
-    stages: str | Path | None = None,
-    dynamics: Dynamics | Mapping[str, Any] | bool | None = None,
-) -> Result:
-    """Train, select, score, and save where `out` is given.
+def _takes(
+    made: Callable[Parameters, Session],
+) -> Callable[[Callable[[Session], Result]], Callable[Parameters, Result]]:
+    """Give a function of a session the parameters that a session is made from: they are listed in one place."""
 
-    Names, {"name": ..., setting: value} tables and objects are all accepted. In a folder with an unfinished run the
-    run goes on; in a finished one its result is returned; in one made with other settings, it refuses.
-    A run that diverges comes back with the status "diverged", no scores, and the reason in `error`.
-    First stages that several runs have in common are trained once where they share a folder `stages`.
-    `dynamics` watches the steps, with bias labels that no method sees (metrics.dynamics).
+    signature = inspect.signature(made).replace(return_annotation="Result")
+
+    def decorate(run: Callable[[Session], Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(run)
+        def with_parameters(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{run.__name__}{signature}: {error}") from None
+            return run(made(*args, **kwargs))
+
+        with_parameters.__signature__ = signature  # type: ignore[attr-defined]
+        return with_parameters
+
+    return decorate
+
+
+@_takes(Session)
+def fit(session: Session) -> Result:
+    """Train a classifier by a method on a dataset, select its weights, score it, and save it where `out` is given.
+
+    The parameters after the first two are passed by name. Names, {"name": ..., setting: value} tables and objects are
+    all accepted for the first four. A run that diverges comes back with the status "diverged", no scores, and the
+    reason in `error`.
+
+    Args:
+        method: how to train: `"pgd"`, `{"name": "jtt", "lambda_up": 20}`, or a Method.
+        data: what to train on: `"toy"`, `"folder:PATH"`, `{"name": "toy", "rho": 0.02}`, or a Bundle.
+        net: the network, else the dataset's: a name, a table, a module, or a function that makes one.
+        recipe: how to optimise, else the dataset's: a name, a table of settings, or a Recipe.
+        seed: what all random numbers derive from.
+        out: the run's folder. An unfinished run there is resumed, the result of a finished one is returned, and one
+            with other settings is refused.
+        device: `"cpu"`, `"cuda"` or `"cuda:1"`; else a GPU if there is one.
+        root: where datasets are looked for, else SPURLESS_DATA.
+        progress: False shows nothing, True always shows a bar, None shows one on a terminal; or an observer.
+        checkpoint_seconds: the time between two checkpoints inside a stage.
+        stages: a folder in which runs share the first stages that they have in common, so that one of them trains them.
+        dynamics: what observes the steps, with bias labels that no method sees (spurless.train.dynamics).
+
+    >>> fit("erm", {"name": "toy", "n": 200}, recipe={"epochs": 1}, device="cpu", progress=False).status
+    'done'
     """
-    session = Session(method, data, net, recipe, seed, out, device, root, checkpoint_seconds, stages, dynamics)
     if session.folder and session.folder.result():
         if session.dynamics:
             session.dynamics.start(session.folder.path)  # what was seen is read
         found = load_run(session.folder.path, session.spec, session.device, session.method)
         found.notes += [note for note in session.result.notes if note == PARTLY_COMPARED and note not in found.notes]
         return found
-    name = session.result.method
-    if not first():
-        progress = False
-    watch: Watcher = progress if callable(progress) else Bar(name, shown=progress)
+    progress = session.progress if first() else False
+    watch: Watcher = progress if callable(progress) else Bar(session.result.method, shown=progress)
     with arithmetic(session.recipe, session.device), interruptible(session.stop), watch:
         for place_reached in session:
             if place_reached.waiting:

@@ -20,7 +20,7 @@ import torch
 from spurless.core.result import Result
 from spurless.train.device import arithmetic, interruptible, pick_device, switches
 from spurless.train.fit import PATIENCE
-from spurless.train.loop import Interrupted, Progress
+from spurless.train.observe import Interrupted, Progress
 from spurless.train.saved import load_run
 from spurless.train.session import Session
 

@@ -1,15 +1,34 @@
-"""What may look into the steps of a run without taking part in them."""
+"""What observes a run without taking part in it: where the run is, and what happens inside its steps."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
     from spurless.train.step import Steps
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with one line that says how to resume."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is: what the loop yields after every step or few steps, and with a row after every epoch."""
+
+    stage: str
+    step: int
+    total: int
+    done: int = 0  # steps since the last word
+    row: dict[str, Any] | None = None  # the finished epoch, as it stands in the history
+    waiting: bool = False  # for another run that trains a stage both share
+    pending: torch.cuda.Event | None = None  # a time to let other lanes work, until the device has come here
 
 
 class StepWatch:

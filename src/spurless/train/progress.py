@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from spurless.train.loop import Progress
+    from spurless.train.observe import Progress
 
 
 class Watcher(Protocol):

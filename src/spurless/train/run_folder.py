@@ -1,7 +1,7 @@
 """A run as a folder: settings.toml, history.jsonl, checkpoints, model.safetensors, result.json.
 
 Every file is written beside its name and renamed; a line of the history that a kill tore apart is dropped when the
-run goes on. Nothing here is pickled.
+run is resumed. Nothing here is pickled.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spurless.core.digests import changed_parts, same_content
-from spurless.core.errors import UserError
+from spurless.core.errors import FolderError
 from spurless.core.files import atomic, finite, from_toml, lock, read_toml, to_toml
+from spurless.core.output import claim_folder
 from spurless.core.settings import from_text
 from spurless.core.tensor_files import header, load_tensors, save_tensors
 
@@ -33,30 +34,26 @@ class RunFolder:
         self.path = Path(path)
 
     def claim(self, settings: Mapping[str, Any]) -> None:
-        """Take the folder for a run with these settings; refuse if it holds something else."""
-        held = self.path / SETTINGS
-        if held.exists():
-            saved = read_toml(held)
+        """Take the folder for a run with these settings; a FolderError says if it holds something else."""
+        if claim_folder(self.path, "run", [SETTINGS]):
+            saved = read_toml(self.path / SETTINGS)
             differences = difference(saved, from_toml(to_toml(settings)))
             if differences:
                 shown = "; ".join(differences[:4]) + ("; ..." if len(differences) > 4 else "")
-                raise UserError(
+                raise FolderError(
                     f"{self.path} holds a run with other settings ({shown}). "
                     "Name another --out folder, or remove this one."
                 )
             if not (self.path / RESULT).exists():
                 self._drop_behind_gap()
             return
-        # A name with a dot is what a kill left of a file that was being written.
-        if self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
-            raise UserError(f"{self.path} is not empty and holds no run. Name another --out folder.")
-        with atomic(held) as part:
+        with atomic(self.path / SETTINGS) as part:
             part.write_text(to_toml(settings), encoding="utf-8")
 
     def fingerprint(self) -> str | None:
-        """The fingerprint of the data that the folder's run was begun on."""
-        data = read_toml(self.path / SETTINGS).get("data", {})
-        return data.get("fingerprint")
+        """Return the fingerprint of the data that the folder's run was begun on."""
+        fingerprint: str | None = read_toml(self.path / SETTINGS).get("data", {}).get("fingerprint")
+        return fingerprint
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -67,7 +64,7 @@ class RunFolder:
             yield
             return
         if held is None:
-            raise UserError(
+            raise FolderError(
                 f"{self.path} is being trained by another process. Wait for it, or name another --out folder."
             )
         try:
@@ -86,7 +83,7 @@ class RunFolder:
                 self.path.rmdir()
 
     def result(self) -> dict[str, Any] | None:
-        """What a finished run says, or None."""
+        """Return the result of a finished run, or None."""
         path = self.path / RESULT
         if not path.exists():
             return None
@@ -95,7 +92,7 @@ class RunFolder:
         except ValueError:
             found = None
         if not isinstance(found, dict) or "status" not in found:
-            raise UserError(f"{path} is damaged: remove it, and the same train command makes it again.")
+            raise FolderError(f"{path} is damaged: remove it, and re-run the command to make it again.")
         return found
 
     def write_result(self, result: Mapping[str, Any]) -> None:
@@ -106,7 +103,7 @@ class RunFolder:
     # History
 
     def history(self) -> list[dict[str, Any]]:
-        """The epochs recorded so far; a torn last line is left out."""
+        """Return the epochs recorded so far; a torn last line is left out."""
         path = self.path / HISTORY
         rows = []
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
@@ -124,7 +121,7 @@ class RunFolder:
         with open(self.path / HISTORY, "a", encoding="utf-8") as file:
             file.write(_line(row))
 
-    # Checkpoints: a finished stage, or the place reached inside one.
+    # Checkpoints: of a finished stage, or inside one.
 
     def stage_file(self, index: int, done: bool) -> Path:
         return self.path / f"stage-{index:03d}{'' if done else '-part'}.safetensors"
@@ -135,7 +132,7 @@ class RunFolder:
             self.stage_file(index, done=False).unlink(missing_ok=True)
 
     def load(self, index: int) -> tuple[dict[str, Tensor], dict[str, Any], bool] | None:
-        """The checkpoint of a stage: its tensors, its facts, and whether the stage was finished."""
+        """Load the checkpoint of a stage: its tensors, its facts, and whether the stage was finished."""
         for done in (True, False):
             path = self.stage_file(index, done)
             if path.exists():
@@ -144,15 +141,15 @@ class RunFolder:
         return None
 
     def checkpoint(self) -> tuple[int, dict[str, Any], bool] | None:
-        """From where the run goes on: the number of the last stage that was saved, the facts of its checkpoint, and
-        whether it was finished. None: from the start."""
+        """Say from where the run is resumed: the number of the last stage that was saved, the facts of its checkpoint,
+        and whether it was finished. None: from the start."""
         index = self._stages_done()
         if (part := self.stage_file(index, done=False)).exists():
             return index, header(part), False
         return (index - 1, header(self.stage_file(index - 1, done=True)), True) if index else None
 
     def _stages_done(self) -> int:
-        """How many stages are finished, from the first one on."""
+        """Count the stages that are finished, from the first one on."""
         index = 0
         while self.stage_file(index, done=True).exists():
             index += 1
@@ -173,11 +170,8 @@ class RunFolder:
             self.stage_file(index, done=True).unlink(missing_ok=True)
 
 
-# TOML: Python reads it but does not write it; what settings hold is simple enough for a few lines.
-
-
 def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """What differs between two settings, as 'name: old, now new'.
+    """List what differs between two settings, as 'name: old there, new now'.
 
     >>> difference({"recipe": {"lr": 0.1}}, {"recipe": {"lr": 0.2}})
     ['recipe.lr: 0.1 there, 0.2 now']

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from spurless.core.errors import UserError
+from spurless.core.errors import DataError, FolderError
 from spurless.core.method import Method
 from spurless.core.result import Result
 from spurless.core.settings import settings_of
@@ -32,7 +32,7 @@ def load_run(
     folder = RunFolder(path)
     saved = folder.result()
     if saved is None:
-        raise UserError(f"{path} holds no finished run (no result.json); train it first, or give a weights file.")
+        raise FolderError(f"{path} holds no finished run (no result.json); train it first, or give a weights file.")
     result = Result.from_row(saved | {"folder": str(path)})
     if result.status == "done":
         result.classifier = load_classifier(folder.path / MODEL, net, device, method)
@@ -48,13 +48,13 @@ def load_classifier(
     """The classifier in a model.safetensors. The file says which network it is; pretrained weights are not fetched."""
     tensors, facts = load_tensors(Path(weights))
     if not facts:
-        raise UserError(
+        raise DataError(
             f"{weights} does not say which network it holds; load it into your module and call spurless.evaluate."
         )
     spec = facts["net"] if net is None else net
     if isinstance(spec, Mapping):
         if spec.get("own"):
-            raise UserError(f"{weights} holds a network of your own, {spec['name']}: pass it as net=... from Python.")
+            raise DataError(f"{weights} holds a network of your own, {spec['name']}: pass it as net=... from Python.")
         spec = {k: v for k, v in spec.items() if k not in ("pretrained", "weights")}
         if "pretrained" in settings_of(builder(spec["name"])):
             spec["pretrained"] = False  # which is not the default of networks that read text
@@ -70,5 +70,5 @@ def load_classifier(
         made.load_state_dict(tensors)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
-        raise UserError(f"{weights} does not fit the network {describe_net(spec)['name']}: {reason}") from None
+        raise DataError(f"{weights} does not fit the network {describe_net(spec)['name']}: {reason}") from None
     return made.to(pick_device(device)).eval()

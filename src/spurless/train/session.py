@@ -13,7 +13,7 @@ from torch import nn
 
 from spurless.core.data import Bundle
 from spurless.core.digests import is_partial
-from spurless.core.errors import Diverged, UserError
+from spurless.core.errors import Diverged, SettingError, UserError
 from spurless.core.messages import log
 from spurless.core.method import Method
 from spurless.core.parallel import first, world
@@ -31,9 +31,12 @@ from spurless.metrics.scores import coverage, full_score
 from spurless.registry import load_data, make_method, make_recipe, name_of
 from spurless.train.device import hint_if_threads_spin, pick_device
 from spurless.train.dynamics import Dynamics, as_dynamics
+from spurless.train.engine_run import EngineRun
 from spurless.train.identity import describe_run, is_factory, model_facts
-from spurless.train.loop import EngineRun, Loop, Progress
+from spurless.train.loop import Loop
 from spurless.train.networks import NetSpec, example_of, network_maker
+from spurless.train.observe import Progress
+from spurless.train.progress import Watcher
 from spurless.train.run_folder import MODEL
 from spurless.train.shared_stages import Shelf
 from spurless.train.team_folder import run_folder
@@ -47,19 +50,22 @@ PARTLY_COMPARED = (
 class Session:
     """One run that can be driven step by step: iterate over it, and then read its `result`.
 
-    The arithmetic's switches, the random numbers and the stream are those of whoever drives it.
+    It takes what `fit` takes, which describes the parameters, and `fit` is what shows the progress. The arithmetic's
+    switches, the random numbers and the stream are those of whoever drives it.
     """
 
     def __init__(
         self,
         method: Method | str | Mapping[str, Any],
         data: Bundle | str | Mapping[str, Any],
+        *,
         net: NetSpec | None = None,
         recipe: Recipe | str | Mapping[str, Any] | None = None,
         seed: int = 0,
         out: str | Path | None = None,
         device: str | torch.device | None = None,
         root: str | Path | None = None,
+        progress: bool | Watcher | None = None,
         checkpoint_seconds: float = 60,
         stages: str | Path | None = None,
         dynamics: Dynamics | Mapping[str, Any] | bool | None = None,
@@ -70,7 +76,7 @@ class Session:
         self.data = suited(self.data, self.spec)
         self.recipe, self.device = make_recipe(recipe, self.data), pick_device(device)
         self.folder = None if out is None else run_folder(out)
-        self.checkpoint_seconds = checkpoint_seconds
+        self.progress, self.checkpoint_seconds = progress, checkpoint_seconds
         self.stages = None if stages is None else Path(stages)
         self.dynamics = as_dynamics(dynamics)
         used = permit(self.method, self.data, self.recipe)
@@ -151,7 +157,7 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
     result.scores = full_score(data, split, logits)
     result.scored_on, result.n = name, len(split)
     result.notes += group_notes(result.scores, name)
-    loop.look_at_the_end(result.scores)
+    loop.count_final_evaluation(result.scores)
     if result.selection != "last" and not loop.selected:
         result.notes.append(
             f"No stage of {result.method} lets recipe.selection pick its weights: they are the last ones."
@@ -196,7 +202,7 @@ def whole_seed(given: Any) -> int:
     try:
         return operator.index(given)
     except TypeError:
-        raise UserError(f"seed = {given!r} is not allowed; it takes a whole number.") from None
+        raise SettingError(f"seed = {given!r} is not allowed; it takes a whole number.") from None
 
 
 def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
@@ -204,24 +210,24 @@ def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
     need = method.labels if method.labels != "selection" else "none"
     if recipe.selection == "val_worst_group":
         if method.labels == "none":
-            raise UserError(
+            raise SettingError(
                 f"recipe.selection = val_worst_group needs bias labels, which {name_of(method)} may not see; "
                 "use last, val_accuracy or val_loss."
             )
         need = "training" if need == "training" else "validation"
         if data.val is not None and data.val.a is None:
-            raise UserError(f"recipe.selection = val_worst_group needs bias labels, and {data.name} has none.")
+            raise SettingError(f"recipe.selection = val_worst_group needs bias labels, and {data.name} has none.")
     if recipe.eval_every != int(recipe.eval_every):
-        raise UserError(
+        raise SettingError(
             f"recipe.eval_every = {recipe.eval_every:g}: the validation split is looked at where an epoch ends; give a "
             "whole number of epochs."
         )
     if recipe.selection != "last" and data.val is None:
-        raise UserError(f"recipe.selection = {recipe.selection} needs a validation split, which {data.name} lacks.")
+        raise SettingError(f"recipe.selection = {recipe.selection} needs a validation split, which {data.name} lacks.")
     if recipe.augment not in ("data", "none") and len(data.shape) != 3:
-        raise UserError(f"recipe.augment = {recipe.augment} is for images, and {data.name} holds none; use none.")
+        raise SettingError(f"recipe.augment = {recipe.augment} is for images, and {data.name} holds none; use none.")
     if recipe.mix and data.tokens is not None:
-        raise UserError(f"recipe.mix = {recipe.mix} mixes inputs, and {data.name} holds token ids; use none.")
+        raise SettingError(f"recipe.mix = {recipe.mix} mixes inputs, and {data.name} holds token ids; use none.")
     split = {"training": data.train, "validation": data.val}.get(need)
     if need != "none" and (split is None or split.a is None):
         free = ", ".join(name for name, entry in METHODS.items() if entry.labels in ("none", "selection"))
@@ -229,5 +235,5 @@ def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
         lack = f"bias labels and {data.name} has none"
         if split is None:
             lack = f"the bias labels of validation rows and {data.name} has no validation split"
-        raise UserError(f"{name_of(method)} needs {lack}; these do not: {free}.{guess}")
+        raise SettingError(f"{name_of(method)} needs {lack}; these do not: {free}.{guess}")
     return need

@@ -12,10 +12,8 @@ thousands.
 from __future__ import annotations
 
 import functools
-import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,17 +21,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from spurless.core.data import Batch, Bundle
-from spurless.core.errors import UserError, first_line
+from spurless.core.data import Batch
+from spurless.core.errors import SettingError, first_line
 from spurless.core.method import Loss, Stage
 from spurless.core.parallel import average_gradients, dividing, world
-from spurless.core.recipe import Recipe
 from spurless.data.tokens import bucket, row_lengths
 from spurless.methods.parts.losses import focused, two_labels
-from spurless.nets.outputs import Inputs
+from spurless.train.engine_run import EngineRun
 from spurless.train.feed import Resident, Streamed
+from spurless.train.graphs import compiler, recording, renew_generator
 from spurless.train.observe import StepWatch
 from spurless.train.optim import layer_weights, why_eager
+from spurless.train.schedule import Table
 from spurless.train.sharpness import Sharpness
 
 AHEAD_BYTES = 2**27  # of prepared inputs on a GPU, at most AHEAD batches of them
@@ -41,36 +40,6 @@ AHEAD = 64
 WARMUP = 3  # eager steps of a batch size before it is captured, so that libraries have chosen their kernels
 CHUNK = 4  # steps of a graph that does several; one of thousands of kernels would make the host wait for the device
 WORTH = 500  # steps that must lie ahead before such a graph is captured
-
-
-def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float, float] = (0, 1)) -> np.ndarray:
-    """The factor on the learning rate at each step of a stage.
-
-    >>> schedule(Recipe(schedule="step", step_every=1, gamma=0.1), 2, 4).round(3).tolist()
-    [1.0, 1.0, 0.1, 0.1]
-    >>> schedule(Recipe(schedule="step", step_from=1, step_every=1, gamma=0.1), 2, 6).round(3).tolist()
-    [1.0, 1.0, 1.0, 1.0, 0.1, 0.1]
-    >>> schedule(Recipe(schedule="step", fall_after=3, gamma=0.1), 1, 5).tolist()  # Barsbey et al. 2025: after 1000
-    [1.0, 1.0, 1.0, 0.1, 0.1]
-    >>> schedule(Recipe(schedule="linear", warmup=1), 2, 6).tolist()
-    [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
-    >>> schedule(Recipe(schedule="wsd", decay_share=0.4, warmup=1), 2, 10).tolist()
-    [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]
-    """
-    whole = max(1, round(total / (span[1] - span[0])))  # steps of the schedule that this stage is a part of
-    step = np.arange(total) + round(span[0] * whole)
-    warm = round(recipe.warmup * steps_per_epoch)
-    t = np.clip((step - warm) / max(1, whole - warm), 0, 1)
-    if recipe.schedule == "wsd":
-        factor = np.clip((whole - step) / max(1, recipe.decay_share * whole), 0, 1)
-    elif recipe.schedule == "step" and recipe.fall_after:
-        factor = np.where(step < recipe.fall_after, 1.0, recipe.gamma)
-    elif recipe.schedule == "step":
-        counted = np.clip(step / steps_per_epoch - recipe.step_from, 0, None)
-        factor = recipe.gamma ** np.floor(counted / max(recipe.step_every, 1e-9))
-    else:
-        factor = {"constant": np.ones_like(t), "linear": 1 - t, "cosine": (1 + np.cos(np.pi * t)) / 2}[recipe.schedule]
-    return np.where(step < warm, (step + 1) / max(1, warm), factor)
 
 
 # Of a step: its batch size, the length that a batch of text is cut to, and whether someone looks at the gradients.
@@ -83,47 +52,39 @@ class Steps:
     def __init__(
         self,
         stage: Stage,
-        data: Bundle,
+        run: EngineRun,
         rows: Resident | Streamed,
-        inputs: Inputs,
-        recipe: Recipe,
-        device: torch.device,
-        show_attributes: bool,
-        say: Callable[[str], None],
-        modules: Sequence[nn.Module] = (),  # of the run: whose layers have weights, and whose state a loss may change
+        warn: Callable[[str], None],
         watch: StepWatch | None = None,
     ):
-        self.watch = watch or StepWatch()
-        self.stage, self.rows, self.inputs, self.recipe = stage, rows, inputs, recipe
-        self.device, self.say, self.shape = device, say, data.shape
-        self.y = data.train.y.to(device)
-        self.a = data.train.a.to(device) if show_attributes and data.train.a is not None else None
+        self.watch, self.warn = watch or StepWatch(), warn
+        self.stage, self.rows, self.inputs, self.recipe, self.device = stage, rows, run.inputs, run.recipe, run.device
+        data, recipe, device = run.data, run.recipe, run.device
+        self.shape, self.y = data.shape, data.train.y.to(device)
+        self.a = None if data.train.a is None else data.train.a.to(device)  # the run's data is blinded
         self.updates = [(loss, opt, _held(opt)) for loss, opt in stage.updates]
         # Compiled for full batches only: the smaller last batch of an epoch would have everything compiled again.
         compiles = recipe.compile and world() == 1 and stage.mix is None  # a second label would be a constant of it
-        if compiles:  # each loss for every kind of network: torch would leave it at 8, and go on eagerly
-            torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
-            _compile_backward_as_it_is_run()
-        compiled = torch.compile if compiles else lambda function, dynamic: function
-        self.quick = {id(loss): compiled(loss, dynamic=False) for loss, _, _ in self.updates}
-        self.quick_inputs = compiled(inputs.training, dynamic=False)
+        compiled = compiler(compiles)
+        self.quick = {id(loss): compiled(loss) for loss, _, _ in self.updates}
+        self.quick_inputs = compiled(run.inputs.training)
         self.graphs: dict[tuple[Shape, int], torch.cuda.CUDAGraph] = {}  # by shape, and by how many steps it does
         self.seen: dict[Shape, int] = {}
-        self.lengths = row_lengths(data.train.x) if isinstance(data.train.x, Tensor) and inputs.is_text else None
+        x = data.train.x
+        self.lengths = row_lengths(x) if isinstance(x, Tensor) and run.inputs.is_text else None
         # Not over several processes: whether a captured exchange between GPUs is right was not tested.
         self.may_capture = recipe.cuda_graph and device.type == "cuda" and world() == 1
-        why = why_eager(opt for _, opt, _ in self.updates)
-        if self.may_capture and why:
-            _say_once(say, why)
+        if self.may_capture and (why := why_eager(opt for _, opt, _ in self.updates)):
+            _warn_once(warn, why)
             self.may_capture = False
         self.focal_gamma = recipe.focal_gamma if recipe.loss == "focal" else 0.0
-        self.weights = layer_weights(modules) if recipe.l1 else {}
-        self.sharpness = Sharpness(recipe, modules) if recipe.sharpness != "none" else None
+        self.weights = layer_weights(run.modules) if recipe.l1 else {}
+        self.sharpness = Sharpness(recipe, run.modules) if recipe.sharpness != "none" else None
         self.slow = False  # whether the last step took the host long: done eagerly, or captured, as first ones are
-        self.looked: torch.cuda.Event | None = None
+        self.polled: torch.cuda.Event | None = None
         self.bad = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
 
-    def plan(self, factor: np.ndarray, progress: np.ndarray, sizes: list[int]) -> None:
+    def plan(self, factor: Table, progress: Table, sizes: list[int]) -> None:
         """Make room for the tables of an epoch. `factor` and `progress` are those of every step of the stage."""
         self.all_factors, self.all_progress, self.sizes = factor, progress, sizes
         steps, size = len(sizes), sizes[0]
@@ -141,7 +102,9 @@ class Steps:
         self.x = room(self.ahead, size, *self.inputs.stored(self.shape)) if self.ahead > 1 else None
         # Of shape (1,), not (): indexing by a tensor without dimensions would fetch its value from the device.
         self.at, self.stretch = room(1, dtype=torch.long), room(1, dtype=torch.long)
-        self.groups: list[tuple[dict, float, Tensor]] = []  # each with its start value and its table on the device
+        self.groups: list[
+            tuple[dict[str, Any], float, Tensor]
+        ] = []  # each with its start value and its table on the device
         for _, opt, _ in self.updates:
             for group in opt.param_groups:
                 start = group.setdefault("initial_lr", float(group["lr"]))
@@ -263,13 +226,10 @@ class Steps:
             torch.cuda.synchronize()
             self.may_capture, self.preparing = False, None
             self.graphs.clear()
-            # The failed capture left the device's generator believing that it is being captured: give it a new state.
-            fresh = torch.Generator(self.device)
-            fresh.set_state(random)
-            torch.cuda.default_generators[self.device.index].graphsafe_set_state(fresh)
+            renew_generator(self.device, random)
             cause = error.__context__ or error  # what ended the capture, not what its end then said
             reason = first_line(cause)
-            self.say(f"Stage '{self.stage.name}' runs without a CUDA graph, which is slower: {reason}")
+            self.warn(f"Stage '{self.stage.name}' runs without a CUDA graph, which is slower: {reason}")
             return None
         return graph
 
@@ -314,7 +274,7 @@ class Steps:
         ):
             loss = ask(batch)
         if loss.dim() != 0:
-            raise UserError(
+            raise SettingError(
                 f"The loss of stage '{self.stage.name}' has shape {tuple(loss.shape)}; it must be one number: "
                 "take the mean over the batch."
             )
@@ -349,12 +309,12 @@ class Steps:
         return torch.stack([torch.isfinite(p).all() for _, _, held in self.updates for p in held]).all()
 
     def looks_bad(self) -> bool:
-        """Whether a loss was not finite, as seen at the last look; so that a GPU is not waited for."""
+        """Say whether a loss was not finite when this was last asked, so that a GPU is not waited for."""
         if self.device.type != "cuda":
             return self.first_bad() is not None
-        was_bad = self.looked is not None and self.looked.query() and bool(self.bad)
+        was_bad = self.polled is not None and self.polled.query() and bool(self.bad)
         self.bad.copy_(~torch.isfinite(self.losses[: self.next]).all(), non_blocking=True)
-        self.looked = self.mark()
+        self.polled = self.mark()
         return was_bad
 
     def mark(self) -> torch.cuda.Event:
@@ -364,38 +324,12 @@ class Steps:
         return event
 
 
-@contextmanager
-def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
-    """Capture what is done on this stream. Unlike torch.cuda.graph, without a garbage collection before it, which
-    takes longer than the capture; none may happen during it either, because what it frees may belong to the device."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        # The thread's own mode: another thread may be decoding rows meanwhile.
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-        try:
-            yield
-        finally:
-            graph.capture_end()
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _compile_backward_as_it_is_run() -> None:
-    """Outside of autocast. Else torch compiles it for bf16 altogether, also where a loss had switched that off."""
-    from torch._functorch import config
-
-    if hasattr(config, "backward_pass_autocast"):
-        config.backward_pass_autocast = "off"
-
-
 @functools.cache
-def _say_once(say: Callable[[str], None], text: str) -> None:
-    say(text)
+def _warn_once(warn: Callable[[str], None], text: str) -> None:
+    warn(text)
 
 
-def _fill(table: Tensor, values: np.ndarray) -> None:
+def _fill(table: Tensor, values: Table) -> None:
     table[: len(values)] = torch.from_numpy(values.astype(np.float32)).to(table.device)
 
 

@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spurless.core.errors import UserError
+from spurless.core.errors import SettingError
 from spurless.core.files import atomic
 from spurless.registry import name_of
 from spurless.train.progress import Bar
 
 if TYPE_CHECKING:
     from spurless.core.method import Method
-    from spurless.train.loop import Progress
+    from spurless.train.observe import Progress
 
 # What a row of the history calls it, and the name that it is sent under. There are two training losses: the mean over
 # the epoch's batches, of whatever the method minimises and while the weights change; and the cross entropy of the whole
@@ -42,7 +42,7 @@ class TensorBoard:
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
-            raise UserError("--tensorboard needs tensorboardX: pip install 'spurless[tracking]'.") from None
+            raise SettingError("--tensorboard needs tensorboardX: pip install 'spurless[tracking]'.") from None
         folder.mkdir(parents=True, exist_ok=True)  # a place that cannot be used is told before the training
         self.open, self.folder = SummaryWriter, folder
         self.writer: Any = None  # until the first epoch says from which step on

@@ -143,7 +143,7 @@ def infer_groups(
             found.append((yield from infer(run, how, **settings)))
             return found[0].net or run.net()
 
-    result = fit(Infer(), bundle, net, recipe, seed, device=device, root=root, progress=progress)
+    result = fit(Infer(), bundle, net=net, recipe=recipe, seed=seed, device=device, root=root, progress=progress)
     if not found:
         raise UserError(f"The inference did not finish. {result.error}")
     return found[0]._replace(quality=agreement(found[0].train, bundle))

@@ -425,7 +425,7 @@ def mine(
             assert mined.net is not None
             return mined.net
 
-    result = fit(Mine(), data, net, recipe, seed, device=device, root=root, progress=progress)
+    result = fit(Mine(), data, net=net, recipe=recipe, seed=seed, device=device, root=root, progress=progress)
     if not found:
         raise UserError(f"Mining did not finish. {result.error}")
     rows, scores, biased, _ = found[0]
