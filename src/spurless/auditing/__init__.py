@@ -246,7 +246,7 @@ class Step:
     """Says what the audit is at, in one line that is drawn over, where someone watches."""
 
     def __init__(self, progress: bool | Watcher | None):
-        from rich.console import Console
+        from spurless.core.terminal import Console
 
         console = Console(stderr=True)
         shown = console.is_terminal if progress is None else progress is True

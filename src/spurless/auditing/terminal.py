@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from spurless.core.terminal import Console
 from spurless.report.audit import chance
 
 COLOURS = {"shortcut found": "red", "suspected": "yellow", "cannot tell": "cyan", "no evidence": "green"}

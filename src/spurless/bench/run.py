@@ -368,9 +368,9 @@ def _empty(told: list[Event], done: set[str]) -> Iterator[Event]:
 
 def _arithmetic(cell: Cell) -> str:
     """The switches that torch holds for the whole process."""
-    from spurless.core.recipe import RECIPES
+    from spurless.registry import find
 
-    named = RECIPES.get(cell.recipe.get("name", ""))
+    named = find("recipe", cell.recipe["name"]) if "name" in cell.recipe else None
     wanted = {k: cell.recipe.get(k, getattr(named, k, None)) for k in ("precision", "deterministic")}
     return json.dumps(wanted)
 

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spurless.cli.common import Device, Json, Root, mistakes_in_one_line, print_json
+from spurless.cli.common import echo, mistakes_in_one_line, print_json
+from spurless.cli.options import AllowCode, Device, Json, Root, Workers
 from spurless.core.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from spurless.bench import Spec
 
-Out = Annotated[Path | None, typer.Option(help="The folder of cells and rows; several processes may share it.")]
+Out = Annotated[Path | None, typer.Option(help="The folder of trials and rows; several processes may share it.")]
 Only = Annotated[list[str] | None, typer.Option(help="A block or row by its label; may be repeated.")]
 Seeds = Annotated[int | None, typer.Option(help="So many seeds, instead of those in the specification.", min=1)]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Processes, one cell each; 1 on a GPU: lanes. Default: as many as the machine can share.", min=1),
-]
 On = Annotated[str, typer.Option(help="here, ray or slurm.")]
 Address = Annotated[str | None, typer.Option(help="The Ray cluster's address. Default: the one that is found.")]
 GpusPerCell = Annotated[
     float | None,
-    typer.Option(help="On Ray: GPUs for each cell, such as 0.25; 0 keeps to CPUs. Default: 0.25 where there are GPUs."),
+    typer.Option(help="On Ray: GPUs for each trial, such as 0.25; 0: CPUs only. Default: 0.25 where there are GPUs."),
 ]
 Compile = Annotated[
     bool | None,
     typer.Option(help="Compile the losses with torch.compile. Default: on a GPU, if the specification says so."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what is to do, what is missing, how long it takes.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what is to do or missing, and how long it takes.")]
 Format = Annotated[str, typer.Option("--format", help="table, markdown, latex, csv, jsonl or parquet.")]
 
 
@@ -55,15 +53,17 @@ def bench(
     gpus_per_cell: GpusPerCell = None,
     compile: Compile = None,
     dry_run: DryRun = False,
+    allow_code: AllowCode = False,
     form: Format = "table",
     data_root: Root = None,
     as_json: Json = False,
 ) -> None:
-    """Run a specification: data x method x network x recipe x seeds. The same command again goes on where it was."""
+    """Run a specification: data x method x network x recipe x seeds. Re-running the command resumes it."""
     out = out or Path("runs/bench") / specification.stem
     place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_cell": gpus_per_cell}
     place["compile"] = compile
-    _run(specification, out, only, seeds, place, dry_run, form, data_root, as_json, page=False)
+    spec = lambda: read(specification, seeds, only, allow_code)  # noqa: E731
+    _run(spec, out, place, dry_run, form, data_root, as_json, page=False)
 
 
 def reproduce(
@@ -82,7 +82,7 @@ def reproduce(
     data_root: Root = None,
     as_json: Json = False,
 ) -> None:
-    """Reproduce a published table: run or resume its cells, print ours beside the paper's, write the page."""
+    """Reproduce a published table: run or resume its trials, print ours beside the paper's, write the page."""
     from spurless.bench.reproduce import paper, titles
 
     if name is None:
@@ -91,19 +91,26 @@ def reproduce(
             print_json({"tables": [{"name": k, "what": v} for k, v in known.items()]})
             return
         width = max(map(len, known), default=0)
-        typer.echo("\n".join(f"{k:{width}}  {v}" for k, v in known.items()) or "No papers' tables are installed here.")
+        echo("\n".join(f"{k:{width}}  {v}" for k, v in known.items()) or "No papers' tables are installed here.")
         return
     path, out = paper(name), out or Path("runs/reproduce") / name
     place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_cell": gpus_per_cell}
     place["compile"] = compile
-    _run(path, out, only, seeds, place, dry_run, form, data_root, as_json, page=True)
+    spec = lambda: read(path, seeds, only)  # noqa: E731
+    _run(spec, out, place, dry_run, form, data_root, as_json, page=True)
+
+
+def read(path: Path, seeds: int | None, only: list[str] | None, allow_code: bool = True) -> Spec:
+    """A specification, or the part of it with these labels."""
+    from spurless.bench import read_spec
+
+    spec = read_spec(path, seeds, allow_code)
+    return spec.only(only) if only else spec
 
 
 def _run(
-    path: Path,
+    read_it: Callable[[], Spec],
     out: Path,
-    only: list[str] | None,
-    seeds: int | None,
     place: dict[str, Any],
     dry_run: bool,
     form: str,
@@ -111,7 +118,7 @@ def _run(
     as_json: bool,
     page: bool,
 ) -> None:
-    from spurless.bench import read_spec, run_cells, table
+    from spurless.bench import run_cells, table
     from spurless.bench.board import Board
     from spurless.bench.cells import remember
 
@@ -121,8 +128,7 @@ def _run(
         raise UserError(f"--out {out} is a file; name a folder.")
     remember(out)
     with redirect_stdout(sys.stderr):  # libraries print where they please
-        spec = read_spec(path, seeds)
-        spec = spec.only(only) if only else spec
+        spec = read_it()
         if place["compile"] is None:
             place["compile"] = "gpu" if spec.compile else False
         if dry_run:
@@ -135,7 +141,7 @@ def _run(
         if as_json:
             print_json(found)
         else:
-            typer.echo(plan_text(found))
+            echo(plan_text(found))
         return
     written = None
     if page:
@@ -151,7 +157,7 @@ def _run(
     else:
         _show(spec, rows, out, form)
         if written:
-            typer.echo(f"Page: {written}", err=form != "table")
+            echo(f"Page: {written}", err=form != "table")
     if any(row["status"] == "failed" for row in rows):
         raise typer.Exit(3)
 
@@ -171,17 +177,17 @@ def _show(spec: Spec, rows: list[dict[str, Any]], out: Path, form: str) -> None:
     from spurless.bench.rows import JSONL, PARQUET, write_parquet
 
     if form == "parquet":
-        typer.echo(f"Rows: {write_parquet(rows, out / PARQUET)}")
+        echo(f"Rows: {write_parquet(rows, out / PARQUET)}")
     elif form == "jsonl":
-        typer.echo(f"Rows: {out / JSONL}")
+        echo(f"Rows: {out / JSONL}")
     elif form == "table":
-        from rich.console import Console
+        from spurless.core.terminal import Console
 
         Console().print(table.terminal(spec, rows))
-        typer.echo(f"Rows: {out / JSONL}")
+        echo(f"Rows: {out / JSONL}")
     else:
         text = {"markdown": table.markdown, "latex": table.latex, "csv": table.as_csv}[form](spec, rows)
-        typer.echo(text.rstrip("\n"))
+        echo(text.rstrip("\n"))
 
 
 def compare(
@@ -193,13 +199,13 @@ def compare(
     against: Annotated[str | None, typer.Option(help="Compare everything with this label only.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Which differences are real: paired over seeds and settings, corrected for the number of comparisons."""
+    """Test which differences are real: paired over seeds and settings, corrected for the number of comparisons."""
     from spurless.bench import compare
 
     lines, notes = compare.compare(what, metric, against)
     if as_json:
         print_json(compare.as_json(lines, notes))
         return
-    from rich.console import Console
+    from spurless.core.terminal import Console
 
     Console().print(compare.terminal(lines, notes))

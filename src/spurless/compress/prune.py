@@ -32,7 +32,6 @@ from spurless.core.messages import log
 from spurless.core.method import Loss, Method, Run, Stage
 from spurless.core.settings import Range, resolve
 from spurless.core.tensor_files import header, load_tensors, save_tensors
-from spurless.methods import METHODS
 from spurless.methods.dcwp import DCWP, oversampling
 from spurless.methods.parts.gates import Gates, mask_stage
 from spurless.methods.parts.losses import ce
@@ -54,7 +53,7 @@ from spurless.metrics.batchnorm import ROWS, BatchNorm, norms, refresher
 from spurless.metrics.groups import group_notes
 from spurless.nets import Net
 from spurless.nets.outputs import Inputs
-from spurless.registry import make_method, make_recipe
+from spurless.registry import check_installed, make_recipe, saved_method
 from spurless.report.tables import NOTHING, score, with_small_n, with_words
 from spurless.train.device import pick_device
 from spurless.train.fit import fit
@@ -346,6 +345,7 @@ def prune(
     classifier, facts = classifier_of(path, net)
     trained_on = before.settings["data"]
     named = {"name": trained_on.get("source", trained_on["name"])}
+    check_installed("data", named["name"], path)
     bundle = data if data is not None else data_for(path, named, root)
     asked = {"run": str(path), "how": how, "structured": structured, "finetune": finetune, "keep": keep, "seed": seed}
     asked |= {"settings": {k: dict(v) for k, v in given.items() if v}}
@@ -363,7 +363,7 @@ def prune(
     if structured and not groups:
         raise UserError(f"{before.net} has no channels that can be cut; prune single weights, without --structured.")
     spec = fresh(facts["net"]) if net is None else net
-    by = make_method(facts["method"]) if before.method in METHODS else None
+    by = saved_method(facts["method"])
     if finetune and objective == "own" and how != "dcwp" and by is None:
         raise UserError(f"{before.method} is not a method of this package: fine-tune with --objective plain.")
     done, known = finished_shares(folder, pick_device(device))

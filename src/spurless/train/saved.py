@@ -12,9 +12,8 @@ from spurless.core.method import Method
 from spurless.core.result import Result
 from spurless.core.settings import settings_of
 from spurless.core.tensor_files import load_tensors
-from spurless.methods import METHODS
 from spurless.nets import Net, builder
-from spurless.registry import make_method
+from spurless.registry import check_installed, saved_method
 from spurless.train.device import pick_device
 from spurless.train.identity import describe_net
 from spurless.train.networks import NetSpec, network_maker
@@ -55,6 +54,8 @@ def load_classifier(
     if isinstance(spec, Mapping):
         if spec.get("own"):
             raise UserError(f"{weights} holds a network of your own, {spec['name']}: pass it as net=... from Python.")
+        if net is None:
+            check_installed("net", spec.get("name"), weights)
         spec = {k: v for k, v in spec.items() if k not in ("pretrained", "weights")}
         if "pretrained" in settings_of(builder(spec["name"])):
             spec["pretrained"] = False  # which is not the default of networks that read text
@@ -63,8 +64,7 @@ def load_classifier(
     some = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
     example = torch.zeros(2, *shape, dtype=torch.long) if "vocabulary" in facts else some
     make = network_maker(spec, shape, len(facts["classes"]), 0, example)
-    if method is None and facts["method"]["name"] in METHODS:
-        method = make_method(facts["method"])
+    method = method or saved_method(facts["method"])
     made = make(0) if method is None else method.classifier(lambda: make(0))
     try:
         made.load_state_dict(tensors)
