@@ -448,7 +448,7 @@ def test_a_run_that_has_only_begun(finished):
     Path("run/history.jsonl").write_bytes((finished[0] / "history.jsonl").read_bytes())
     told = invoke("show", "run").stdout
     assert "at stage 'erm', epoch 1, " in told
-    assert "no checkpoint yet: the same train command begins at the start" in told
+    assert "no checkpoint yet: re-running the train command starts over" in told
     assert json.loads(invoke("show", "run", "--json").stdout)["checkpoint"] is None
 
 

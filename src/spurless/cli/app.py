@@ -1,28 +1,52 @@
-"""How the command line and its groups are made: flags are shown without a type in --help, as they take no value."""
+"""How the command line and its groups are made."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from spurless.core.messages import printable
+
+
+@contextmanager
+def _escaped() -> Iterator[None]:
+    """Control characters in a message about wrong arguments are escaped."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(message := getattr(error, "message", None), str):
+            error.message = printable(message)  # type: ignore[attr-defined]
+        raise
+
+
+def _without_types(params: list[Any]) -> list[Any]:
+    """Flags are shown without a type in --help, as they take no value."""
+    for param in params:
+        if isinstance(param, TyperOption) and param.is_flag:
+            param.metavar = ""
+    return params
 
 
 class Command(TyperCommand):
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        with _escaped():
+            return super().parse_args(ctx, args)
+
 
 class Group(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))
 
-
-def _without_types(params: list[Any]) -> list[Any]:
-    for param in params:
-        if isinstance(param, TyperOption) and param.is_flag:
-            param.metavar = ""
-    return params
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        with _escaped():
+            return super().resolve_command(ctx, args)
 
 
 class App(typer.Typer):

@@ -71,8 +71,8 @@ def echo(text: str, err: bool = False, nl: bool = True, fg: str | None = None) -
 def wrapped(text: str, width: int) -> str:
     """Each line cut where words end; a continued line keeps its indentation, and a long path stays whole.
 
-    >>> wrapped("Error: /a/long/path is no folder\\n  data.x: a word", 16)
-    'Error:\\n/a/long/path is\\nno folder\\n  data.x: a word'
+    >>> wrapped("Error: /a/long/path/to/a is no folder", 20)
+    'Error:\\n/a/long/path/to/a is\\nno folder'
     """
     cut = []
     for line in text.split("\n"):

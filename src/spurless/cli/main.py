@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from typing import Annotated
 
@@ -35,6 +36,10 @@ for group in (runs, audit, pages, compress, data, bench, sweep):
 
 
 def main() -> None:
+    for name in ("SIGTERM", "SIGHUP"):  # end as Ctrl-C does, unless they are to be ignored, as under nohup
+        sign = getattr(signal, name, None)
+        if sign is not None and signal.getsignal(sign) == signal.SIG_DFL:
+            signal.signal(sign, signal.default_int_handler)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names that the terminal's encoding lacks
     app()

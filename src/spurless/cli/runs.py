@@ -197,7 +197,7 @@ def last_checkpoint(folder: RunFolder, history: list[dict[str, Any]]) -> dict[st
     if found is None:
         return None
     index, facts, done = found
-    own = [row for row in history if row["stage_index"] == index]  # none while its first epoch lasts
+    own = [row for row in history if row.get("stage_index") == index]  # none while its first epoch lasts
     epoch = facts.get("epoch", 0) if not done else own[-1]["epoch"] if own else 0
     return {"stage": own[0]["stage"] if own else None, "stage_index": index, "stage_done": done, "epoch": epoch}
 

@@ -14,8 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spurless.core.digests import changed_parts, same_content
-from spurless.core.errors import UserError
-from spurless.core.files import atomic, finite, from_toml, lock, read_toml, to_toml
+from spurless.core.errors import FolderError, UserError
+from spurless.core.files import (
+    atomic,
+    finite,
+    from_json,
+    from_toml,
+    lock,
+    read_bytes,
+    read_toml,
+    remove_leftovers,
+    to_toml,
+)
 from spurless.core.settings import from_text
 from spurless.core.tensor_files import header, load_tensors, save_tensors
 
@@ -46,6 +56,7 @@ class RunFolder:
                 )
             if not (self.path / RESULT).exists():
                 self._drop_behind_gap()
+                remove_leftovers(self.path)
             return
         # A name with a dot is what a kill left of a file that was being written.
         if self.path.exists() and any(not p.name.startswith(".") for p in self.path.iterdir()):
@@ -91,7 +102,7 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = from_json(read_bytes(path))
         except ValueError:
             found = None
         if not isinstance(found, dict) or "status" not in found:
@@ -109,11 +120,14 @@ class RunFolder:
         """The epochs recorded so far; a torn last line is left out."""
         path = self.path / HISTORY
         rows = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        for line in read_bytes(path).splitlines() if path.exists() else []:
             try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
+                row = from_json(line)
+            except ValueError:
                 break
+            if not isinstance(row, dict) or not {"stage", "epoch"} <= row.keys():
+                raise FolderError(f"{path} is damaged: its rows are not epochs. Remove {self.path} to train again.")
+            rows.append(row)
         return rows
 
     def rewrite_history(self, rows: list[dict[str, Any]]) -> None:
@@ -139,7 +153,13 @@ class RunFolder:
         for done in (True, False):
             path = self.stage_file(index, done)
             if path.exists():
-                tensors, facts = load_tensors(path)
+                try:
+                    tensors, facts = load_tensors(path)
+                except UserError as error:
+                    raise FolderError(
+                        f"{str(error).removesuffix('.')}: the checkpoint is damaged. Remove {path} to resume from the "
+                        "stage before it."
+                    ) from None
                 return tensors, facts, done
         return None
 
