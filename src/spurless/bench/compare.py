@@ -19,6 +19,7 @@ from spurless.bench.spec import SCORES
 from spurless.bench.table import decimals, samples_of, value_of
 from spurless.core.digests import in_full
 from spurless.core.errors import UserError, unknown
+from spurless.core.files import from_json, read_text
 from spurless.core.stats import figures
 from spurless.metrics.groups import MIN_GROUP, group_notes
 from spurless.report.tables import METRICS, NOTHING, data_of, finished, flatten, with_words
@@ -69,7 +70,7 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+        return [from_json(line) for line in read_text(path).split("\n") if line.strip()]
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}).") from None
     except ValueError as error:

@@ -14,7 +14,7 @@ import typer
 from spurless.cli.app import App
 from spurless.cli.common import echo, gather, mistakes_in_one_line, print_json
 from spurless.cli.options import Data, Json, Root, Set
-from spurless.core.errors import UserError, unknown
+from spurless.core.errors import FolderError, unknown
 
 
 def add(app: App) -> None:
@@ -67,15 +67,18 @@ def describe_data(
     as_json: Json = False,
 ) -> None:
     """Print splits, groups and how far each attribute predicts the label; draw aligned and conflicting samples."""
-    from spurless.data.describe import contact_sheet, describe, sheet_name, text
+    from spurless.core.files import check_output
+    from spurless.data.describe import contact_sheet, describe, is_sheet, sheet_name, text
     from spurless.registry import load_data
 
-    if sheet and sheet.is_dir():
-        raise UserError(f"--sheet {sheet} is a folder; name a PNG file.")
+    if sheet:
+        check_output(sheet, "--sheet", (b"\x89png",))
     chosen = gather(set_ or [], ("data",))["data"]
     with redirect_stdout(sys.stderr):
         bundle = load_data(chosen | {"name": data}, root=data_root)
         description = describe(bundle)
+        if sheet and not is_sheet(sheet):
+            raise FolderError(f"--sheet {sheet} is a picture that was not drawn here. Name another file, or remove it.")
         written = contact_sheet(bundle, sheet or sheet_name(bundle))
     description["contact_sheet"] = str(written) if written else None
     if as_json:

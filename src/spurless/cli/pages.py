@@ -22,8 +22,10 @@ def report(
     title: Annotated[str | None, typer.Option(help="What the page is called.")] = None,
 ) -> None:
     """Write one self-contained HTML page on runs, audits, sweeps or reproductions."""
+    from spurless.core.files import check_output
     from spurless.report import write_any
 
+    check_output(out, "--out", (b"<!doctype html", b"<html"))
     echo(f"Report: {write_any(paths, out, title)}")
 
 
@@ -46,9 +48,11 @@ def card(
     out: Annotated[Path | None, typer.Option(help="Write it there instead of printing it.")] = None,
 ) -> None:
     """Write a model card in Markdown, as the Hugging Face Hub reads it, with the results by group."""
-    from spurless.core.files import atomic
+    from spurless.core.files import atomic, check_output
     from spurless.report.card import card
 
+    if out is not None:
+        check_output(out, "--out", (b"---\nlibrary_name:",))
     text = card(run)
     if out is None:
         echo(text, nl=False)

@@ -32,8 +32,8 @@ from torch import Tensor, nn
 
 from spurless.compress import standalone
 from spurless.compress.shrink import NotTheSame, Shrunk, allowed, probes, shrink
-from spurless.core.errors import UserError, unknown
-from spurless.core.files import atomic, finite
+from spurless.core.errors import DataError, UserError, unknown
+from spurless.core.files import atomic, finite, from_json, read_bytes
 from spurless.core.tensor_files import load_tensors, of_bytes, save_tensors
 from spurless.methods.parts.pruning import sparsity
 from spurless.nets import BatchNorm2d, Dropout, Net
@@ -80,7 +80,7 @@ def export(
     folder = Path(out) if out is not None else Path("runs") / f"export-{folder_name(model)}"
     # A name with a dot is what a kill left of an export that was being written.
     there = [p for p in folder.iterdir() if not p.name.startswith(".")] if folder.exists() else []
-    if there and folder / REPORT not in there:
+    if there and exported(folder) is None:
         raise UserError(f"{folder} is not empty and holds no export. Name another --out folder.")
     if there and out is None and (other := exported(folder)) and home(other) != home(model):
         raise UserError(f"{folder} holds the export of {other}, a model of the same name. Name another --out folder.")
@@ -120,9 +120,9 @@ def export(
 def exported(folder: Path) -> str | None:
     """Of what a folder holds the export, where that can be read."""
     try:
-        found = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        found = from_json(read_bytes(folder / REPORT))
         return str(found["model"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (DataError, OSError, ValueError, KeyError, TypeError):
         return None
 
 

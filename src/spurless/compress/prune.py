@@ -26,8 +26,8 @@ from spurless.compress.loading import data_for
 from spurless.compress.shrink import Channels, Shrunk, channel_groups, columns_of, shrink, torch_pruning
 from spurless.compress.standalone import pack
 from spurless.core.data import Batch, Bundle, Labels
-from spurless.core.errors import UserError, one_of, unknown
-from spurless.core.files import atomic, finite
+from spurless.core.errors import FolderError, UserError, one_of, unknown
+from spurless.core.files import atomic, finite, from_json, read_bytes
 from spurless.core.messages import log
 from spurless.core.method import Loss, Method, Run, Stage
 from spurless.core.settings import Range, resolve
@@ -444,7 +444,12 @@ def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] |
         raise UserError("--out is the run's own folder, which is never changed; name another one.")
     curve, unfinished = folder / CURVE, folder / UNFINISHED
     if curve.exists() or unfinished.exists():
-        saved = json.loads(curve.read_text(encoding="utf-8")) if curve.exists() else header(unfinished)
+        try:
+            saved = from_json(read_bytes(curve)) if curve.exists() else header(unfinished)
+        except ValueError:
+            saved = None
+        if not isinstance(saved, dict):
+            raise FolderError(f"{curve} is damaged: remove it, and the pruning is done again.")
         wanted = {"batchnorm": None} | json.loads(json.dumps(asked))  # not named: kept
         other = ", ".join(k for k in wanted if saved.get(k) != wanted[k] and (k != WEIGHTS or k in saved))
         if other == WEIGHTS:

@@ -31,7 +31,7 @@ import numpy as np
 
 from spurless.core.data import Bundle
 from spurless.core.errors import UserError
-from spurless.core.files import data_root
+from spurless.core.files import data_root, read_bytes
 from spurless.core.settings import Range
 from spurless.data import coding
 from spurless.data.ingest import table as tables
@@ -231,7 +231,7 @@ def read(file: Path, delimiter: str, encoding: str, found: Findings) -> tuple[Da
     import pandas as pd
 
     try:
-        data = file.read_bytes()
+        data = read_bytes(file)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}.") from None
     if data[:4] == b"PAR1":

@@ -32,7 +32,7 @@ import torch
 from spurless.core.augment import Augment
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError, unknown
-from spurless.core.files import data_root
+from spurless.core.files import data_root, read_bytes
 from spurless.core.messages import log
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
@@ -604,7 +604,7 @@ def understood(path: str | Path, listing: Listing, bundle: Bundle) -> str:
 
 def read_table(file: Path, place: str, problems: Problems) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """The column names, and the rows with their line numbers; rows that cannot be read become problems."""
-    data = file.read_bytes()
+    data = read_bytes(file)
     if data.startswith(UTF_16) or b"\0" in data[:4096]:
         raise UserError(f"{place} is not text in UTF-8; save it as CSV in UTF-8.")
     text = data.decode("utf-8-sig", "surrogateescape")

@@ -265,14 +265,11 @@ def _loopback(host: str) -> bool:
 @functools.cache
 def policy() -> str:
     """What a page may do: run the two scripts of ours, ask this server again, and nothing else."""
-    scripts = [
-        base64.b64encode(hashlib.sha256(source(n).encode()).digest()).decode() for n in ("serve.js", "script.js")
-    ]
-    allowed_scripts = " ".join(f"'sha256-{each}'" for each in scripts)
-    return (
-        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; connect-src 'self'; script-src {allowed_scripts}; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
+    scripts = [hashlib.sha256(source(name).encode()).digest() for name in ("serve.js", "script.js")]
+    ours = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in scripts)
+    rules = ["default-src 'none'", "img-src data:", "style-src 'unsafe-inline'", "connect-src 'self'"]
+    rules += [f"script-src {ours}", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"]
+    return "; ".join(rules)
 
 
 def listing(library: Library) -> str:

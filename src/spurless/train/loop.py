@@ -218,9 +218,10 @@ class Loop:
         saved = self.folder.load(index) if self.folder else None
         if saved and saved[2]:
             tensors, facts, _ = saved
-            restore(tensors, self.run.modules, optimizers)
-            self.run.draw_on(tensors)
-            self.spent, self.test_selected = facts["seconds"], facts["test_selected"]
+            with self.folder.sound(index, True):  # type: ignore[union-attr]
+                restore(tensors, self.run.modules, optimizers)
+                self.run.draw_on(tensors)
+                self.spent, self.test_selected = facts["seconds"], facts["test_selected"]
             return
         key = self._shared_key(index, stage)
         if key and not saved:
@@ -231,7 +232,8 @@ class Loop:
         trainer = StageLoop(self, index, stage)
         if saved:
             tensors, facts, _ = saved
-            trainer.resume(tensors, facts)
+            with self.folder.sound(index, False):  # type: ignore[union-attr]
+                trainer.resume(tensors, facts)
         self._forget_after(index, trainer.epoch)
         try:
             with trainer.watch:

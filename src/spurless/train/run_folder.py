@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spurless.core.digests import changed_parts, same_content
-from spurless.core.errors import FolderError, UserError
+from spurless.core.errors import FolderError, UserError, first_line
 from spurless.core.files import (
     atomic,
     finite,
@@ -162,6 +162,20 @@ class RunFolder:
                     ) from None
                 return tensors, facts, done
         return None
+
+    @contextmanager
+    def sound(self, index: int, done: bool) -> Iterator[None]:
+        """While a checkpoint is restored: one that lacks something, or holds something else, is said to be damaged."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            if "out of memory" in str(error):
+                raise
+            path = self.stage_file(index, done)
+            raise FolderError(
+                f"{path} does not fit this run ({type(error).__name__}: {first_line(error)}). Remove it to resume from "
+                "the stage before it."
+            ) from error
 
     def checkpoint(self) -> tuple[int, dict[str, Any], bool] | None:
         """From where the run goes on: the number of the last stage that was saved, the facts of its checkpoint, and

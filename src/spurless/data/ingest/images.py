@@ -44,7 +44,7 @@ from spurless.core.digests import (
     vouch,
 )
 from spurless.core.errors import UserError
-from spurless.core.files import cache_dir, data_root
+from spurless.core.files import cache_dir, data_root, open_regular, read_bytes
 from spurless.core.messages import log, track
 from spurless.core.settings import Range
 from spurless.core.threads import cores, pool
@@ -524,7 +524,7 @@ def _attempt(file: str, frame: Frame) -> tuple[np.ndarray, bytes] | str:
     """The pixels and the hash of a file, or why there are none."""
 
     def read() -> tuple[np.ndarray, bytes]:
-        data = Path(file).read_bytes()
+        data = read_bytes(file)
         return decode(data, frame), digest(data)
 
     return or_why(read)
@@ -535,8 +535,9 @@ def _peek(file: str, hashed: bool) -> bytes | str:
     from PIL import Image
 
     def read() -> bytes:
-        Image.open(file).close()
-        return digest(Path(file).read_bytes()) if hashed else b""
+        with open_regular(file) as opened:
+            Image.open(opened).close()
+        return digest(read_bytes(file)) if hashed else b""
 
     return or_why(read)
 
