@@ -217,11 +217,12 @@ def finite(value: Any) -> Any:
 
 
 def _key(key: str) -> str:
-    return (
-        key
-        if key.replace("_", "").replace("-", "").isalnum() and key.isascii()
-        else json.dumps(key, ensure_ascii=False)
-    )
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _quoted(key)
+
+
+def _quoted(text: Any) -> str:
+    """As in JSON; TOML also wants the character 127 escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: Any) -> str:
@@ -231,4 +232,4 @@ def _value(value: Any) -> str:
         return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_value(v) for v in value) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return _quoted(value)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from spurless.core.data import Bundle
-from spurless.core.errors import UserError
+from spurless.core.errors import DataError, UserError, first_line
 from spurless.core.files import data_root, read_bytes
 from spurless.core.settings import Range
 from spurless.data import coding
@@ -261,7 +261,10 @@ def _from_parquet(data: bytes, found: Findings) -> tuple[DataFrame, np.ndarray]:
     header = [str(name) for name in (*(level.name for level in index), *frame.columns)]
     _check_header(header, found)
     frame = pd.concat([*(level.to_series(range(len(frame))) for level in index), frame.reset_index(drop=True)], axis=1)
-    texts = frame.astype(object).where(frame.notna(), "").astype(str).astype(object)
+    try:
+        texts = frame.astype(object).where(frame.notna(), "").astype(str).astype(object)
+    except (UnicodeDecodeError, ValueError) as error:  # bytes, or lists in a cell
+        raise DataError(f"{found.name} has a column that is neither text nor numbers ({first_line(error)}).") from None
     return texts.set_axis(header, axis=1), np.arange(len(frame)) + 2
 
 
