@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from spurless.bench.cells import Cell
 from spurless.core.recipe import Recipe
 from spurless.core.settings import settings_of
 from spurless.methods import METHODS
-from tests.robust.outcomes import command
+from tests.robust.outcomes import call, command
 
 QUICK = ("--device", "cpu", "--set", "recipe.epochs=1", "--set", "recipe.batch_size=16")
 TEXTS = [
@@ -67,7 +68,7 @@ def _mangled(rng, data):
 def _targets():
     from spurless.registry import find
 
-    for name in ("toy", "colored_digits", "shapes"):
+    for name in ("toy", "parity", "gaussians", "linear_toy"):
         yield "data", name, settings_of(find("data", name))
     for name in METHODS:
         yield "method", name, settings_of(find("method", name))
@@ -80,16 +81,13 @@ def settings(rng, folder):
     """A setting with a strange value, resolved as the command line does."""
     section, name, known = rng.choice(list(_targets()))
     chosen = rng.choice([*known] or ["nothing"]) if rng.random() < 0.9 else _shell(_text(rng))
-    pair = f"{section}.{chosen}={_shell(_text(rng))}"
-    method, data, net = "erm", "toy", ()
-    if section == "method":
-        method = name
-    elif section == "data":
-        data = name
-    elif section == "net":
-        net = ("--net", name)
-    # A name that is wrong besides: whatever the setting is, nothing is trained.
-    return command("train", method, data, *net, "--set", pair, "--set", "recipe.no_such=1", "--device", "cpu")
+    value = _shell(_text(rng))
+    if section == "data" and rng.random() < 0.7:
+        return command("data", "describe", name, "--set", f"data.{chosen}={value}", "--json")
+    # As a specification: everything is checked, and nothing is trained.
+    tables = {"data": {"name": "toy"}, "method": {"name": "erm"}, "net": {"name": "mlp"}, "recipe": {}}
+    tables[section] = ({"name": name} if name else {}) | {chosen: value}
+    return call(lambda: Cell(**tables).key)
 
 
 def options(rng, folder):
@@ -98,17 +96,17 @@ def options(rng, folder):
     return command(*rng.choice([
         ("train", value, "toy"),
         ("train", "erm", value),
-        ("train", "erm", "toy", "--net", value, "--set", "recipe.no_such=1"),
-        ("train", "erm", "toy", "--recipe", value, "--set", "recipe.no_such=1"),
-        ("train", "erm", "toy", "--device", value, "--set", "recipe.no_such=1"),
-        ("train", "erm", "toy", "--seed", value, "--set", "recipe.no_such=1"),
+        ("train", "erm", "toy", "--net", value, "--set", "data.no_such=1"),
+        ("train", "erm", "toy", "--recipe", value, "--set", "data.no_such=1"),
+        ("train", "erm", "toy", "--device", value, "--set", "data.no_such=1"),
+        ("train", "erm", "toy", "--seed", value, "--set", "data.no_such=1"),
         ("train", "erm", f"csv:{folder}/{value}"),
         ("train", "erm", f"folder:{folder}/{value}"),
-        ("audit", "toy", "--budget", value, "--set", "recipe.no_such=1"),
+        ("audit", "toy", "--budget", value, "--set", "data.no_such=1"),
         ("audit", "toy", "--fail-on", value),
         ("sweep", "toy", "--over", value, "--values", "1,x", "--out", folder / "sweep"),
-        ("sweep", "toy", "--over", "lr", "--values", f"x,{value}", "--set", "recipe.no_such=1"),
-        ("suggest-lr", "toy", "--budget", value, "--set", "recipe.no_such=1"),
+        ("sweep", "toy", "--over", "lr", "--values", f"x,{value}", "--set", "data.no_such=1"),
+        ("suggest-lr", "toy", "--budget", value, "--set", "data.no_such=1"),
         ("show", folder / value.strip("/.") / "x"),
         ("compare", value or "x", value),
         ("reproduce", value or "x"),
@@ -179,7 +177,7 @@ def configs(rng, folder):
     data = "\n".join(lines).encode()
     path = folder / "config.toml"
     path.write_bytes(_mangled(rng, data) if rng.random() < 0.2 else data)
-    return command("train", "erm", "toy", "--config", path, "--set", "recipe.no_such=1", "--device", "cpu", keep=[path])
+    return command("train", "erm", "toy", "--config", path, "--set", "data.no_such=1", "--device", "cpu", keep=[path])
 
 
 # Tables
@@ -317,7 +315,7 @@ def run_folders(rng, folder, finished):
         ("evaluate", run, "toy", "--device", "cpu"), ("compare", run), ("export", run, "--out", folder / "export",
         "--format", "plain"), ("prune", run, "--out", folder / "prune", "--device", "cpu"),
         ("train", "erm", "toy", *QUICK, "--out", run),
-    ]), keep=kept if keep else ())  # fmt: skip
+    ]), keep=kept if keep and (run / "result.json").exists() else ())  # fmt: skip
 
 
 def _relabel(rng, file):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from spurless.cli.main import app
+from spurless.core.errors import UserError
 
 FINE, CLEAN, TRACEBACK, HANG, CHANGED = "fine", "clean error", "traceback", "hang", "silent change"
 BAD = (TRACEBACK, HANG, CHANGED)
@@ -80,6 +81,20 @@ def command(*args, keep=(), same=None):
         read = _samples(result.stdout)
         if read is not None and read != same and not _said(result):
             return Outcome(CHANGED, f"{args!r} read {read} samples of {same}")
+    return Outcome(FINE)
+
+
+def call(function):
+    """Call a function of ours and say how it ended."""
+    try:
+        with limit(SECONDS):
+            function()
+    except Hung:
+        return Outcome(HANG)
+    except UserError as error:
+        return Outcome(CLEAN, str(error))
+    except Exception:
+        return Outcome(TRACEBACK, traceback.format_exc()[-1800:])
     return Outcome(FINE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from contextlib import redirect_stdout
@@ -12,7 +13,7 @@ import typer
 
 from spurless.cli.common import default_folder, echo, gather, mistakes_in_one_line, print_json
 from spurless.cli.options import Data, Device, Json, Root, Set
-from spurless.core.errors import unknown
+from spurless.core.errors import SettingError, unknown
 
 
 def add(app: typer.Typer) -> None:
@@ -45,6 +46,8 @@ def audit(
     bad = {"found": ("shortcut found",), "suspected": ("shortcut found", "suspected")}
     if fail_on is not None and fail_on not in bad:
         raise unknown("level", fail_on, bad)
+    if budget is not None and not math.isfinite(budget):
+        raise SettingError(f"--budget {budget} is not allowed; it takes a number of minutes.")
     chosen = gather(set_ or [], ("data", "net", "recipe"))
     from spurless.auditing import FILE, REPORT, audit
     from spurless.auditing.terminal import show

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from contextlib import redirect_stdout
@@ -12,7 +13,7 @@ import typer
 
 from spurless.cli.common import SECTIONS, echo, gather, mistakes_in_one_line, print_json
 from spurless.cli.options import Data, Device, MethodName, Net, RecipeName, Root, Set, Workers
-from spurless.core.errors import UserError
+from spurless.core.errors import SettingError, UserError
 
 
 def add(app: typer.Typer) -> None:
@@ -79,6 +80,8 @@ def suggest_lr(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
 ) -> None:
     """Find the largest stable learning rate, and what it buys over the recipe's own. Re-running resumes."""
+    if not math.isfinite(budget):
+        raise SettingError(f"--budget {budget} is not allowed; it takes a number of seconds.")
     from spurless.sweep import suggest_lr as suggest
     from spurless.sweep.terminal import MEANING, tables
 

@@ -28,7 +28,7 @@ from spurless.registry import PLACES, find, load_data
 from spurless.train.fit import Precision
 from spurless.train.networks import example_of
 from spurless.train.run_folder import MODEL, SETTINGS
-from spurless.train.saved import load_classifier, load_run
+from spurless.train.saved import check_facts, load_classifier, load_run
 
 # What the model's inputs and answers are, whatever data it is given; the last two name columns of a table.
 INPUTS, LABEL_AND_TEXT = ("resize", "zoom", "tokenizer", "length", "missing", "decimal"), ("label", "text")
@@ -139,6 +139,7 @@ def _told(model: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a model's file says, and what it was trained on: by the settings of its run, or else by that file."""
     file = model / MODEL if model.is_dir() else model
     facts = header(file) if file.suffix == ".safetensors" else {}
+    check_facts(facts, file)
     if (model / SETTINGS).exists():
         return facts, dict(read_toml(model / SETTINGS).get("data", {}))
     return facts, {"name": facts["data"]} | facts["trained_on"] if "trained_on" in facts else {}

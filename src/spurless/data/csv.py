@@ -516,7 +516,7 @@ def _named(
 def _check_classes(names: np.ndarray, label: str, found: Findings) -> None:
     kinds = set(names)
     if len(kinds) < 2 and not is_only_scored():
-        found.wrong(f"column '{label}' holds only '{next(iter(kinds))}'", "a label needs two classes or more")
+        found.wrong(f"column '{label}' holds only '{next(iter(kinds), '')}'", "a label needs two classes or more")
     numbers = [_number(k) for k in kinds]
     quantity = None not in numbers and any(v is not None and v != int(v) for v in numbers)
     if len(kinds) > 20 and (quantity or len(kinds) > len(names) / 2):

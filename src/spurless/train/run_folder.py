@@ -105,7 +105,7 @@ class RunFolder:
             found = from_json(read_bytes(path))
         except ValueError:
             found = None
-        if not isinstance(found, dict) or "status" not in found:
+        if not isinstance(found, dict) or not {"status", "method", "data"} <= found.keys():
             raise UserError(f"{path} is damaged: remove it, and the same train command makes it again.")
         return found
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from spurless.core.errors import UserError
+from spurless.core.errors import DataError, UserError
 from spurless.core.method import Method
 from spurless.core.result import Result
 from spurless.core.settings import settings_of
@@ -38,6 +39,28 @@ def load_run(
     return result
 
 
+FORMS: dict[str, Callable[[Any], bool]] = {
+    "net": lambda x: isinstance(x, Mapping) and isinstance(x.get("name"), str),
+    "method": lambda x: isinstance(x, Mapping) and isinstance(x.get("name"), str),
+    "data": lambda x: isinstance(x, str),
+    "shape": lambda x: isinstance(x, Sequence) and len(x) > 0 and all(type(n) is int and 0 < n < 2**31 for n in x),
+    "classes": lambda x: isinstance(x, list) and len(x) > 0 and all(isinstance(name, str) for name in x),
+    "mean": lambda x: isinstance(x, list) and all(isinstance(n, (int, float)) for n in x),
+    "std": lambda x: isinstance(x, list) and all(isinstance(n, (int, float)) for n in x),
+    "trained_on": lambda x: isinstance(x, Mapping),
+    "shortcuts": lambda x: isinstance(x, Mapping),
+    "coding": lambda x: isinstance(x, list),
+    "precision": lambda x: x in ("fp32", "tf32", "bf16"),
+}
+
+
+def check_facts(facts: Mapping[str, Any], file: object) -> None:
+    """Refuse what a weights file says of itself where it has another form than ours."""
+    for name, fits in FORMS.items():
+        if name in facts and not fits(facts[name]):
+            raise DataError(f"{file} is damaged: what it says of its {name} has an unknown form. Train it again.")
+
+
 def load_classifier(
     weights: str | Path,
     net: NetSpec | None = None,
@@ -50,6 +73,9 @@ def load_classifier(
         raise UserError(
             f"{weights} does not say which network it holds; load it into your module and call spurless.evaluate."
         )
+    check_facts(facts, weights)
+    if not {"net", "method", "shape", "classes"} <= facts.keys():
+        raise DataError(f"{weights} is damaged: it does not say which network, method, shape and classes it has.")
     spec = facts["net"] if net is None else net
     if isinstance(spec, Mapping):
         if spec.get("own"):
