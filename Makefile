@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 EXTRAS := dev timm tracking lite0 attribution export text ray slurm optim
 
-.PHONY: setup demo test test-all check results lock clean
+.PHONY: setup demo test test-all fuzz check results lock clean
 
 setup: .venv/ready
 
@@ -33,6 +33,10 @@ test: check
 
 test-all: check
 	$(PYTEST) --slow
+
+# 5,000 hostile inputs; FUZZ_FIRST=10000 draws others.
+fuzz: setup
+	FUZZ_INPUTS=5000 $(PYTEST) --dist load -s tests/robust
 
 results: setup
 	$(BIN)/python -m studies.readme

@@ -1,18 +1,25 @@
-"""From names and tables of settings to methods, data sets and recipes. Imports what a name needs, when it needs it."""
+"""From names and tables of settings to methods, datasets, networks and recipes: `find` is the one function for all.
+
+A name is one of ours, an entry point (`spurless.methods`, `spurless.datasets`, `spurless.nets`) of an installed
+package, or `package.module:Class`. Imports what a name needs, when it needs it.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
+import inspect
+import re
+import sys
 from collections.abc import Mapping
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
-from spurless.core.errors import UserError, unknown
+from spurless.core.errors import SettingError, UserError, first_line, unknown
 from spurless.core.settings import check, resolve, settings_of
-from spurless.data.sets import DATASETS
-from spurless.methods import METHODS
 
 if TYPE_CHECKING:
     from spurless.core.data import Bundle
@@ -20,16 +27,174 @@ if TYPE_CHECKING:
     from spurless.core.recipe import Recipe
 
 T = TypeVar("T", "Method", "Recipe")
+Kind = Literal["method", "data", "net", "recipe"]
 
-# Data sets that take a place instead of a name: folder:PATH, csv:FILE.
+# Datasets that take a path instead of a name: folder:PATH, csv:FILE.
 PLACES = {"folder": "spurless.data.folder", "csv": "spurless.data.csv"}
+# What stands before a colon and belongs to us; anything else there is a module.
+PREFIXES = {"data": tuple(PLACES), "net": ("timm", "hf")}
+
+
+class Source(NamedTuple):
+    """Where the names of a kind come from, and what an object of another package has to be."""
+
+    noun: str
+    table: str  # module:NAME of our own
+    group: str | None  # of entry points
+    must_be: str
+
+
+SOURCES: dict[Kind, Source] = {
+    "method": Source("method", "spurless.methods:METHODS", "spurless.methods", "a subclass of spurless.Method"),
+    "data": Source(
+        "data set",
+        "spurless.data.sets:DATASETS",
+        "spurless.datasets",
+        "a function (root, **settings) -> spurless.Bundle, with that annotation",
+    ),
+    "net": Source(
+        "net",
+        "spurless.nets:NETS",
+        "spurless.nets",
+        "a torch.nn.Module, or a function annotated to return one, that takes (shape, classes, **settings)",
+    ),
+    "recipe": Source("recipe", "spurless.core.recipe:RECIPES", None, "a spurless.Recipe"),
+}
+
+
+def find(kind: Kind, name: str) -> Any:
+    """The object of a name: a method's class, a dataset's `load`, a network's builder, a recipe."""
+    ours = _table(kind)
+    if name in ours:
+        return _ours(kind, name)
+    prefix, _, rest = name.partition(":")
+    if rest and prefix in PREFIXES.get(kind, ()):
+        return _prefixed(prefix, rest)
+    path = entry_points(kind).get(name, name)
+    if not is_path(path):
+        listed = [*ours, *entry_points(kind), *(f"{p}:{'PATH' if p == 'folder' else 'FILE'}" for p in PLACES)]
+        raise unknown(SOURCES[kind].noun, name, listed if kind == "data" else [*ours, *entry_points(kind)])
+    target = _imported(path, f"{SOURCES[kind].noun} '{name}'")
+    if not _is_a(kind, target):
+        raise SettingError(f"{SOURCES[kind].noun} '{name}': {path} is not {SOURCES[kind].must_be}.")
+    return target
+
+
+def _table(kind: Kind) -> Mapping[str, Any]:
+    module, _, name = SOURCES[kind].table.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _ours(kind: Kind, name: str) -> Any:
+    entry = _table(kind)[name]
+    if kind == "recipe":
+        return entry
+    if kind == "data":
+        return import_module(f"spurless.data.sets.{name}").load
+    if kind == "net":
+        if name.endswith(":NAME"):  # as the list writes it
+            raise SettingError(f"There is no net '{name}': put the network's own name in the place of NAME.")
+        return getattr(import_module("spurless.nets"), name)
+    module, _, own = entry.where.partition(":")
+    return getattr(import_module(f"spurless.methods.{module}"), own)
+
+
+def _prefixed(prefix: str, rest: str) -> Any:
+    if prefix in PLACES:
+        return import_module(PLACES[prefix]).load
+    if prefix == "timm":
+        return import_module("spurless.nets.zoo").timm_builder(rest)
+    return import_module("spurless.nets.text").hf_builder(rest)
+
+
+@functools.cache
+def entry_points(kind: Kind) -> dict[str, str]:
+    """What installed packages offer: `package.module:Class` by name. A name of ours stays ours."""
+    group = SOURCES[kind].group
+    offered = {point.name: point.value for point in metadata.entry_points(group=group)} if group else {}
+    return {name: path for name, path in sorted(offered.items()) if name not in _table(kind)}
+
+
+def is_ours(kind: Kind, name: str) -> bool:
+    return name.partition(":")[0] in PREFIXES.get(kind, ()) or name in _table(kind)
+
+
+def is_path(name: str) -> bool:
+    """Whether a name has the form package.module:Class.
+
+    >>> is_path("mypackage.methods:Mine"), is_path("pgd"), is_path("folder:photos/a")
+    (True, False, False)
+    """
+    return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", name) is not None
+
+
+def is_installed(path: str) -> bool:
+    """Whether the module of `package.module:name` is ours, of an installed package, or imported already.
+
+    What a file names is imported only then: a file that came from elsewhere must not run a module that lies beside it.
+    """
+    module = path.partition(":")[0]
+    return module in sys.modules or module.partition(".")[0] in ("spurless", *metadata.packages_distributions())
+
+
+def check_installed(kind: Kind, name: Any, where: object) -> None:
+    """Refuse a name that a file gives and that stands for a module that is not installed."""
+    if isinstance(name, str) and not is_ours(kind, name) and is_path(name) and not is_installed(name):
+        raise SettingError(
+            f"{where} names the {SOURCES[kind].noun} {name}, whose module is not installed: nothing was imported. "
+            "Install its package, or pass the object from Python."
+        )
+
+
+def _imported(path: str, what: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except AttributeError:
+        raise SettingError(f"{what}: {module} has no '{name}'.") from None
+    except ModuleNotFoundError as error:
+        if f"{module}.".startswith(f"{error.name}."):
+            hint = "Install its package, or put its folder on PYTHONPATH."
+            raise SettingError(f"{what}: there is no module '{error.name}'. {hint}") from None
+        raise SettingError(f"{what}: importing {module} fails ({first_line(error)}).") from error
+    except Exception as error:  # whatever the module does when it is imported
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise SettingError(f"{what}: importing {module} fails ({reason}).") from error
+
+
+def _is_a(kind: Kind, target: Any) -> bool:
+    """Whether it declares itself to be of this kind: judged before anything of it is called."""
+    if kind == "method":
+        from spurless.core.method import Method
+
+        return isinstance(target, type) and issubclass(target, Method)
+    if kind == "recipe":
+        from spurless.core.recipe import Recipe
+
+        return isinstance(target, Recipe)
+    if kind == "net":
+        from torch.nn import Module
+    made = target
+    if kind == "data" or not isinstance(target, type):
+        try:
+            made = get_type_hints(target).get("return")
+        except (TypeError, NameError, AttributeError):
+            return False
+    return isinstance(made, type) and issubclass(made, Module if kind == "net" else _bundle())
+
+
+def code_of(target: Any) -> str | None:
+    """A hash of the source of an object of another package, whose code may change under its name; None for ours."""
+    if (getattr(target, "__module__", None) or "spurless").partition(".")[0] == "spurless":
+        return None
+    try:
+        return hashlib.sha256(inspect.getsource(target).encode()).hexdigest()[:16]
+    except (OSError, TypeError):
+        return None
 
 
 def method_class(name: str) -> type[Method]:
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    module, kind = METHODS[name].where.split(":")
-    return getattr(import_module(f"spurless.methods.{module}"), kind)
+    return find("method", name)
 
 
 def make_method(spec: Method | str | Mapping[str, Any]) -> Method:
@@ -51,8 +216,32 @@ def name_of(method: Method) -> str:
     """The registered name of a method, or its class's name; a name that is taken is marked as one's own."""
     kind, name = type(method), type(method).__name__.lower()
     own = f"{kind.__module__.removeprefix('spurless.methods.')}:{kind.__name__}"
-    registered = next((known for known, entry in METHODS.items() if entry.where == own), None)
-    return registered or (f"own-{name}" if name in METHODS else name)
+    ours = _table("method")
+    if kind.__module__.startswith("spurless.methods."):
+        return next((known for known, entry in ours.items() if entry.where == own), name)
+    offered = next((known for known, path in entry_points("method").items() if path == own), None)
+    return offered or (f"own-{name}" if name in ours else name)
+
+
+def path_of(method: Method) -> str | None:
+    """`package.module:Class` of a method of another package, by which it is found again; None where it cannot be."""
+    kind = type(method)
+    module = sys.modules.get(kind.__module__)
+    if kind.__module__ == "__main__" or kind.__module__.partition(".")[0] == "spurless":
+        return None
+    return f"{kind.__module__}:{kind.__name__}" if getattr(module, kind.__name__, None) is kind else None
+
+
+def saved_method(table: Mapping[str, Any]) -> Method | None:
+    """The method of a file's table of settings; None where it was made in a script, and only that script has it."""
+    given = {k: v for k, v in table.items() if k not in ("class", "code")}
+    name = str(given.get("name"))
+    if name not in _table("method") and name not in entry_points("method"):
+        name = str(table.get("class"))
+        if not is_path(name) or not is_installed(name):
+            return None
+    kind = find("method", name)
+    return kind(**resolve(kind, {k: v for k, v in given.items() if k in settings_of(kind)}, "method"))
 
 
 def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = None) -> Bundle:
@@ -60,24 +249,23 @@ def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = 
     from spurless.core.files import data_root
 
     if not isinstance(spec, (str, Mapping)):
-        from spurless.core.data import Bundle
-
-        if not isinstance(spec, Bundle):
+        if not isinstance(spec, _bundle()):
             raise UserError(f"{type(spec).__name__} is no data set: give a name, or a Bundle (see Bundle.from_arrays).")
         return spec
     name, given = name_and_settings(spec, "data")
-    kind, _, place = name.partition(":")
-    if kind in PLACES and place:
-        load = import_module(PLACES[kind]).load
-        chosen = resolve(load, given, "data")
-        bundle = load(place, root=data_root(root), **chosen)
-    elif name in DATASETS:
-        load = import_module(f"spurless.data.sets.{name}").load
-        chosen = resolve(load, given, "data")
-        bundle = load(root=data_root(root), **chosen)
-    else:
-        raise unknown("data set", name, [*DATASETS, "folder:PATH", "csv:FILE"])
+    load = find("data", name)
+    chosen = resolve(load, given, "data")
+    kind, _, path = name.partition(":")
+    bundle = load(*([path] if kind in PLACES else []), root=data_root(root), **chosen)
+    if not isinstance(bundle, _bundle()):
+        raise SettingError(f"data set '{name}' loads {type(bundle).__name__}, and not a spurless.Bundle.")
     return dataclasses.replace(bundle, settings=chosen | {"source": name})
+
+
+def _bundle() -> type[Bundle]:
+    from spurless.core.data import Bundle
+
+    return Bundle
 
 
 def make_recipe(spec: Recipe | str | Mapping[str, Any] | None, data: Bundle) -> Recipe:
@@ -104,17 +292,13 @@ def check_recipe(spec: str | Mapping[str, Any]) -> None:
 
 def _base_recipe(spec: str | Mapping[str, Any] | None) -> tuple[Recipe | None, dict[str, Any]]:
     """The named recipe, if there is one, and the fields that are given."""
-    from spurless.core.recipe import RECIPES
-
     if not isinstance(spec, (str, Mapping, NoneType)):
         raise UserError(f"{spec!r} is no recipe: give a name, {{'name': ..., field: value}}, or a Recipe.")
     given = {"name": spec} if isinstance(spec, str) else dict(spec or {})
     name = given.pop("name", None)
     if name is None:
         return None, given
-    if not isinstance(name, str) or name not in RECIPES:
-        raise unknown("recipe", str(name), RECIPES)
-    return RECIPES[name], given
+    return find("recipe", str(name)), given
 
 
 def _check_values(fields: Mapping[str, Any]) -> None:

@@ -366,14 +366,14 @@ def test_ctrl_c_and_kill_and_the_same_command_end_where_an_undisturbed_run_does(
     assert (unfinished["status"], unfinished["last_epoch"]["epoch"]) == ("unfinished", reached)
     told = invoke("show", "run").stdout
     assert f"unfinished, at stage 'biased', epoch {reached}, " in told
-    assert f"goes on from the last checkpoint, at epoch {reached} of stage 'biased'." in told
+    assert f"resumes from the last checkpoint, at epoch {reached} of stage 'biased'." in told
     assert "holds no finished run" in mistake("evaluate", "run", "toy")
 
     out, err, code = start_and_send(signal.SIGKILL, 100)
     assert (out, err, code) == ("", "", -signal.SIGKILL)
     told = invoke("show", "run").stdout  # beyond the checkpoint
     assert "unfinished, at stage 'debiased', " in told
-    assert "goes on from the last checkpoint, at the end of stage 'biased'." in told
+    assert "resumes from the last checkpoint, at the end of stage 'biased'." in told
 
     again = json.loads(invoke(*args, "--out", "run", "--json").stdout)
     assert again["scores"] == whole["scores"]
@@ -449,7 +449,7 @@ def test_a_run_that_has_only_begun(finished):
     Path("run/history.jsonl").write_bytes((finished[0] / "history.jsonl").read_bytes())
     told = invoke("show", "run").stdout
     assert "at stage 'erm', epoch 1, " in told
-    assert "no checkpoint yet: the same train command begins at the start" in told
+    assert "no checkpoint yet: re-running the train command starts over" in told
     assert json.loads(invoke("show", "run", "--json").stdout)["checkpoint"] is None
 
 
@@ -549,7 +549,7 @@ def test_a_reader_that_goes_away_is_no_mistake(monkeypatch, finished):
     def closed(*_, **__):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr("spurless.cli.main.show_result", closed)
+    monkeypatch.setattr("spurless.cli.runs.show_result", closed)
     result = CliRunner().invoke(app, ["show", str(finished[0])])
     assert result.exit_code == 1 and result.stderr == ""
 

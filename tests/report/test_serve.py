@@ -1,8 +1,11 @@
 """The local page: it lists, it reads, it gives nothing else away and changes nothing."""
 
+import base64
+import hashlib
 import http.client
 import json
 import os
+import re
 import socket
 import struct
 import threading
@@ -222,3 +225,110 @@ def test_a_run_that_is_the_folder_itself(tmp_path):
         library = server.RequestHandlerClass.library
         assert list(library.places()) == ["run/alone"]
         assert "erm on toy" in library.page("run/alone")
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def test_damaged_deep_and_strange_files_are_rows_that_say_so(get, shelf):
+    for name, text in (
+        ("deep", f'{{"status": {DEEP}}}'),
+        ("bytes", "\x00\udcff"),
+        ("list", "[1, 2]"),
+        ("big", "9" * 9999),
+    ):
+        (shelf / name).mkdir()
+        (shelf / name / "result.json").write_text(text, errors="surrogateescape")
+    os.mkfifo(shelf / "done" / "fifo")
+    for name in ("fifo-run", "fifo-settings"):
+        (shelf / name).mkdir()
+        os.mkfifo(shelf / name / ("result.json" if name == "fifo-run" else "settings.toml"))
+    (shelf / "device").mkdir()
+    (shelf / "device" / "result.json").symlink_to("/dev/zero")
+    (shelf / "epochs").mkdir()
+    (shelf / "epochs" / "settings.toml").write_text(SETTINGS)
+    (shelf / "epochs" / "history.jsonl").write_text(f"{DEEP}\n[]\n")
+    answer, body = get("/")
+    assert answer.status == 200 and "done/erm" in body
+    rows = {r["name"]: r for r in json.loads(get("/runs.json")[1])["runs"]}
+    for name in ("deep", "bytes", "list", "big", "fifo-run", "fifo-settings", "device"):
+        assert rows[name]["status"] == "damaged" and rows[name]["epoch"], name
+    assert rows["done/erm"]["status"] == "done"
+    assert get("/all")[0].status == 200 and get("/run/deep")[0].status == 500
+
+
+def test_the_policy_is_a_header_and_lets_our_scripts_run(get):
+    for path in ("/", "/run/done/erm", "/rows", "/nothing"):
+        answer, body = get(path)
+        header = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in header and "frame-ancestors 'none'" in header
+        for script in re.findall(r"<script>(.*?)</script>", body, re.DOTALL):
+            digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+            assert f"'sha256-{digest}'" in header
+
+
+@pytest.fixture
+def address(shelf):
+    server = serve(shelf, port=0)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server.server_address
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_body_is_not_the_next_request(address):
+    inner = b"GET /runs.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    for head in (b"Content-Length: %d\r\n" % len(inner), b"Transfer-Encoding: chunked\r\n", b""):
+        with socket.create_connection(address, timeout=20) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n" + inner)
+            received = b""
+            try:
+                while more := connection.recv(65536):
+                    received += more
+            except ConnectionResetError:  # what was not read is thrown away
+                pass
+        assert received.count(b"HTTP/1.1 ") <= 1 and b'"runs"' not in received
+
+
+def test_slow_clients_are_cut(address, monkeypatch):
+    monkeypatch.setattr("spurless.report.serve.WHOLE", 1.0)
+    start = time.monotonic()
+    with socket.create_connection(address, timeout=20) as connection:
+        connection.settimeout(0.1)
+        while time.monotonic() - start < 15:  # a byte now and then, and never an end
+            try:
+                connection.sendall(b"G")
+                if connection.recv(10) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+    assert time.monotonic() - start < 10
+
+
+def test_two_hundred_clients_at_once(address):
+    """All connect before the first is read, beside twenty that say nothing; each is answered."""
+    silent = [socket.create_connection(address) for _ in range(20)]
+    clients, answers = 200, []
+    together = threading.Barrier(clients)
+
+    def ask():
+        together.wait()
+        with socket.create_connection(address, timeout=60) as connection:
+            connection.sendall(b"GET /rows HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            received = b""
+            while more := connection.recv(65536):
+                received += more
+            answers.append(received)
+
+    threads = [threading.Thread(target=ask) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for connection in silent:
+        connection.close()
+    assert len(answers) == clients and all(a.startswith(b"HTTP/1.1 200") and b"done/erm" in a for a in answers)

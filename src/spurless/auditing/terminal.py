@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from spurless.auditing.record import AuditReport
+from spurless.core.terminal import Console
 
 COLOURS = {"found": "red", "gap": "yellow", "available": "yellow", "cannot tell": "cyan", "no evidence": "green"}
 SAMPLES, ADVICE, FINDINGS = 5, 3, 4  # of each that are shown; the report has them all

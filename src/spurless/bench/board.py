@@ -81,7 +81,7 @@ class Board:
     """Watches a benchmark. `plain`: lines where nobody watches a terminal; else nothing is said there."""
 
     def __init__(self, plain: bool = True):
-        from rich.console import Console
+        from spurless.core.terminal import Console
 
         self.console = Console(stderr=True)
         self.plain = plain and not self.console.is_terminal

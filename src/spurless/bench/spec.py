@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from spurless.bench.trials import SECTIONS, Trial
-from spurless.core.errors import UserError, unknown
+from spurless.core.errors import SettingError, UserError, unknown
 from spurless.core.files import read_toml
 from spurless.core.settings import from_text
+from spurless.registry import is_installed, is_path
 from spurless.report.studies import published
 from spurless.report.tables import METRICS
 
@@ -108,9 +109,31 @@ def _not_about(blocks: set[str], texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(text for text in texts if not any(text.startswith(f"{block}: ") for block in blocks))
 
 
-def read_spec(path: str | Path, seeds: int | None = None) -> Spec:
-    """The specification in a TOML file; `seeds`: so many instead of those that it names."""
-    return make_spec(read_toml(path), str(path), seeds)
+def read_spec(path: str | Path, seeds: int | None = None, allow_code: bool = True) -> Spec:
+    """The specification in a TOML file; `seeds`: so many instead of those that it names.
+
+    A specification can name code (`after`, package.module:Class). Without `allow_code`, modules that are not installed
+    are refused before anything is imported.
+    """
+    table = read_toml(path)
+    if not allow_code:
+        _refuse_code(table, str(path))
+    return make_spec(table, str(path), seeds)
+
+
+def _refuse_code(value: Any, where: str, key: str = "") -> None:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _refuse_code(inner, where, key if name == "name" or key == "over" else str(name))
+    elif isinstance(value, list):
+        for inner in value:
+            _refuse_code(inner, where, key)
+    elif isinstance(value, str) and key in (*SECTIONS, "methods", "after", "over") and is_path(value):
+        ours = value.partition(":")[0] in ("folder", "csv", "timm", "hf")
+        if not ours and not is_installed(value):
+            raise SettingError(
+                f"{where}: {key} = {value!r} would run a module that is not installed. Trust it with --allow-code."
+            )
 
 
 def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds: int | None = None) -> Spec:

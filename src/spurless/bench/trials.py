@@ -8,12 +8,11 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from spurless import __version__
-from spurless.core.errors import UserError, unknown
+from spurless.core.errors import UserError
 from spurless.core.files import atomic
 from spurless.core.settings import resolve, settings_of
 
@@ -107,7 +106,7 @@ def remember(out: Path) -> None:
 
 def save_keys(out: Path, trials: list[Trial]) -> None:
     """Leave the keys of these trials for the next start."""
-    keys = {digest([__version__, trial.given()]): trial.key for trial in trials}
+    keys = {digest([__version__, trial.given()]): trial.key for trial in trials if _is_ours(trial)}
     try:
         before = json.loads((out / KEYS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -118,6 +117,14 @@ def save_keys(out: Path, trials: list[Trial]) -> None:
         keys = before["keys"] | keys
     with atomic(out / KEYS) as part:
         part.write_text(json.dumps({"package": _package(), "keys": keys}), encoding="utf-8")
+
+
+def _is_ours(trial: Trial) -> bool:
+    """Whether nothing of it is of another package, whose code and defaults may change under its name."""
+    from spurless.registry import is_ours
+
+    named = {"data": trial.data, "method": trial.method, "net": trial.net or {}}
+    return all(is_ours(section, table["name"]) for section, table in named.items() if "name" in table)  # type: ignore[arg-type]
 
 
 @functools.cache
@@ -166,11 +173,14 @@ def _whole(section: str, text: str) -> dict[str, Any]:
 @functools.cache
 def _changed(section: str, text: str) -> dict[str, Any]:
     """The settings that differ from the default: one that is added later, with a default, changes no key."""
+    from spurless.registry import code_of
+
     target, _ = _target(section, text)
     defaults = {k: s.default for k, s in settings_of(target).items()}
     chosen = {k: v for k, v in _whole(section, text).items() if _text(v) != _text(defaults[k])}
     name = json.loads(text)["name"]
-    return chosen if section == "recipe" else {"name": name} | chosen
+    code = code_of(target)  # of another package: its code decides, too
+    return chosen if section == "recipe" else {"name": name} | chosen | ({"code": code} if code else {})
 
 
 @functools.cache
@@ -189,24 +199,19 @@ def _recipe(text: str) -> dict[str, Any]:
 @functools.cache
 def _target(section: str, text: str) -> tuple[Callable, dict[str, Any]]:
     """What a table is the settings of, and the settings that it gives."""
+    from spurless.registry import find, make_method
+
     given = json.loads(text)
     name = given.pop("name", None)
     if section == "recipe":
-        from spurless.core.recipe import RECIPES, Recipe
+        from spurless.core.recipe import Recipe
 
-        return Recipe, (dataclasses.asdict(RECIPES[name]) if name else {}) | given
+        return Recipe, (dataclasses.asdict(find("recipe", name)) if name else {}) | given
     if not isinstance(name, str):
         raise UserError(f"The {section} has no name: give {{name = ..., setting = value}}.")
-    if section == "data":
-        return _loader(name), given
-    if section == "net":
-        from spurless.nets import builder
-
-        return builder(name), given
-    from spurless.registry import make_method, method_class
-
-    make_method({"name": name, **given})  # its own checks too, beyond types and ranges
-    return method_class(name), given
+    if section == "method":
+        make_method({"name": name, **given})  # its own checks too, beyond types and ranges
+    return find(section, name), given  # type: ignore[arg-type]
 
 
 @functools.cache
@@ -219,18 +224,6 @@ def default_settings(section: str, name: str) -> dict[str, Any]:
         return _whole(section, _text({"name": name} if name else {}))
     except UserError:
         return {}
-
-
-def _loader(name: str) -> Callable:
-    from spurless.data.sets import DATASETS
-    from spurless.registry import PLACES
-
-    kind, _, place = name.partition(":")
-    if kind in PLACES and place:
-        return import_module(PLACES[kind]).load
-    if name not in DATASETS:
-        raise unknown("data set", name, [*DATASETS, "folder:PATH", "csv:FILE"])
-    return import_module(f"spurless.data.sets.{name}").load
 
 
 def _text(known: Any) -> str:

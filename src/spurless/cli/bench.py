@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spurless.cli.common import Device, Json, Root, mistakes_in_one_line, print_json
+from spurless.cli.common import echo, mistakes_in_one_line, print_json
+from spurless.cli.options import AllowCode, Device, Json, Root, Workers
 from spurless.core.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -19,12 +21,6 @@ if TYPE_CHECKING:
 Out = Annotated[Path | None, typer.Option(help="The folder of trials and rows; several processes may share it.")]
 Only = Annotated[list[str] | None, typer.Option(help="A block or row by its label; may be repeated.")]
 Seeds = Annotated[int | None, typer.Option(help="So many seeds, instead of those in the specification.", min=1)]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        help="Processes, one trial each; 1 on a GPU: lanes. Default: as many as the machine can share.", min=1
-    ),
-]
 On = Annotated[str, typer.Option(help="here, ray or slurm.")]
 Address = Annotated[str | None, typer.Option(help="The Ray cluster's address. Default: the one that is found.")]
 GpusPerTrial = Annotated[
@@ -39,7 +35,7 @@ Compile = Annotated[
     bool | None,
     typer.Option(help="Compile the losses with torch.compile. Default: on a GPU, if the specification says so."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what is to do, what is missing, how long it takes.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what is to do or missing, and how long it takes.")]
 Format = Annotated[str, typer.Option("--format", help="table, markdown, latex, csv, jsonl or parquet.")]
 
 
@@ -61,15 +57,17 @@ def bench(
     gpus_per_trial: GpusPerTrial = None,
     compile: Compile = None,
     dry_run: DryRun = False,
+    allow_code: AllowCode = False,
     form: Format = "table",
     data_root: Root = None,
     as_json: Json = False,
 ) -> None:
-    """Run a specification: data x method x network x recipe x seeds. The same command again goes on where it was."""
+    """Run a specification: data x method x network x recipe x seeds. Re-running the command resumes it."""
     out = out or Path("runs/bench") / specification.stem
     place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_trial": gpus_per_trial}
     place["compile"] = compile
-    _run(specification, out, only, seeds, place, dry_run, form, data_root, as_json, page=False)
+    spec = lambda: read(specification, seeds, only, allow_code)  # noqa: E731
+    _run(spec, out, place, dry_run, form, data_root, as_json, page=False)
 
 
 def reproduce(
@@ -97,19 +95,26 @@ def reproduce(
             print_json({"tables": [{"name": k, "what": v} for k, v in known.items()]})
             return
         width = max(map(len, known), default=0)
-        typer.echo("\n".join(f"{k:{width}}  {v}" for k, v in known.items()) or "No papers' tables are installed here.")
+        echo("\n".join(f"{k:{width}}  {v}" for k, v in known.items()) or "No papers' tables are installed here.")
         return
     path, out = paper(name), out or Path("runs/reproduce") / name
     place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_trial": gpus_per_trial}
     place["compile"] = compile
-    _run(path, out, only, seeds, place, dry_run, form, data_root, as_json, page=True)
+    spec = lambda: read(path, seeds, only)  # noqa: E731
+    _run(spec, out, place, dry_run, form, data_root, as_json, page=True)
+
+
+def read(path: Path, seeds: int | None, only: list[str] | None, allow_code: bool = True) -> Spec:
+    """A specification, or the part of it with these labels."""
+    from spurless.bench import read_spec
+
+    spec = read_spec(path, seeds, allow_code)
+    return spec.only(only) if only else spec
 
 
 def _run(
-    path: Path,
+    read_it: Callable[[], Spec],
     out: Path,
-    only: list[str] | None,
-    seeds: int | None,
     place: dict[str, Any],
     dry_run: bool,
     form: str,
@@ -117,7 +122,7 @@ def _run(
     as_json: bool,
     page: bool,
 ) -> None:
-    from spurless.bench import read_spec, run_trials, table
+    from spurless.bench import run_trials, table
     from spurless.bench.board import Board
     from spurless.bench.trials import remember
 
@@ -127,8 +132,7 @@ def _run(
         raise UserError(f"--out {out} is a file; name a folder.")
     remember(out)
     with redirect_stdout(sys.stderr):  # libraries print where they please
-        spec = read_spec(path, seeds)
-        spec = spec.only(only) if only else spec
+        spec = read_it()
         if place["compile"] is None:
             place["compile"] = "gpu" if spec.compile else False
         if dry_run:
@@ -141,7 +145,7 @@ def _run(
         if as_json:
             print_json(found)
         else:
-            typer.echo(plan_text(found))
+            echo(plan_text(found))
         return
     written = None
     if page:
@@ -157,7 +161,7 @@ def _run(
     else:
         _show(spec, rows, out, form)
         if written:
-            typer.echo(f"Page: {written}", err=form != "table")
+            echo(f"Page: {written}", err=form != "table")
     if any(row["status"] == "failed" for row in rows):
         raise typer.Exit(3)
 
@@ -177,17 +181,17 @@ def _show(spec: Spec, rows: list[dict[str, Any]], out: Path, form: str) -> None:
     from spurless.bench.rows import JSONL, PARQUET, write_parquet
 
     if form == "parquet":
-        typer.echo(f"Rows: {write_parquet(rows, out / PARQUET)}")
+        echo(f"Rows: {write_parquet(rows, out / PARQUET)}")
     elif form == "jsonl":
-        typer.echo(f"Rows: {out / JSONL}")
+        echo(f"Rows: {out / JSONL}")
     elif form == "table":
-        from rich.console import Console
+        from spurless.core.terminal import Console
 
         Console().print(table.terminal(spec, rows))
-        typer.echo(f"Rows: {out / JSONL}")
+        echo(f"Rows: {out / JSONL}")
     else:
         text = {"markdown": table.markdown, "latex": table.latex, "csv": table.as_csv}[form](spec, rows)
-        typer.echo(text.rstrip("\n"))
+        echo(text.rstrip("\n"))
 
 
 def compare(
@@ -199,13 +203,13 @@ def compare(
     against: Annotated[str | None, typer.Option(help="Compare everything with this label only.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Which differences are real: paired over seeds and settings, corrected for the number of comparisons."""
+    """Test which differences are real: paired over seeds and settings, corrected for the number of comparisons."""
     from spurless.bench import compare
 
     lines, notes = compare.compare(what, metric, against)
     if as_json:
         print_json(compare.as_json(lines, notes))
         return
-    from rich.console import Console
+    from spurless.core.terminal import Console
 
     Console().print(compare.terminal(lines, notes))

@@ -1,36 +1,32 @@
-"""What all commands share: options, and how a mistake ends."""
+"""What all commands share: settings, output, and how a mistake ends."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
-from typing import Annotated, Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 import typer
 
+from spurless.core import output
 from spurless.core.errors import UserError, first_line, unknown
-from spurless.core.messages import show_messages
+from spurless.core.messages import printable, show_messages
 
 NAMED_BY = {"method": "the argument METHOD", "data": "the argument DATA", "net": "--net", "recipe": "--recipe"}
 SECTIONS = tuple(NAMED_BY)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output and nothing else there.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. Default: a GPU if there is one.")]
-Root = Annotated[str | None, typer.Option(help="Where data sets lie. Default: SPURLESS_DATA, else the user's cache.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="method.q=0.9, data.rho=0.005, recipe.epochs=5 ..."),
-]
 
 
 def mistakes_in_one_line(command: Callable) -> Callable:
     """A user's mistake ends in one or two sentences and exit code 2, Ctrl-C in one line and 130; never a traceback."""
 
     @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
+    def guarded(*args: Any, **kwargs: Any) -> None:
         show_messages()
         try:
             command(*args, **kwargs)
@@ -50,18 +46,40 @@ def mistakes_in_one_line(command: Callable) -> Callable:
                 raise
             stop_with(
                 f"There is not enough memory ({first_line(error)}). Try a smaller recipe.batch_size or "
-                "recipe.eval_batch_size, fewer rows or smaller images, or another --device."
+                "recipe.eval_batch_size, fewer samples or smaller images, or another --device."
             )
         except KeyboardInterrupt as stop:
-            typer.echo(f"Stopped. {stop}".rstrip(), err=True)
+            echo(f"Stopped. {stop}".rstrip(), err=True)
             raise typer.Exit(130) from None
 
-    return wrapped
+    return guarded
 
 
 def stop_with(mistake: str) -> NoReturn:
-    typer.secho(f"Error: {mistake}", fg="red", err=True)
+    echo(f"Error: {mistake}", err=True, fg="red")
     raise typer.Exit(2) from None
+
+
+def echo(text: str, err: bool = False, nl: bool = True, fg: str | None = None) -> None:
+    """Print text with control characters escaped; on a terminal, lines of errors end where words do."""
+    text = printable(text)
+    if err and sys.stderr.isatty():
+        text = wrapped(text, shutil.get_terminal_size().columns)
+    typer.secho(text, err=err, nl=nl, fg=fg)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Each line cut where words end; a continued line keeps its indentation, and a long path stays whole.
+
+    >>> wrapped("Error: /a/long/path/to/a is no folder", 20)
+    'Error:\\n/a/long/path/to/a is\\nno folder'
+    """
+    cut = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        how = {"subsequent_indent": indent, "break_long_words": False, "break_on_hyphens": False}
+        cut += textwrap.wrap(line, max(width, 20), **how) or [""]  # type: ignore[arg-type]
+    return "\n".join(cut)
 
 
 def gather(
@@ -90,3 +108,37 @@ def print_json(row: Any) -> None:
     from spurless.core.files import finite
 
     sys.stdout.write(json.dumps(finite(row), allow_nan=False) + "\n")  # ASCII: whatever the terminal's encoding
+
+
+def default_folder(method: str, data: str, net: str, seed: int, chosen: dict[str, dict[str, Any]]) -> Path:
+    """runs/METHOD-DATA-NET-seedN, with a short hash when settings were given, so that each has a folder of its own."""
+    from spurless.registry import PLACES
+
+    given = {s: {k: v for k, v in table.items() if k != "name" or s == "recipe"} for s, table in chosen.items()}
+    given = {s: table for s, table in given.items() if table}
+    if data.partition(":")[0] in PLACES:
+        given["place"] = {"path": str(Path(data.partition(":")[2]).resolve())}
+    return output.default_folder(method, data, net, f"seed{seed}", given=given)
+
+
+def show_result(row: dict[str, Any]) -> None:
+    from spurless.core.terminal import Console
+    from spurless.report.tables import comparison
+
+    console = Console()
+    facts = [f"{row['data']}: {row.get('status')}"]
+    if row.get("scores"):
+        console.print(comparison([row]))  # with the notes
+        facts = [f"{row['data']}, n = {row.get('n')}"]
+        if row.get("split"):  # of evaluate
+            facts[0] += ", all samples" if row["split"] == "all" else f", split {row['split']}"
+        if row.get("scored_on", "test") != "test":
+            facts.append(f"scored on the split {row['scored_on']}: there is no test split")
+        if row.get("selection"):
+            facts.append(f"weights picked by: {row['selection']}; bias labels used: {row['labels_used']}")
+    elif row.get("error"):
+        facts.append(row["error"])
+    if row.get("folder"):
+        facts.append(f"saved in {row['folder']}")
+    for fact in facts:
+        console.print(fact, markup=False, highlight=False)

@@ -10,9 +10,8 @@ DATA = {"name": "colored_digits", "rho": 0.02}
 
 def run_demo(out: Path, seed: int = 0, device: str | None = None) -> Path:
     """Train, print one table, write a report, and return where it is."""
-    from rich.console import Console
-
     from spurless.auditing import audit
+    from spurless.core.terminal import Console
     from spurless.registry import load_data
     from spurless.report import write_any
     from spurless.report.tables import comparison

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from contextlib import redirect_stdout
@@ -10,17 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from spurless.cli.common import Device, Root, Set, mistakes_in_one_line, print_json
-from spurless.core.errors import UserError
-
-Data = Annotated[str, typer.Argument(help="A data set: see `spurless list datasets`; or folder:PATH, csv:FILE.")]
-Net = Annotated[str | None, typer.Option(help="A network: see `spurless list nets`. Default: the data set's own.")]
-MethodName = Annotated[str, typer.Option(help="A method: see `spurless list methods`.")]
-RecipeName = Annotated[str | None, typer.Option(help="A named recipe. Default: the data set's own.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Processes, one run each; 1 on a GPU: lanes. Default: as many as the machine can share.", min=1),
-]
+from spurless.cli.common import SECTIONS, echo, gather, mistakes_in_one_line, print_json
+from spurless.cli.options import Data, Device, MethodName, Net, RecipeName, Root, Set, Workers
+from spurless.core.errors import SettingError, UserError
 
 
 def add(app: typer.Typer) -> None:
@@ -55,7 +48,7 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="Print the points as a JSON list, and nothing else.")] = False,
 ) -> None:
     """Train over a setting and measure accuracy by group, prunability and representation; say which value to choose.
-    The same command again goes on, and more values or seeds are added to what is there."""
+    Re-running the command resumes the sweep; more values or seeds are added to it."""
     from spurless.sweep import run_sweep
     from spurless.sweep.terminal import MEANING, tables
 
@@ -87,7 +80,9 @@ def suggest_lr(
     data_root: Root = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
 ) -> None:
-    """Find the largest stable learning rate, and what it buys over the recipe's own. The same command goes on."""
+    """Find the largest stable learning rate, and what it buys over the recipe's own. Re-running resumes."""
+    if not math.isfinite(budget):
+        raise SettingError(f"--budget {budget} is not allowed; it takes a number of seconds.")
     from spurless.sweep import suggest_lr as suggest
     from spurless.sweep.terminal import MEANING, tables
 
@@ -107,8 +102,6 @@ def settings(
     data: str, net: str | None, method: str, recipe: str | None, pairs: list[str] | None
 ) -> dict[str, dict[str, Any]]:
     """What was given on the command line, by section."""
-    from spurless.cli.common import SECTIONS, gather
-
     found = gather(pairs or [], SECTIONS)
     for section, name in (("data", data), ("net", net), ("method", method), ("recipe", recipe)):
         if name is not None:
@@ -120,8 +113,7 @@ def settings(
 
 def show(found: dict[str, Any], tables: list[Any], meaning: str) -> None:
     """The tables, the words and the files."""
-    from rich.console import Console
-
+    from spurless.core.terminal import Console
     from spurless.sweep.run import FILE, PLOT, REPORT
 
     console = Console()
@@ -136,4 +128,4 @@ def show(found: dict[str, Any], tables: list[Any], meaning: str) -> None:
     console.print()
     console.print(found["text"], markup=False, highlight=False)
     folder = Path(found["folder"])
-    typer.echo(f"\nPlot: {folder / PLOT}    report: {folder / REPORT}    for machines: {folder / FILE}")
+    echo(f"\nPlot: {folder / PLOT}    report: {folder / REPORT}    for machines: {folder / FILE}")

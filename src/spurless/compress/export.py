@@ -32,8 +32,8 @@ from torch import Tensor, nn
 
 from spurless.compress import standalone
 from spurless.compress.shrink import NotTheSame, Shrunk, allowed, probes, shrink
-from spurless.core.errors import FolderError, UserError, unknown
-from spurless.core.files import atomic, finite
+from spurless.core.errors import DataError, FolderError, UserError, unknown
+from spurless.core.files import atomic, finite, from_json, read_bytes
 from spurless.core.output import claim_folder, default_folder
 from spurless.core.tensor_files import load_tensors, of_bytes, save_tensors
 from spurless.methods.parts.pruning import sparsity
@@ -122,9 +122,9 @@ def export(
 def exported(folder: Path) -> str | None:
     """Of what a folder holds the export, where that can be read."""
     try:
-        found = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        found = from_json(read_bytes(folder / REPORT))
         return str(found["model"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (DataError, OSError, ValueError, KeyError, TypeError):
         return None
 
 

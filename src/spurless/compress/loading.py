@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 
 from spurless.core.data import Bundle
 from spurless.core.digests import same_content
-from spurless.core.errors import UserError
+from spurless.core.errors import SettingError, UserError
 from spurless.core.files import read_toml
 from spurless.core.fingerprint import fingerprint
 from spurless.core.messages import log, withheld
@@ -25,11 +24,11 @@ from spurless.data.folder import listed
 from spurless.data.ingest.scored import only_scored
 from spurless.nets import Net, build, builder
 from spurless.nets.weights import load_weights, read_weights
-from spurless.registry import PLACES, load_data
+from spurless.registry import PLACES, find, load_data
 from spurless.train.fit import Precision
 from spurless.train.networks import example_of
 from spurless.train.run_folder import MODEL, SETTINGS
-from spurless.train.saved import load_classifier, load_run
+from spurless.train.saved import check_facts, load_classifier, load_run
 
 # What the model's inputs and answers are, whatever data it is given; the last two name columns of a table.
 INPUTS, LABEL_AND_TEXT = ("resize", "zoom", "tokenizer", "length", "missing", "decimal"), ("label", "text")
@@ -140,6 +139,7 @@ def _told(model: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a model's file says, and what it was trained on: by the settings of its run, or else by that file."""
     file = model / MODEL if model.is_dir() else model
     facts = header(file) if file.suffix == ".safetensors" else {}
+    check_facts(facts, file)
     if (model / SETTINGS).exists():
         return facts, dict(read_toml(model / SETTINGS).get("data", {}))
     return facts, {"name": facts["data"]} | facts["trained_on"] if "trained_on" in facts else {}
@@ -217,10 +217,9 @@ def unusual_settings(data: Bundle) -> dict[str, Any]:
 
 
 def _settings_of_data(name: str) -> dict[str, Any]:
-    kind = name.partition(":")[0]
     try:
-        return settings_of(import_module(PLACES.get(kind, f"spurless.data.sets.{name}")).load)
-    except ImportError:
+        return settings_of(find("data", name))
+    except SettingError:
         return {}  # load_data says which names there are
 
 

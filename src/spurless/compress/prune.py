@@ -26,14 +26,13 @@ from spurless.compress.loading import data_for
 from spurless.compress.shrink import Channels, Shrunk, channel_groups, columns_of, shrink, torch_pruning
 from spurless.compress.standalone import pack
 from spurless.core.data import Batch, Bundle, Labels
-from spurless.core.errors import UserError, one_of, unknown
-from spurless.core.files import atomic, finite
+from spurless.core.errors import FolderError, UserError, one_of, unknown
+from spurless.core.files import atomic, finite, from_json, read_bytes
 from spurless.core.messages import log
 from spurless.core.method import Loss, Method, Run, Stage
 from spurless.core.output import claim_folder, default_folder
 from spurless.core.settings import Range, resolve
 from spurless.core.tensor_files import header, load_tensors, save_tensors
-from spurless.methods import METHODS
 from spurless.methods.dcwp import DCWP, oversampling
 from spurless.methods.parts.gates import Gates, mask_stage
 from spurless.methods.parts.losses import ce
@@ -55,7 +54,7 @@ from spurless.metrics.batchnorm import ROWS, BatchNorm, norms, refresher
 from spurless.metrics.groups import group_notes
 from spurless.nets import Net
 from spurless.nets.outputs import Inputs
-from spurless.registry import make_method, make_recipe
+from spurless.registry import check_installed, make_recipe, saved_method
 from spurless.report.tables import NOTHING, score, with_small_n, with_words
 from spurless.train.device import pick_device
 from spurless.train.fit import fit
@@ -347,6 +346,7 @@ def prune(
     classifier, facts = classifier_of(path, net)
     trained_on = before.settings["data"]
     named = {"name": trained_on.get("source", trained_on["name"])}
+    check_installed("data", named["name"], path)
     bundle = data if data is not None else data_for(path, named, root)
     asked = {"run": str(path), "how": how, "structured": structured, "finetune": finetune, "keep": keep, "seed": seed}
     asked |= {"settings": {k: dict(v) for k, v in given.items() if v}}
@@ -365,7 +365,7 @@ def prune(
     if structured and not groups:
         raise UserError(f"{before.net} has no channels that can be cut; prune single weights, without --structured.")
     spec = fresh(facts["net"]) if net is None else net
-    by = make_method(facts["method"]) if before.method in METHODS else None
+    by = saved_method(facts["method"])
     if finetune and objective == "own" and how != "dcwp" and by is None:
         raise UserError(f"{before.method} is not a method of this package: fine-tune with --objective plain.")
     done, known = finished_shares(folder, pick_device(device))
@@ -440,7 +440,12 @@ def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] |
         raise UserError("--out is the run's own folder, which is never changed; name another one.")
     curve, unfinished = folder / CURVE, folder / UNFINISHED
     if curve.exists() or unfinished.exists():
-        saved = json.loads(curve.read_text(encoding="utf-8")) if curve.exists() else header(unfinished)
+        try:
+            saved = from_json(read_bytes(curve)) if curve.exists() else header(unfinished)
+        except ValueError:
+            saved = None
+        if not isinstance(saved, dict):
+            raise FolderError(f"{curve} is damaged: remove it, and the pruning is done again.")
         wanted = {"batchnorm": None} | json.loads(json.dumps(asked))  # not named: kept
         other = ", ".join(k for k in wanted if saved.get(k) != wanted[k] and (k != WEIGHTS or k in saved))
         if other == WEIGHTS:

@@ -1,8 +1,11 @@
 """Where data lies, and how files are written so that a kill leaves the old file or the new one, never half of one."""
 
 import errno
+import json
 import math
 import os
+import re
+import stat
 import sys
 import tempfile
 import tomllib
@@ -13,7 +16,7 @@ from typing import IO, Any
 
 import tomli_w
 
-from spurless.core.errors import SettingError
+from spurless.core.errors import DataError, FolderError
 
 
 def cache_dir() -> Path:
@@ -47,11 +50,83 @@ def atomic(path: str | Path) -> Iterator[Path]:
         yield part
         with open(part, "rb") as file:
             os.fsync(file.fileno())
-        part.chmod(0o644)
+        part.chmod(0o666 & ~_umask())
         os.replace(part, path)
     finally:
         with suppress(FileNotFoundError):
             part.unlink()
+
+
+def _umask() -> int:
+    """What the user keeps from others; it can only be read by setting it."""
+    with suppress(OSError, AttributeError, TypeError):  # Linux says it, without the moment in which it is another one
+        return int(re.search(r"^Umask:\s*(\d+)", Path("/proc/self/status").read_text(), re.MULTILINE)[1], 8)  # type: ignore[index]
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of `atomic` that a kill left in a folder that nobody else writes to."""
+    for file in folder.glob(".*"):
+        name = re.fullmatch(r"\.(.+\.(?:toml|json|jsonl|safetensors))\.\w{8}", file.name)
+        if name and file.is_file() and not file.is_symlink():
+            file.unlink(missing_ok=True)
+
+
+def open_regular(path: str | Path) -> IO[bytes]:
+    """Open a file for reading, and only a regular file: a FIFO would wait for ever, and a device never ends.
+
+    >>> open_regular("/dev/null")
+    Traceback (most recent call last):
+    spurless.core.errors.DataError: /dev/null is not a regular file.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise DataError(f"{path} is not a regular file.")
+
+
+def check_regular(path: str | Path) -> None:
+    """Refuse what `open_regular` refuses, before a library opens it by its path."""
+    open_regular(path).close()
+
+
+def read_bytes(path: str | Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
+
+
+def read_text(path: str | Path) -> str:
+    return read_bytes(path).decode("utf-8")
+
+
+def from_json(text: str | bytes) -> Any:
+    """JSON from a file; a ValueError also where it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def check_output(path: str | Path, option: str, beginnings: tuple[bytes, ...]) -> None:
+    """Refuse to overwrite a file that does not begin as one of its kind does: it holds something else."""
+    path = Path(path)
+    if path.is_dir():
+        raise FolderError(f"{option} {path} is a folder; name a file.")
+    if not os.path.lexists(path):
+        return
+    try:
+        with open_regular(path) as file:
+            start = file.read(512).lstrip().lower()
+    except FileNotFoundError:  # a link to what is not there
+        return
+    if start and not start.startswith(beginnings):
+        raise FolderError(f"{option} {path} would overwrite a file of another kind. Name another file, or remove it.")
 
 
 def lock(path: Path) -> IO[bytes] | None:
@@ -116,17 +191,21 @@ def _without_none(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_toml(text: str) -> dict[str, Any]:
-    return tomllib.loads(text)
+    """TOML as a table; a ValueError also where it is nested too deeply."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("it is nested too deeply") from None
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file; a SettingError says where it is wrong."""
     try:
-        return from_toml(Path(path).read_text(encoding="utf-8"))
+        return from_toml(read_text(path))
     except OSError as error:
-        raise SettingError(f"{path} cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} is not valid TOML: {error}.") from None
+        raise DataError(f"{path} cannot be read ({error.strerror}).") from None
+    except ValueError as error:  # also of bytes that are no text, and of numbers with thousands of digits
+        raise DataError(f"{path} is not valid TOML: {error}.") from None
 
 
 def finite(value: Any) -> Any:

@@ -13,11 +13,26 @@ T = TypeVar("T")
 log = logging.getLogger("spurless")
 
 
+# Control characters but newline and tab, and those that reverse the direction of text: what a name, a value or a file
+# holds must not steer a terminal.
+_STEERING = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_STEERING |= {code: f"\\u{code:04x}" for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+
+
+def printable(text: str) -> str:
+    """The text with everything that would steer a terminal shown instead of done.
+
+    >>> printable("red\\x1b[31m\\tand\\nplain")
+    'red\\\\x1b[31m\\tand\\nplain'
+    """
+    return text.translate(_STEERING)
+
+
 class _ToStderr(logging.Handler):
     """Prints each message as it is, to whatever standard error is at that moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr, flush=True)
+        print(printable(self.format(record)), file=sys.stderr, flush=True)
 
 
 def show_messages() -> None:
@@ -60,8 +75,9 @@ def track(items: Iterable[T], label: str, total: int | None = None) -> Iterator[
     >>> list(track([1, 2], "counting"))
     [1, 2]
     """
-    from rich.console import Console
     from rich.progress import track as rich_track
+
+    from spurless.core.terminal import Console
 
     console = Console(stderr=True)
     yield from rich_track(

@@ -60,7 +60,7 @@ class Setting:
         """The value in its right type, or a SettingError that names the field and what is allowed."""
         try:
             return _coerce(self.kind, value, self.range)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise SettingError(f"{where}.{self.name} = {value!r} is not allowed; it takes {self.allowed}.") from None
 
 
@@ -129,7 +129,7 @@ def from_text(text: str) -> Any:
         return None
     try:
         read = tomllib.loads(f"v = {plain.lower() if plain in ('True', 'False') else plain}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML; a number of thousands of digits; lists in lists in lists
         return text
     return read["v"] if len(read) == 1 else text
 
@@ -145,7 +145,7 @@ def _coerce(kind: Any, value: Any, span: Range) -> Any:
         for option in sorted(args, key=lambda option: option is str):  # text fits any text, so it comes last
             try:
                 return _coerce(option, value, span)
-            except ValueError:
+            except (ValueError, OverflowError):
                 continue
         raise ValueError
     if origin is tuple:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from spurless.core.digests import digest, tensor_digest
 from spurless.core.errors import DataError
-from spurless.core.files import atomic
+from spurless.core.files import atomic, check_regular, from_json, open_regular
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,6 +47,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        check_regular(path)
         with safe_open(path, framework="pt") as file:
             saved = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -55,7 +56,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     text = saved.get("spurless", "{}")
     if saved.get("checksum", sound := _checksum(tensors, text)) != sound:
         raise DataError(f"{path} is damaged: its weights do not match the checksum in it. Copy or train it again.")
-    return tensors, json.loads(text)
+    try:
+        return tensors, from_json(text)
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: what it says of its weights is no JSON ({error}).") from None
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
@@ -67,10 +71,10 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
 def header(file: Path) -> dict[str, Any]:
     """The facts in a safetensors file, without loading it; none where it has none or cannot be read."""
     try:
-        with open(file, "rb") as opened:
+        with open_regular(file) as opened:
             (size,) = struct.unpack("<Q", opened.read(8))
-            found = json.loads(opened.read(min(size, 100_000_000)))
-        facts = json.loads(found["__metadata__"]["spurless"])
-    except (OSError, struct.error, ValueError, KeyError, TypeError):
+            found = from_json(opened.read(min(size, 100_000_000)))
+        facts = from_json(found["__metadata__"]["spurless"])
+    except (DataError, OSError, struct.error, ValueError, KeyError, TypeError):
         return {}
     return facts if isinstance(facts, dict) else {}

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from spurless.core.data import Bundle
-from spurless.core.errors import UserError
-from spurless.core.files import data_root
+from spurless.core.errors import DataError, UserError, first_line
+from spurless.core.files import data_root, read_bytes
 from spurless.core.settings import Range
 from spurless.data import coding
 from spurless.data.ingest import table as tables
@@ -231,7 +231,7 @@ def read(file: Path, delimiter: str, encoding: str, found: Findings) -> tuple[Da
     import pandas as pd
 
     try:
-        data = file.read_bytes()
+        data = read_bytes(file)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}.") from None
     if data[:4] == b"PAR1":
@@ -261,7 +261,10 @@ def _from_parquet(data: bytes, found: Findings) -> tuple[DataFrame, np.ndarray]:
     header = [str(name) for name in (*(level.name for level in index), *frame.columns)]
     _check_header(header, found)
     frame = pd.concat([*(level.to_series(range(len(frame))) for level in index), frame.reset_index(drop=True)], axis=1)
-    texts = frame.astype(object).where(frame.notna(), "").astype(str).astype(object)
+    try:
+        texts = frame.astype(object).where(frame.notna(), "").astype(str).astype(object)
+    except (UnicodeDecodeError, ValueError) as error:  # bytes, or lists in a cell
+        raise DataError(f"{found.name} has a column that is neither text nor numbers ({first_line(error)}).") from None
     return texts.set_axis(header, axis=1), np.arange(len(frame)) + 2
 
 
@@ -513,7 +516,7 @@ def _named(
 def _check_classes(names: np.ndarray, label: str, found: Findings) -> None:
     kinds = set(names)
     if len(kinds) < 2 and not is_only_scored():
-        found.wrong(f"column '{label}' holds only '{next(iter(kinds))}'", "a label needs two classes or more")
+        found.wrong(f"column '{label}' holds only '{next(iter(kinds), '')}'", "a label needs two classes or more")
     numbers = [_number(k) for k in kinds]
     quantity = None not in numbers and any(v is not None and v != int(v) for v in numbers)
     if len(kinds) > 20 and (quantity or len(kinds) > len(names) / 2):

@@ -465,14 +465,22 @@ def sheet_name(bundle: Bundle) -> Path:
 
 
 def _is_sheet_of(bundle: Bundle, path: Path) -> bool:
+    return is_sheet(path, bundle.source)
+
+
+def is_sheet(path: Path, source: str | None = None) -> bool:
+    """Whether a sheet (of this data) may be written there: there is nothing yet, or such a sheet."""
     from PIL import Image, UnidentifiedImageError
+
+    from spurless.core.errors import UserError
+    from spurless.core.files import open_regular
 
     if not path.exists():
         return True
     try:
-        with Image.open(path) as there:
-            return there.info.get(MARK) == bundle.source
-    except (OSError, UnidentifiedImageError):
+        with open_regular(path) as file, Image.open(file) as there:
+            return MARK in there.info and source in (None, there.info[MARK])
+    except (UserError, OSError, UnidentifiedImageError):
         return False
 
 

@@ -32,7 +32,7 @@ import torch
 from spurless.core.augment import Augment
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError, unknown
-from spurless.core.files import data_root
+from spurless.core.files import data_root, read_bytes
 from spurless.core.messages import log
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
@@ -168,7 +168,7 @@ def load(
     given = list(listing.splits)
     drawn = draw_splits(listing, val, test, seed)
     frame = Frame(size, resize, zoom)
-    read = Read(folder, listing, frame, cache)
+    read = Read(folder, listing, frame, cache, skip_broken)
     if read.broken and skip_broken:
         notes.append(images.left_out(read.broken))
         sound = [row for row, name in enumerate(listing.names) if name not in read.broken]
@@ -497,7 +497,7 @@ def share_out(names: Sequence[str], strata: Sequence[tuple], val: float, test: f
 class Read:
     """The rows of a listing, decoded in the order train, val, test (or only looked at, where there is no cache)."""
 
-    def __init__(self, folder: Path, listing: Listing, frame: Frame, use_cache: bool):
+    def __init__(self, folder: Path, listing: Listing, frame: Frame, use_cache: bool, whole: bool = False):
         self.rows = {part: [r for r, of in enumerate(listing.splits) if of == part] for part in SPLITS}
         lazy = {part: LazyRows(folder, [listing.names[r] for r in rows], frame) for part, rows in self.rows.items()}
         files = [file for rows in lazy.values() for file in rows.files]
@@ -507,7 +507,7 @@ class Read:
             self.x = dict(zip(SPLITS, done.parts([len(rows) for rows in lazy.values()], frame), strict=True))
             digests, broken = done.digests, done.broken
         else:
-            digests, broken = images.inspect(files)
+            digests, broken = images.inspect(files, whole)
         order = [row for rows in self.rows.values() for row in rows]
         self.broken = {listing.names[order[at]]: why for at, why in broken.items()}
         self.digests = np.zeros(len(order), "S16")  # by row of the listing; empty: not known
@@ -604,7 +604,7 @@ def understood(path: str | Path, listing: Listing, bundle: Bundle) -> str:
 
 def read_table(file: Path, place: str, problems: Problems) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """The column names, and the rows with their line numbers; rows that cannot be read become problems."""
-    data = file.read_bytes()
+    data = read_bytes(file)
     if data.startswith(UTF_16) or b"\0" in data[:4096]:
         raise UserError(f"{place} is not text in UTF-8; save it as CSV in UTF-8.")
     text = data.decode("utf-8-sig", "surrogateescape")

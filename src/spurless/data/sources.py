@@ -311,6 +311,8 @@ def unpack(archive: Path, into: Path, only: str = "*", strip: int = 0) -> None:
                             out.write(block)
         except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise UserError(f"{archive} is not a whole zip or tar file ({error}).") from None
+        except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python cannot read
+            raise UserError(f"{archive} cannot be unpacked ({error}).") from None
         _move(Path(folder), into)
 
 

@@ -210,7 +210,7 @@ def _from_transformers(name: str) -> Tokenizer:
             "pip install 'spurless[text]'"
         ) from None
     try:
-        return AutoTokenizer.from_pretrained(model_folder(name)).backend_tokenizer
+        return AutoTokenizer.from_pretrained(model_folder(name), trust_remote_code=False).backend_tokenizer
     except Exception as error:
         reason = first_line(error)
         raise UserError(

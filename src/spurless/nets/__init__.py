@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from spurless.core.errors import UserError, unknown
+from spurless.core.errors import UserError
 from spurless.core.settings import resolve
 
 if TYPE_CHECKING:
@@ -56,19 +56,17 @@ def build(spec: str | Mapping[str, Any], shape: Sequence[int], classes: int) -> 
     if not isinstance(name, str):
         raise UserError('A network is given by its name, or as {"name": NAME, setting: value}; the name is missing.')
     make = builder(name)
-    return make(tuple(shape), classes, **resolve(make, given, where="net"))
+    made = make(tuple(shape), classes, **resolve(make, given, where="net"))
+    if isinstance(made, import_module("spurless.nets.net").Net):
+        return made
+    return import_module("spurless.nets.net").Net.wrap(made)  # a plain module of another package
 
 
 def builder(name: str) -> Callable[..., Net]:
     """The function (shape, classes, **settings) -> Net of this name; its Annotated parameters are the settings."""
-    kind, _, model = name.partition(":")
-    if kind == "timm" and model:
-        return import_module("spurless.nets.zoo").timm_builder(model)
-    if kind == "hf" and model:
-        return import_module("spurless.nets.text").hf_builder(model)
-    if name not in NETS:
-        raise unknown("net", name, NETS)
-    return getattr(import_module(f"spurless.nets.{_WHERE[name]}"), name)
+    from spurless.registry import find
+
+    return find("net", name)
 
 
 def __getattr__(name: str) -> Any:

@@ -264,9 +264,12 @@ def hf_builder(place: str) -> Callable[..., Net]:
 
         length, where = token_length(shape, f"hf:{place}"), model_folder(place)
         try:
-            config = AutoConfig.from_pretrained(where)
+            config = AutoConfig.from_pretrained(where, trust_remote_code=False)
             with _without_bar():
-                model = AutoModel.from_pretrained(where) if pretrained else AutoModel.from_config(config)
+                if pretrained:
+                    model = AutoModel.from_pretrained(where, trust_remote_code=False)
+                else:
+                    model = AutoModel.from_config(config, trust_remote_code=False)
         except Exception as error:
             reason = first_line(error)
             raise UserError(

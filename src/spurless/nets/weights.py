@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +30,10 @@ def read_weights(file: str | Path) -> State:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         reason = first_line(error)
+        if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(
+            error
+        ):  # torch advises to run what is in it
+            reason = "it holds more than tensors, or is damaged, and was not loaded."
         raise UserError(
             f"{path} (net.weights) is neither a .safetensors file nor a plain torch state dict: {reason}"
         ) from None

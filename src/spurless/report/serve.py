@@ -6,6 +6,7 @@ No address is turned into a path: a report is looked up among the runs that were
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import ipaddress
 import json
@@ -13,19 +14,22 @@ import os
 import re
 import socket
 import sys
+import threading
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from spurless.core.errors import UserError
+from spurless.core.errors import UserError, first_line
 from spurless.report.page import build, environment, source
 from spurless.report.sources import AUDIT, Material, read_json, run_row, walk
 from spurless.report.tables import finished, score
 from spurless.train.run_folder import HISTORY, RESULT, RunFolder
 
+WHOLE = 30.0  # seconds for a client's request and its answer
 ALIVE = 120.0  # seconds since a run's last sign of life after which it is called stopped
 COLUMNS = ("unbiased", "conflicting", "aligned", "worst_group", "average")
 
@@ -74,9 +78,9 @@ class Library:
         if self.known.get(place, (None, {}))[0] != stamps:
             try:
                 facts = _audit_facts(read_json(place)) if place.name == AUDIT else _run_facts(place)
-            except (UserError, OSError, ValueError, TypeError, AttributeError, LookupError) as error:
-                # Also a file of this name that another program wrote: it must not cost the whole list.
-                facts = {"status": "damaged", "method": "", "data": "", "scores": [], "epoch": str(error)}
+            except Exception as error:
+                # Whatever a file holds, or another program wrote under this name: it costs one row, not the list.
+                facts = {"status": "damaged", "method": "", "data": "", "scores": [], "epoch": first_line(error)}
             self.known[place] = stamps, facts
         row = dict(self.known[place][1])
         changed = max((s[0] for s in stamps if s), default=0) / 1e9
@@ -128,30 +132,56 @@ def serve(folder: str | Path, host: str = "127.0.0.1", port: int = 8000) -> Thre
     class Bound(Handler):
         pass
 
-    class Server(ThreadingHTTPServer):
+    class Bounded(Server):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            if not isinstance(sys.exception(), ConnectionError):  # a browser that does not wait for its answer
-                super().handle_error(request, client_address)
 
     Bound.library, Bound.host = library, host
     try:
-        return Server((host, port), Bound)
+        return Bounded((host, port), Bound)
     except (OSError, OverflowError) as error:
         raise UserError(f"{host}:{port} cannot be used ({error}). Name another --port, or 0 for a free one.") from None
 
 
+class Server(ThreadingHTTPServer):
+    """One thread a client, for at most `WHOLE` seconds each; so many clients may wait to be accepted."""
+
+    request_queue_size = 256
+    daemon_threads = True
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        # A timeout of the socket is for each read: who sends a byte now and then must be cut, too.
+        cut = threading.Timer(WHOLE, _cut, (request,))
+        cut.daemon = True
+        cut.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            cut.cancel()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # a browser that does not wait for its answer, or was cut
+            super().handle_error(request, client_address)
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 class Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD, and nothing else."""
+    """Answers GET and HEAD, and nothing else: one request a connection."""
 
     library: Library
     host: str
     server_version, sys_version = "spurless", ""
     protocol_version = "HTTP/1.1"
-    timeout = 30
+    timeout = 10  # seconds for each read and write
 
     def do_GET(self) -> None:
+        self.close_connection = True  # what follows, such as a body, is not read as another request
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self._answer(HTTPStatus.BAD_REQUEST, "text/plain", "A request for a page has no body.")
+            return
         if not allowed(self.headers.get("Host"), self.host):
             # A page of the network that had its name point here (DNS rebinding) would send that name.
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", "Open this page by its address, not by another name.")
@@ -159,7 +189,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             path = os.fsdecode(unquote_to_bytes(urlsplit(self.path).path))
             status, kind, text = self._find(path)
-        except (UserError, ValueError, OSError) as error:
+        except (UserError, ValueError, OSError, RecursionError) as error:
             status, kind, text = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", str(error)
         self._answer(status, kind, text)
 
@@ -184,6 +214,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(data)))
+        self.send_header("Connection", "close")
+        self.send_header("Content-Security-Policy", policy())
         for name, value in HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
@@ -228,6 +260,16 @@ def _loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+@functools.cache
+def policy() -> str:
+    """What a page may do: run the two scripts of ours, ask this server again, and nothing else."""
+    scripts = [hashlib.sha256(source(name).encode()).digest() for name in ("serve.js", "script.js")]
+    ours = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in scripts)
+    rules = ["default-src 'none'", "img-src data:", "style-src 'unsafe-inline'", "connect-src 'self'"]
+    rules += [f"script-src {ours}", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"]
+    return "; ".join(rules)
 
 
 def listing(library: Library) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spurless.core.errors import UserError
-from spurless.core.files import read_toml
+from spurless.core.files import from_json, read_bytes, read_toml
 from spurless.train.run_folder import RESULT, SETTINGS, RunFolder
 
 AUDIT = "audit.json"
@@ -131,7 +131,7 @@ def run_row(place: str | Path) -> dict[str, Any]:
 def read_json(file: str | Path) -> Any:
     """The content of a JSON file, or a UserError."""
     try:
-        found = json.loads(Path(file).read_text(encoding="utf-8"))
+        found = from_json(read_bytes(file))
     except OSError as error:
         raise UserError(f"{file} cannot be read ({error.strerror}).") from None
     except ValueError as error:

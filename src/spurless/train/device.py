@@ -20,22 +20,37 @@ from spurless.core.recipe import Recipe
 
 @contextmanager
 def interruptible(stop: Callable[[], None]) -> Generator[None, None, None]:
-    """The first Ctrl-C ends the loop after its step, with a checkpoint; a second one ends it at once."""
+    """The first Ctrl-C, SIGTERM or SIGHUP ends the loop after its step, with a checkpoint; a second one, at once.
+
+    Slurm, Kubernetes and machines that may be taken away send SIGTERM; a terminal that is closed sends SIGHUP.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
+    before = {sign: signal.getsignal(sign) for sign in _stopping()}
 
-    def on_interrupt(*_: Any) -> None:
+    def on_signal(*_: Any) -> None:
         stop()
         if world() == 1:  # torchrun passes a Ctrl-C on that the process has had already
-            signal.signal(signal.SIGINT, before)
+            put_back()
 
-    signal.signal(signal.SIGINT, on_interrupt)
+    def put_back() -> None:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+
+    for sign in before:
+        signal.signal(sign, on_signal)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        put_back()
+
+
+def _stopping() -> list[signal.Signals]:
+    """The signals that ask a run to stop; not those that the process was started to ignore, as by nohup."""
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    signs = [signal.Signals[name] for name in names if name in signal.Signals.__members__]
+    return [sign for sign in signs if sign == signal.SIGINT or signal.getsignal(sign) not in (signal.SIG_IGN, None)]
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from spurless.core.method import Method
 from spurless.core.recipe import Recipe
 from spurless.core.settings import check, settings_of
 from spurless.nets import builder
-from spurless.registry import name_and_settings, name_of
+from spurless.registry import name_and_settings, name_of, path_of
 from spurless.train.networks import NetSpec
 
 # What torch and Python print of a module and what the next start may print otherwise: where a function lies in memory,
@@ -63,6 +63,8 @@ def settings_of_method(method: Method) -> dict[str, Any]:
         with suppress(OSError, TypeError):  # typed at a prompt, or made by a program
             code = "".join(inspect.getsource(kind) for kind in own)
             known["code"] = hashlib.sha256(code.encode()).hexdigest()[:16]
+        if path := path_of(method):
+            known["class"] = path  # by which a saved run finds it again
     return known
 
 

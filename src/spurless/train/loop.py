@@ -113,9 +113,10 @@ class Loop:
         checkpoint = self.folder.load(index) if self.folder else None
         if checkpoint and checkpoint[2]:
             tensors, facts, _ = checkpoint
-            restore(tensors, self.run.modules, optimizers)
-            self.run.draw_on(tensors)
-            self.spent, self.test_selected = facts["seconds"], facts["test_selected"]
+            with self.folder.sound(index, True):  # type: ignore[union-attr]
+                restore(tensors, self.run.modules, optimizers)
+                self.run.draw_on(tensors)
+                self.spent, self.test_selected = facts["seconds"], facts["test_selected"]
             return
         key = self._shared_key(index, stage)
         if key and not checkpoint:
@@ -133,7 +134,8 @@ class Loop:
     def _train(self, index: int, stage: Stage, checkpoint: Saved | None) -> Iterator[Progress]:
         trainer = StageLoop(self, index, stage)
         if checkpoint:
-            trainer.resume(*checkpoint)
+            with self.folder.sound(index, False):  # type: ignore[union-attr]
+                trainer.resume(*checkpoint)
         self._forget_after(index, trainer.epoch)
         try:
             with trainer.watch:

@@ -25,8 +25,9 @@ class Bar:
     EVERY = 0.1  # seconds between two redraws: a step may take a fraction of a millisecond
 
     def __init__(self, label: str, shown: bool | None = None):
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from spurless.core.terminal import Console
 
         console = Console(stderr=True)
         shown = console.is_terminal if shown is None else shown

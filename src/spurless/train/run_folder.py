@@ -14,8 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spurless.core.digests import changed_parts, same_content
-from spurless.core.errors import FolderError
-from spurless.core.files import atomic, finite, from_toml, lock, read_toml, to_toml
+from spurless.core.errors import FolderError, UserError, first_line
+from spurless.core.files import (
+    atomic,
+    finite,
+    from_json,
+    from_toml,
+    lock,
+    read_bytes,
+    read_toml,
+    remove_leftovers,
+    to_toml,
+)
 from spurless.core.output import claim_folder
 from spurless.core.settings import from_text
 from spurless.core.tensor_files import header, load_tensors, save_tensors
@@ -46,6 +56,7 @@ class RunFolder:
                 )
             if not (self.path / RESULT).exists():
                 self._drop_behind_gap()
+                remove_leftovers(self.path)
             return
         with atomic(self.path / SETTINGS) as part:
             part.write_text(to_toml(settings), encoding="utf-8")
@@ -88,10 +99,10 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = from_json(read_bytes(path))
         except ValueError:
             found = None
-        if not isinstance(found, dict) or "status" not in found:
+        if not isinstance(found, dict) or not {"status", "method", "data"} <= found.keys():
             raise FolderError(f"{path} is damaged: remove it, and re-run the command to make it again.")
         return found
 
@@ -106,11 +117,14 @@ class RunFolder:
         """Return the epochs recorded so far; a torn last line is left out."""
         path = self.path / HISTORY
         rows = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        for line in read_bytes(path).splitlines() if path.exists() else []:
             try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
+                row = from_json(line)
+            except ValueError:
                 break
+            if not isinstance(row, dict) or not {"stage", "epoch"} <= row.keys():
+                raise FolderError(f"{path} is damaged: its rows are not epochs. Remove {self.path} to train again.")
+            rows.append(row)
         return rows
 
     def rewrite_history(self, rows: list[dict[str, Any]]) -> None:
@@ -136,9 +150,29 @@ class RunFolder:
         for done in (True, False):
             path = self.stage_file(index, done)
             if path.exists():
-                tensors, facts = load_tensors(path)
+                try:
+                    tensors, facts = load_tensors(path)
+                except UserError as error:
+                    raise FolderError(
+                        f"{str(error).removesuffix('.')}: the checkpoint is damaged. Remove {path} to resume from the "
+                        "stage before it."
+                    ) from None
                 return tensors, facts, done
         return None
+
+    @contextmanager
+    def sound(self, index: int, done: bool) -> Iterator[None]:
+        """While a checkpoint is restored: one that lacks something, or holds something else, is said to be damaged."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            if "out of memory" in str(error):
+                raise
+            path = self.stage_file(index, done)
+            raise FolderError(
+                f"{path} does not fit this run ({type(error).__name__}: {first_line(error)}). Remove it to resume from "
+                "the stage before it."
+            ) from error
 
     def checkpoint(self) -> tuple[int, dict[str, Any], bool] | None:
         """Say from where the run is resumed: the number of the last stage that was saved, the facts of its checkpoint,
@@ -179,6 +213,8 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "")
     found = []
     for key in dict.fromkeys([*old, *new]):
         a, b = old.get(key), new.get(key)
+        if prefix == "method." and key == "class":  # where it is found, not what it is: its code is compared
+            continue
         if isinstance(a, Mapping) or isinstance(b, Mapping):
             there, now = (x if isinstance(x, Mapping) else {} for x in (a, b))  # another program's file holds anything
             found += difference(there, now, f"{prefix}{key}.")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,9 +13,8 @@ from spurless.core.method import Method
 from spurless.core.result import Result
 from spurless.core.settings import settings_of
 from spurless.core.tensor_files import load_tensors
-from spurless.methods import METHODS
 from spurless.nets import Net, builder
-from spurless.registry import make_method
+from spurless.registry import check_installed, saved_method
 from spurless.train.device import pick_device
 from spurless.train.identity import describe_net
 from spurless.train.networks import NetSpec, network_maker
@@ -39,6 +39,28 @@ def load_run(
     return result
 
 
+FORMS: dict[str, Callable[[Any], bool]] = {
+    "net": lambda x: isinstance(x, Mapping) and isinstance(x.get("name"), str),
+    "method": lambda x: isinstance(x, Mapping) and isinstance(x.get("name"), str),
+    "data": lambda x: isinstance(x, str),
+    "shape": lambda x: isinstance(x, Sequence) and len(x) > 0 and all(type(n) is int and 0 < n < 2**31 for n in x),
+    "classes": lambda x: isinstance(x, list) and len(x) > 0 and all(isinstance(name, str) for name in x),
+    "mean": lambda x: isinstance(x, list) and all(isinstance(n, (int, float)) for n in x),
+    "std": lambda x: isinstance(x, list) and all(isinstance(n, (int, float)) for n in x),
+    "trained_on": lambda x: isinstance(x, Mapping),
+    "shortcuts": lambda x: isinstance(x, Mapping),
+    "coding": lambda x: isinstance(x, list),
+    "precision": lambda x: x in ("fp32", "tf32", "bf16"),
+}
+
+
+def check_facts(facts: Mapping[str, Any], file: object) -> None:
+    """Refuse what a weights file says of itself where it has another form than ours."""
+    for name, fits in FORMS.items():
+        if name in facts and not fits(facts[name]):
+            raise DataError(f"{file} is damaged: what it says of its {name} has an unknown form. Train it again.")
+
+
 def load_classifier(
     weights: str | Path,
     net: NetSpec | None = None,
@@ -51,10 +73,15 @@ def load_classifier(
         raise DataError(
             f"{weights} does not say which network it holds; load it into your module and call spurless.evaluate."
         )
+    check_facts(facts, weights)
+    if not {"net", "method", "shape", "classes"} <= facts.keys():
+        raise DataError(f"{weights} is damaged: it does not say which network, method, shape and classes it has.")
     spec = facts["net"] if net is None else net
     if isinstance(spec, Mapping):
         if spec.get("own"):
             raise DataError(f"{weights} holds a network of your own, {spec['name']}: pass it as net=... from Python.")
+        if net is None:
+            check_installed("net", spec.get("name"), weights)
         spec = {k: v for k, v in spec.items() if k not in ("pretrained", "weights")}
         if "pretrained" in settings_of(builder(spec["name"])):
             spec["pretrained"] = False  # which is not the default of networks that read text
@@ -63,8 +90,7 @@ def load_classifier(
     some = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
     example = torch.zeros(2, *shape, dtype=torch.long) if "vocabulary" in facts else some
     make = network_maker(spec, shape, len(facts["classes"]), 0, example)
-    if method is None and facts["method"]["name"] in METHODS:
-        method = make_method(facts["method"])
+    method = method or saved_method(facts["method"])
     made = make(0) if method is None else method.classifier(lambda: make(0))
     try:
         made.load_state_dict(tensors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import nn
 
 from spurless.core.data import Bundle
 from spurless.core.digests import is_partial
-from spurless.core.errors import Diverged, SettingError, UserError
+from spurless.core.errors import DataError, Diverged, SettingError, UserError, first_line
 from spurless.core.messages import log
 from spurless.core.method import Method
 from spurless.core.parallel import first, world
@@ -44,6 +45,11 @@ from spurless.train.team_folder import run_folder
 PARTLY_COMPARED = (
     "This run was begun by an older version, with a partial fingerprint: of its data the labels, the attributes and 64 "
     "inputs of each split were compared."
+)
+
+# How torch says that a network is made for inputs of another size.
+UNFIT = re.compile(
+    "Kernel size can't be greater|Output size is too small|shapes cannot be multiplied|to have \\d+ channels"
 )
 
 
@@ -132,9 +138,17 @@ class Session:
             result.classifier = loop.net
         except Diverged as error:
             result.status, result.error = "diverged", str(error)
-        except UserError:
+        except (UserError, RuntimeError) as error:
+            unfit = (
+                isinstance(error, RuntimeError) and isinstance(self.spec, (str, Mapping)) and UNFIT.search(str(error))
+            )
+            if isinstance(error, RuntimeError) and not unfit:
+                raise
             if folder:
                 folder.release()
+            if unfit:
+                name, shape = result.net, tuple(data.shape)
+                raise DataError(f"{name} cannot take inputs of shape {shape} ({first_line(error)}).") from error
             raise
         result.seconds, result.history, result.test_selected = round(loop.spent, 3), loop.history, loop.test_selected
         if folder:

@@ -104,8 +104,8 @@ class _Group:
 
 def _arithmetic(trial: Trial) -> str:
     """The switches that torch holds for the whole process."""
-    from spurless.core.recipe import RECIPES
+    from spurless.registry import find
 
-    named = RECIPES.get(trial.recipe.get("name", ""))
+    named = find("recipe", trial.recipe["name"]) if "name" in trial.recipe else None
     wanted = {k: trial.recipe.get(k, getattr(named, k, None)) for k in ("precision", "deterministic")}
     return json.dumps(wanted)

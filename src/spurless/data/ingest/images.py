@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple, TypeVar
 
@@ -44,7 +45,7 @@ from spurless.core.digests import (
     vouch,
 )
 from spurless.core.errors import UserError
-from spurless.core.files import cache_dir, data_root
+from spurless.core.files import cache_dir, data_root, open_regular, read_bytes
 from spurless.core.messages import log, track
 from spurless.core.settings import Range
 from spurless.core.threads import cores, pool
@@ -370,8 +371,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def inspect(files: Sequence[str]) -> tuple[np.ndarray, dict[int, str]]:
-    """What can be known without decoding: (n,) hashes of files that share their size with another, and broken headers.
+def inspect(files: Sequence[str], whole: bool = False) -> tuple[np.ndarray, dict[int, str]]:
+    """What can be known without decoding: (n,) hashes of files that share their size with another, and broken headers;
+    if the `whole` files are read, all broken ones.
 
     >>> inspect(["no-such-file.png"])[1]
     {0: 'No such file or directory'}
@@ -379,7 +381,7 @@ def inspect(files: Sequence[str]) -> tuple[np.ndarray, dict[int, str]]:
     sizes = np.array([os.stat(file).st_size if os.path.isfile(file) else -1 for file in files])
     _, place, count = np.unique(sizes, return_inverse=True, return_counts=True)
     digests, broken = np.zeros(len(files), "S16"), {}
-    found = pool().map(_peek, files, (count[place] > 1).tolist())
+    found = pool().map(partial(_peek, whole=whole), files, (count[place] > 1).tolist())
     for row, got in enumerate(track(found, "looking at images", len(files))):
         if isinstance(got, str):
             broken[row] = got
@@ -524,19 +526,21 @@ def _attempt(file: str, frame: Frame) -> tuple[np.ndarray, bytes] | str:
     """The pixels and the hash of a file, or why there are none."""
 
     def read() -> tuple[np.ndarray, bytes]:
-        data = Path(file).read_bytes()
+        data = read_bytes(file)
         return decode(data, frame), digest(data)
 
     return or_why(read)
 
 
-def _peek(file: str, hashed: bool) -> bytes | str:
-    """The hash of a file, if it is wanted, or why it is no image as far as its header tells."""
+def _peek(file: str, hashed: bool, whole: bool = False) -> bytes | str:
+    """The hash of a file, if it is wanted, or why it is no image as far as its header tells, or all of it."""
     from PIL import Image
 
     def read() -> bytes:
-        Image.open(file).close()
-        return digest(Path(file).read_bytes()) if hashed else b""
+        with open_regular(file) as opened, Image.open(opened) as picture:
+            if whole:
+                picture.load()
+        return digest(read_bytes(file)) if hashed else b""
 
     return or_why(read)
 

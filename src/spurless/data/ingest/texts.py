@@ -17,7 +17,7 @@ from torch import Tensor
 
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError, first_line
-from spurless.core.files import data_root
+from spurless.core.files import check_regular, data_root
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data import sources
@@ -122,6 +122,7 @@ def read(folder: Path, file: str, **how: Any) -> Any:
     import pandas as pd
 
     with _readable(folder, file) as path:
+        check_regular(path)
         return pd.read_csv(path, **({"keep_default_na": False} | how))
 
 

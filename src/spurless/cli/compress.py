@@ -1,0 +1,74 @@
+"""The commands `export` and `prune`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spurless.cli.common import echo, gather, mistakes_in_one_line, print_json
+from spurless.cli.options import Device, Json, Root, Set
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands."""
+    for command in (export, prune):
+        app.command()(mistakes_in_one_line(command))
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="A run's folder, or a weights file.")],
+    out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/export-NAME.")] = None,
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help="plain, torch or onnx; may be repeated. Default: all.")
+    ] = None,
+    cut: Annotated[bool, typer.Option("--cut/--no-cut", help="Remove dead channels for good.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Write a network as files that need nothing of Spurless, without its dead channels, and measure it."""
+    from spurless.compress.export import FORMATS, export, lines
+
+    with redirect_stdout(sys.stderr):
+        found = export(model, out, formats or FORMATS, cut)
+    if as_json:
+        print_json(found)
+        return
+    echo("\n".join([*lines(found), f"Saved in {found['folder']}"]))
+
+
+def prune(
+    run: Annotated[Path, typer.Argument(help="A finished run's folder. It is not changed.")],
+    keep: Annotated[list[float] | None, typer.Option(help="Share that stays; may be repeated. Default: 0.3.")] = None,
+    how: Annotated[str, typer.Option(help="magnitude, avp, random or dcwp.")] = "magnitude",
+    structured: Annotated[
+        bool, typer.Option("--structured", help="Remove whole channels, not single weights.")
+    ] = False,
+    finetune: Annotated[float, typer.Option(help="Train on: a share of the recipe's length.", min=0)] = 0.0,
+    objective: Annotated[str, typer.Option(help="own: train on as the run was trained; plain: cross entropy.")] = "own",
+    batchnorm: Annotated[str, typer.Option(help="Its statistics: kept, or recomputed from training samples.")] = "kept",
+    seed: Annotated[int | None, typer.Option(help="Decides everything that is random. Default: the run's.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/prune-NAME-HOW-...")] = None,
+    set_: Set = None,
+    device: Device = None,
+    data_root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Prune a trained run to one or more sizes, score each, and draw accuracy against size."""
+    from spurless.compress.prune import prune, table
+
+    chosen = gather(set_ or [], ("method", "recipe"))
+    with redirect_stdout(sys.stderr):
+        found = prune(
+            run, keep or [0.3], how, structured, finetune, out, None, None, seed, device, data_root, chosen, objective,
+            batchnorm,
+        )  # fmt: skip
+    if as_json:
+        print_json(found)
+        return
+    from spurless.core.terminal import Console
+
+    Console().print(table(found))
+    echo(f"Saved in {found['folder']}; the curve: curve.png")

@@ -1,0 +1,42 @@
+"""What --help and --version print, how errors are wrapped, and how long the start takes."""
+
+import subprocess
+import sys
+
+import pytest
+
+import spurless
+from spurless.cli.common import wrapped
+from spurless.cli.main import app
+from tests.support.commands import invoke
+
+COMMANDS = [info.name or info.callback.__name__.replace("_", "-") for info in app.registered_commands]
+
+
+def test_the_version():
+    assert invoke("--version").stdout == f"spurless {spurless.__version__}\n"
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["data", "describe"], ["data", "download"]])
+def test_help_shows_no_type_for_flags(command):
+    printed = invoke(*command, "--help").stdout
+    assert "<bool>" not in printed and "--help" in printed
+    assert "goes on" not in printed and "data set" not in printed
+
+
+def test_errors_end_lines_where_words_end():
+    text = "Error: there is no method 'nothing'; did you mean something else? " * 3
+    lines = wrapped(text, 40).split("\n")
+    assert max(map(len, lines)) <= 40 and " ".join(lines) == text.strip()
+    assert wrapped("a " + "/very/long/path" * 10, 30).split("\n")[1] == "/very/long/path" * 10
+
+
+@pytest.mark.parametrize("script", ["import spurless", "import sys; sys.argv = ['s', '-h']; import spurless.cli.main"])
+def test_the_start_is_quick(script):
+    """In processor time of the fastest of three, which a busy machine does not stretch as it does the wall clock."""
+    measure = f"import time; start = time.process_time()\n{script}\nprint(time.process_time() - start)"
+    took = [
+        float(subprocess.run([sys.executable, "-c", measure], capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(took) < 0.3
