@@ -545,7 +545,9 @@ def test_a_killed_audit_goes_on(tmp_path, monkeypatch, given):
     fit("erm", data, "conv3", {"epochs": 1}, out=tmp_path / "run", **QUIET)
     asked = {"model": tmp_path / "run"} if given else {"net": "conv3", "recipe": {"epochs": 1}}
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["spurless.auditing.audit"], "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            sys.modules["spurless.auditing.audit"], "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             audit(data, out=tmp_path / "a", **asked, **QUIET)
     left = {path.name for path in (tmp_path / "a").iterdir()}

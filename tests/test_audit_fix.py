@@ -9,7 +9,7 @@ import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from spurless.auditing import terminal
+from spurless.auditing import AuditReport, terminal
 from spurless.auditing.advice import COST, Facts, about, advise, fitting, rows_for
 from spurless.auditing.audit import _train_options
 from spurless.auditing.evidence import share
@@ -98,10 +98,10 @@ def test_a_method_that_is_not_registered_is_never_named(monkeypatch):
 
 def test_what_fits_the_budget_comes_first_and_the_rest_says_so():
     facts = replace(FOUND, val_labels=True, seconds=100.0, budget=2.0)
-    assert trained(facts) == ["dfr", "pgd", "lff"] and "more than the 2 min" in advise(facts)[0]["why"]  # 150 s
+    assert trained(facts) == ["dfr", "pgd", "lff"] and "more than the 2 min" in advise(facts)[1]["why"]  # 150 s
     facts = replace(FOUND, train_labels=True, seconds=100.0, budget=1.75)  # 105 s: one plain training, not 1.1
     assert trained(facts) == ["rs", "group_dro", "pgd"]
-    assert "more than" not in advise(facts)[0]["why"]
+    assert "more than" not in advise(facts)[1]["why"]
 
 
 @pytest.mark.parametrize(("points", "accuracy"), [(5, None), (5, 90.0), (5, 40.0), (10, 50.0), (5, 100.0)])
@@ -230,10 +230,10 @@ def test_the_size_of_a_given_runs_images_goes_with_its_network():
 def test_a_long_command_is_printed_on_one_line(tmp_path, monkeypatch, capsys):
     place = "my photos/" + "of birds/" * 12
     facts = replace(FOUND, source=f"folder:{place}", model=("--model", "runs/a b"))
-    found = {"verdict": "shortcut found", "headline": "It reads the ground. " * 6, "advice": advise(facts)}
-    empty = {"reliability": None, "evidence": [], "rows": [], "slices": [], "cost": None, "fix": None}
+    words = "It reads the ground. " * 6
+    found = AuditReport("found", words, "0", "", None, {}, None, {}, {}, advice=advise(facts))
     monkeypatch.setenv("COLUMNS", "80")
-    terminal.show(found | empty)
+    terminal.show(found)
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     shown = [line.removeprefix("    $ ") for line in lines if line.startswith("    $ ")]
     assert shown == [item["command"] for item in found["advice"][: terminal.ADVICE]]
@@ -255,7 +255,7 @@ def test_a_command_for_a_table_runs_as_it_is_printed(tmp_path):
     settings = ("data.label=ill", "data.attribute=ward")
     facts = replace(FOUND, source=f"csv:{file}", train_labels=True, settings=settings, is_input=True)
     assert not any("out of the inputs" in t for t in titles(replace(facts, is_input=False)))  # of texts it never was
-    first = advise(facts)[0]
+    first = advise(facts)[1]
     assert first["title"] == "Take 'colour' out of the inputs"
     out = tmp_path / "run"
     words = [*shlex.split(first["command"])[1:], "--set", "recipe.epochs=1", "--out", str(out), "--device", "cpu"]

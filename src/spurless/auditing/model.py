@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.auditing.case import RECIPE, Case
-from spurless.auditing.plain import encoder, fit_heads, folds_of
+from spurless.auditing.plain import FOLDS, encoder, fit_heads, folds_of
 from spurless.core import Bundle, Recipe, Split
 from spurless.engine import NetSpec, example_of, fit, network_maker
 from spurless.errors import UserError
@@ -228,6 +228,8 @@ def within(seconds: float, data: Bundle, spec: NetSpec, recipe: Recipe, device: 
 
 def plain_case(data: Bundle, seed: int, device: torch.device) -> tuple[Case, Audited]:
     """The plain model with its out-of-fold answers on all samples: training ones by folds, the others by the whole."""
+    if len(data.train) < FOLDS:
+        raise UserError(f"{data.name} has too few rows to hold any out: an audit takes rows that were not trained on.")
     held, fold = everything(data, seed)
     learn = (fold >= 0).nonzero()[:, 0]
     order = torch.randperm(len(learn), generator=torch.Generator().manual_seed(seed))
