@@ -1,6 +1,6 @@
 """From names and tables of settings to methods, datasets, networks and recipes: `find` is the one function for all.
 
-A name is one of ours, an entry point (`spurless.methods`, `spurless.datasets`, `spurless.nets`) of an installed
+A name is one of ours, an entry point (`spurless.methods`, `spurless.data.sets`, `spurless.nets`) of an installed
 package, or `package.module:Class`. Imports what a name needs, when it needs it.
 """
 
@@ -49,7 +49,7 @@ SOURCES: dict[Kind, Source] = {
     "data": Source(
         "data set",
         "spurless.data.sets:DATASETS",
-        "spurless.datasets",
+        "spurless.data.sets",
         "a function (root, **settings) -> spurless.Bundle, with that annotation",
     ),
     "net": Source(

@@ -64,7 +64,7 @@ ENTRY_POINTS = """
 halved = theirs.parts:Halved
 erm = theirs.parts:Halved
 
-[spurless.datasets]
+[spurless.data.sets]
 corners = theirs.parts:corners
 
 [spurless.nets]

@@ -95,8 +95,8 @@ def test_the_charts_have_marks_that_can_be_seen(browser, pages):
         assert seen.page.evaluate(marks, ".section-attributes rect.fill-conflicting") == 2
         assert seen.page.evaluate(marks, ".section-mined rect.fill-conflicting") == 20
         assert seen.page.evaluate(marks, ".section-points figure > svg > path") == 4
-        assert seen.page.evaluate(marks, ".section-cost rect[class^=fill]") == 3
-        assert seen.page.evaluate(marks, ".section-fix rect[class^=fill]") == 6
+        assert seen.page.evaluate(marks, ".section-cost rect[class^=fill]") == 2
+        assert seen.page.evaluate(marks, ".section-fix rect[class^=fill]") == 4
     with look_at(browser, pages / "runs.html") as seen:
         assert seen.page.evaluate(marks, ".section-accuracy rect.fill-conflicting") == 3  # one run diverged
         assert seen.page.evaluate(marks, ".section-change rect.fill-before") == 4
@@ -214,7 +214,7 @@ def test_dark_mode_is_dark_and_text_can_be_read(browser, pages):
 
     for scheme in ("light", "dark"):
         with look_at(browser, pages / "audit.html", scheme=scheme) as seen:
-            for name in ("main", ".quiet", "nav a", ".badge", ".finding.suspected", ".finding.none"):
+            for name in ("main", ".quiet", "nav a", ".badge", ".finding.suspected", ".finding.found"):
                 text, ground = shades(seen.page, name)
                 assert (ground < 0.05) == (scheme == "dark")
                 contrast = (max(text, ground) + 0.05) / (min(text, ground) + 0.05)
@@ -237,7 +237,7 @@ def test_everything_can_be_reached_by_keyboard_and_has_a_name(browser, pages):
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.tagName") == "A"
         page.keyboard.press("Enter")
-        assert page.evaluate("location.hash") == "#evidence"
+        assert page.evaluate("location.hash") == "#gallery"
         legend = page.locator(".clouds button").first
         legend.press("Enter")
         assert legend.get_attribute("aria-pressed") == "true"

@@ -224,6 +224,9 @@ def _of_attributes(case: Case, pool: Pool, step: Callable[..., None]) -> list[Su
         s.follows, s.asked = e["follows"], torch.arange(len(case.held))
         if e.get("says") is not None:
             s.says = e["says"]
+        elif case.own is False and k is not None and case.held.a is not None:  # what went together in its own training
+            table = case.data.aligned[k].long()
+            s.says = torch.where(table.any(0), table.argmax(0), -1)[case.held.a[:, k]]
         s.extra |= {"entry": e, "needed": e["needed"], "groups": e["groups"], "classes": len(case.data.classes)}
         s.harm = {"aligned": e["following"], "conflicting": e["contradicting"], "gap": e["gap"], "p": e["p"]}
         s.harm["balanced"] = None

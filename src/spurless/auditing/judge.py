@@ -71,12 +71,12 @@ def of_attribute(s: Suspect) -> str:
     if e["finding"] in ("found", "suspected"):
         fair = s.harm and s.harm["balanced"]
         helps = fair and fair["gain"] >= 10 and fair["gain"] - max(0.0, fair["loss"]) >= 6 and fair["p"] < 0.01
-        if s.used is not None:
-            return "found" if helps and used(s) else strong or "no evidence"
         # Against a strong attribute the model is worse than a guess: it answers by it, or by what goes with it.
         worse = (
             s.strength >= CLEAR and e["contradicting"] and e["contradicting"]["high"] < 100 / max(2, s.extra["classes"])
         )
+        if s.used is not None:
+            return "found" if (helps or worse or e["by"] == "answers") and used(s) else strong or "no evidence"
         if helps or worse or e["by"] == "answers" or (not fair and e["finding"] == "found"):
             return "gap"
         return strong or "no evidence"

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from spurless.auditing.cues import Swap
 
+LOOK = 1000  # samples by which a window is called steady
 PART = 8  # a window is this part of the image's side
 CODES, SPOT = 96, 5  # of marks at changing places: patches that are looked for, and their side in pixels
 
@@ -51,7 +52,8 @@ def search(x: Tensor, y: Tensor, classes: int, seed: int, most: int = 4) -> list
     numbers, side, step = windows(x)
     half = torch.rand(len(y), generator=torch.Generator().manual_seed(seed)) < 0.5
     told = strength(numbers, y, classes, half)  # (windows, classes)
-    across = numbers.shape[3]
+    across, some = numbers.shape[3], x[:LOOK]
+    edge = torch.cat([some[..., 0, :], some[..., -1, :], some[..., 0], some[..., -1]], dim=2).median(2).values  # (n, c)
     found: list[tuple[int, int, int, bool]] = []
     parts = 0
     for at in told.flatten().argsort(descending=True).tolist()[: 40 * min(3, classes)]:
@@ -61,17 +63,16 @@ def search(x: Tensor, y: Tensor, classes: int, seed: int, most: int = 4) -> list
         top, left = at // across * step, at % across * step
         if any(abs(top - t) < side and abs(left - s) < side for t, s, _, _ in found):
             continue
-        steady = is_steady(x[..., top : top + side, left : left + side], x, y == c)
+        steady = is_steady(x[:LOOK, :, top : top + side, left : left + side], edge, y[:LOOK] == c)
         if steady or parts < 1:
             found.append((top, left, side, steady))
             parts += not steady
     return sorted(found, key=lambda each: not each[3])
 
 
-def is_steady(cut: Tensor, x: Tensor, own: Tensor) -> bool:
-    """Whether, in the class or in the others, most windows are nearly one picture that stands out from the image's
-    edge."""
-    edge = torch.cat([x[..., 0, :], x[..., -1, :], x[..., 0], x[..., -1]], dim=2).median(2).values  # (n, c)
+def is_steady(cut: Tensor, edge: Tensor, own: Tensor) -> bool:
+    """Whether, in the class or in the others, most windows are nearly one picture that stands out from the edges (n, c)
+    of the images."""
     common = edge.median(0).values[:, None, None]
     for group in (own, ~own):
         usual = cut[group].median(0).values  # (c, side, side)

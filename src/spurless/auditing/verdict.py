@@ -141,6 +141,8 @@ def _worst_groups(s: Suspect) -> str | None:
     worst = min(groups, key=lambda g: g["accuracy"])
     same = [g for g in groups if g["label"] == worst["label"]]
     best = max(same, key=lambda g: float(g["accuracy"]))
+    if best is worst:
+        return None
     return (
         f"The model is right on {worst['accuracy']:.0f} % of '{worst['label']}' with {s.name} = {worst['value']}, and "
         f"on {best['accuracy']:.0f} % with {s.name} = {best['value']}. Whether it relies on {s.words} cannot be "
