@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
@@ -26,6 +25,7 @@ class Column(NamedTuple):
 def columns_of(data: Bundle) -> list[Column]:
     """Every column of the table, and for numbers with gaps whether they are missing.
 
+    >>> import torch
     >>> from spurless.core.data import Split
     >>> age = {"column": "age", "mean": 0.0, "std": 1.0, "median": 0.0, "marked": True}
     >>> job = {"column": "job", "values": ["cook", "nurse"], "other": False}
@@ -45,6 +45,3 @@ def columns_of(data: Bundle) -> list[Column]:
         names = data.columns or tuple(f"input {k}" for k in range(data.shape[0]))
         found = [Column(name, [k]) for k, name in enumerate(names)] if len(names) <= 200 else []
     return found
-
-
-Read = Callable[[Tensor], Tensor]

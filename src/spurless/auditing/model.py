@@ -166,7 +166,7 @@ def train(
         else:
             how = replace(how, iterations=planned)
     started = time.monotonic()
-    result = fit("erm", data, spec, how, seed, folder, device, progress=progress)
+    result = fit("erm", data, net=spec, recipe=how, seed=seed, out=folder, device=device, progress=progress)
     if result.classifier is None:
         raise UserError(f"The model of the audit diverged: {result.error} Try a lower recipe.lr.")
     spent = result.seconds or time.monotonic() - started
