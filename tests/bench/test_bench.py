@@ -1512,9 +1512,9 @@ def test_trials_that_begin_alike_train_their_first_stage_once(tmp_path, monkeypa
 
 
 def test_in_a_terminal_the_table_lives_while_trials_run(monkeypatch):
-    from rich.console import Console
+    from spurless.core.terminal import Console
 
-    monkeypatch.setattr("rich.console.Console", partial(Console, force_terminal=True, width=100))
+    monkeypatch.setattr("spurless.core.terminal.Console", partial(Console, force_terminal=True, width=100))
     board, seen = Board(), StringIO()
     board.console.file = seen
 

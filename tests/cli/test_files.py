@@ -133,7 +133,9 @@ def test_files_of_another_kind_are_not_overwritten():
             "another kind|not drawn here|holds no export", " ".join(invoke(*args, code=2).stderr.split())
         ), args
     assert Path("run/model.safetensors").read_bytes() == weights
-    assert Path("notes.md").read_text() == "# My notes\n" and Image.open("photo.png").size == (4, 4)
+    assert Path("notes.md").read_text() == "# My notes\n"
+    with Image.open("photo.png") as photo:
+        assert photo.size == (4, 4)
     Path("mine").mkdir()
     Path("mine/export.json").write_text("{}")
     Path("mine/model.safetensors").write_bytes(b"precious")

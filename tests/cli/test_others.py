@@ -122,7 +122,7 @@ def test_training_resuming_and_everything_that_reads_a_run(spurless, tmp_path, m
     again = json.loads(spurless("evaluate", "run", data, "--json"))
     assert again["scores"]["average"] == row["scores"]["average"]
     pruned = json.loads(spurless("prune", "run", "--finetune", "0.5", "--keep", "0.5", "--device", "cpu", "--json"))
-    assert [point["keep"] for point in pruned["points"]] == [1.0, 0.5]
+    assert [row["keep"] for row in pruned["rows"]] == [1.0, 0.5]
     assert "no setting" in spurless(*run[:5], "--set", "method.sclae=1", *QUICK, code=2)
 
 

@@ -141,7 +141,9 @@ def test_missing_values_are_those_of_the_run():
 def test_other_data_is_scored_whole(shortcut):
     data = patients("b.csv", 0.5, seed=1)
     row = json.loads(invoke("evaluate", shortcut, data, *AS_TYPED, "--json").stdout)
-    assert (row["n"], row["split"]) == (1500, "all") and "1500, all samples" in invoke("evaluate", shortcut, data).stdout
+    assert (row["n"], row["split"]) == (1500, "all") and "1500, all samples" in invoke(
+        "evaluate", shortcut, data
+    ).stdout
     assert json.loads(invoke("evaluate", shortcut, data, "--split", "test", "--json").stdout)["n"] == 300
     drawn = invoke("evaluate", shortcut, data, "--set", "data.fractions=[0.5, 0, 0.5]", "--json")
     assert json.loads(drawn.stdout)["n"] == 750

@@ -15,7 +15,7 @@ from spurless.bench.one import named, run_one
 from spurless.core.errors import UserError
 from spurless.core.files import finite
 from spurless.train.fit import fit
-from tests.support.trials import cell
+from tests.support.trials import trial
 
 X = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(20) % 2
@@ -106,14 +106,14 @@ def array(result, data, folder):
 
 
 def test_single_numbers_of_numpy_and_torch_are_written(tmp_path):
-    row = run_one(replace(cell(), after="tests.core.test_bundle_checks:single_numbers"), tmp_path, "cpu")
+    row = run_one(replace(trial(), after="tests.core.test_bundle_checks:single_numbers"), tmp_path, "cpu")
     assert row["status"] == "done", row["error"]
     assert row["extra"] == {"half": 0.5, "one": 1.0, "many": [3], "nan": None}
     assert finite({"yes": np.bool_(True), "at": torch.tensor(2)}) == {"yes": True, "at": 2}
 
 
 def test_what_cannot_be_written_is_named(tmp_path):
-    row = run_one(replace(cell(), after="tests.core.test_bundle_checks:array"), tmp_path, "cpu")
+    row = run_one(replace(trial(), after="tests.core.test_bundle_checks:array"), tmp_path, "cpu")
     assert row["status"] == "failed" and "in 'rows'" in row["error"] and ".tolist()" in row["error"]
 
 
@@ -126,8 +126,10 @@ def test_a_function_in_the_current_folder_is_found_by_the_command(tmp_path):
     (tmp_path / "t.toml").write_text(spec + 'recipe = {epochs = 1}\nmethods = ["erm"]\n')
     program = "import sys; sys.path.remove(''); from spurless.__main__ import main; main()"
     command = [sys.executable, "-c", program, "bench", "t.toml", "--out", "out", "--device", "cpu"]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200)
+    how = {"cwd": tmp_path, "env": os.environ | {"OMP_NUM_THREADS": "1"}, "capture_output": True, "text": True}
+    refused = subprocess.run(command, **how, timeout=200)
+    assert refused.returncode == 2 and "--allow-code" in refused.stderr and not (tmp_path / "out").exists()
+    done = subprocess.run([*command, "--allow-code"], **how, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (tmp_path / "out" / "cells").iterdir()
     assert read_row(folder)["extra"] == {"classes": 2}

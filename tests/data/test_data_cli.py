@@ -120,7 +120,7 @@ def test_describe_by_settings():
         (["toy", "--set", "recipe.lr=1"], "no section 'recipe'"),
         (["folder:nowhere"], "There is no folder nowhere"),
         (["csv:nowhere"], "There is no file 'nowhere'"),
-        (["shapes", "--set", "data.n=300", "--sheet", "."], "--sheet . is a folder; name a PNG file"),
+        (["shapes", "--set", "data.n=300", "--sheet", "."], "--sheet . is a folder"),
         (["shapes", "--set", "data.n=300", "--sheet", "/dev/null/x.png"], "/dev/null cannot be used"),
     ],
 )

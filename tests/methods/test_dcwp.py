@@ -181,7 +181,7 @@ def test_the_rows_as_released_are_what_the_script_says():
     )
     assert len(lines) == 8
     for line in lines:
-        cell = line.cells[0]
+        cell = line.trials[0]
         method, recipe = make_method(cell.method), make_recipe(cell.recipe, tiny())
         mining = (method.mining, method.mining_optimizer, method.mining_lr, method.mining_decay, method.mining_falls)
         assert mining == ("gce", "sgd", 0.1, 1e-4, 600) and method.mining_iterations is None  # 2,000 steps
@@ -190,7 +190,7 @@ def test_the_rows_as_released_are_what_the_script_says():
         assert (method.form, method.lambda_up, method.lambda_l1) == ("code", 80, 1e-8)
         assert (method.mask_iterations, method.finetune_iterations, method.finetune_lr) == (2000, 1000, 0)
         assert cell.net == {"name": "conv3", "order": "bn_relu"}
-        assert len(line.cells) == 4
+        assert len(line.trials) == 4
 
 
 def test_the_ablation_switches_take_stages_and_losses_away(monkeypatch):

@@ -869,7 +869,7 @@ def test_timm_network(channels):
 def test_timm_mistakes_and_sizes(monkeypatch, tmp_path):
     with pytest.raises(UserError, match="did you mean 'timm:resnet18'"):
         build("timm:resnet_18", (3, 32, 32), 2)
-    with pytest.raises(UserError, match="no network 'NAME'"):
+    with pytest.raises(UserError, match="timm:NAME"):
         build("timm:NAME", (3, 32, 32), 2)
     with pytest.raises(UserError, match="no single linear layer"):  # two heads, averaged
         build("timm:deit_tiny_distilled_patch16_224", (3, 224, 224), 2)

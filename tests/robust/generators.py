@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from spurless.bench.cells import Cell
 
+from spurless.bench.trials import Trial
 from spurless.core.recipe import Recipe
 from spurless.core.settings import settings_of
 from spurless.methods import METHODS
@@ -87,7 +87,7 @@ def settings(rng, folder):
     # As a specification: everything is checked, and nothing is trained.
     tables = {"data": {"name": "toy"}, "method": {"name": "erm"}, "net": {"name": "mlp"}, "recipe": {}}
     tables[section] = ({"name": name} if name else {}) | {chosen: value}
-    return call(lambda: Cell(**tables).key)
+    return call(lambda: Trial(**tables).key)
 
 
 def options(rng, folder):

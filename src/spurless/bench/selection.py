@@ -14,6 +14,7 @@ from spurless.bench.spec import SCORES
 from spurless.bench.table import value_of
 from spurless.bench.trials import HOW
 from spurless.core.errors import FolderError, SettingError
+from spurless.core.files import from_json, read_text
 from spurless.report.tables import METRICS, finished, flatten
 
 Row = Mapping[str, Any]
@@ -64,7 +65,7 @@ def usable_rows(sides: Sequence[Sequence[dict[str, Any]]]) -> tuple[list[list[di
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+        return [from_json(line) for line in read_text(path).split("\n") if line.strip()]
     except OSError as error:
         raise FolderError(f"{path} cannot be read ({error.strerror}).") from None
     except ValueError as error:
