@@ -530,14 +530,14 @@ def test_what_spurless_has_written_is_no_class(base, capsys):
     assert "An image in no class folder (1)" in wrong(base)
 
 
-def test_a_contact_sheet_has_the_name_that_describe_gives_it(base, monkeypatch):
+def test_a_contact_sheet_in_the_folder_is_no_sample(base, monkeypatch):
     photos = base / "fotos été 1"
     write(photos, *(f"{c}/{i}.png" for c in ("cat", "dog") for i in range(3)))
     monkeypatch.chdir(photos)
-    done = CliRunner().invoke(app, ["data", "describe", "folder:.", "--set", "data.size=8"])
+    done = CliRunner().invoke(app, ["data", "describe", "folder:.", "--set", "data.size=8", "--sheet", "mine.png"])
     assert done.exit_code == 0, done.output
-    assert [file.name for file in photos.glob("*.png")] == [folder.sheet_name(photos)]
-    load(photos, size=8)
+    assert (photos / "mine.png").exists()
+    assert len(rows(load(photos, size=8, val=0, test=0))) == 6
 
 
 def test_links_are_followed_but_not_in_circles(base, tmp_path):

@@ -62,13 +62,15 @@ def list_(
 def describe_data(
     data: Data,
     set_: Set = None,
-    sheet: Annotated[Path | None, typer.Option(help="Where the contact sheet goes. Default: NAME.png here.")] = None,
+    sheet: Annotated[
+        Path | None, typer.Option(help="Also draw a contact sheet of samples, into this PNG file.")
+    ] = None,
     data_root: Root = None,
     as_json: Json = False,
 ) -> None:
-    """Print splits, groups and how far each attribute predicts the label; draw aligned and conflicting samples."""
+    """Print splits, groups and how far each attribute predicts the label; --sheet draws samples."""
     from spurless.core.files import check_output
-    from spurless.data.describe import contact_sheet, describe, is_sheet, sheet_name, text
+    from spurless.data.describe import contact_sheet, describe, is_sheet, text
     from spurless.registry import load_data
 
     if sheet:
@@ -79,7 +81,7 @@ def describe_data(
         description = describe(bundle)
         if sheet and not is_sheet(sheet):
             raise FolderError(f"--sheet {sheet} is a picture that was not drawn here. Name another file, or remove it.")
-        written = contact_sheet(bundle, sheet or sheet_name(bundle))
+        written = contact_sheet(bundle, sheet) if sheet else None
     description["contact_sheet"] = str(written) if written else None
     if as_json:
         print_json(description)

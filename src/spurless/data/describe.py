@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -455,17 +454,6 @@ def contact_sheet(bundle: Bundle, path: str | Path, columns: int = 10, rows: int
     with atomic(path) as part:
         sheet.save(part, format="PNG", pnginfo=said)
     return Path(path)
-
-
-def sheet_name(bundle: Bundle) -> Path:
-    """NAME.png, in the current folder; NAME-2.png where that is another picture than this data's sheet."""
-    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in bundle.name)
-    paths = (Path(f"{name}-{n}.png" if n > 1 else f"{name}.png") for n in count(1))
-    return next(path for path in paths if _is_sheet_of(bundle, path))
-
-
-def _is_sheet_of(bundle: Bundle, path: Path) -> bool:
-    return is_sheet(path, bundle.source)
 
 
 def is_sheet(path: Path, source: str | None = None) -> bool:

@@ -37,6 +37,7 @@ from spurless.core.messages import log
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data.csv import MISSING_MARKS, UTF_16, spelling
+from spurless.data.describe import is_sheet
 from spurless.data.ingest import images
 from spurless.data.ingest.images import Frame, HowResized, Kind, LazyRows, Problems, SkipBroken, UseCache, Zoom
 from spurless.data.ingest.scored import is_only_scored
@@ -386,9 +387,8 @@ def from_folders(folder: Path, parts: dict[str, str], problems: Problems) -> Lis
     if parts and "train" not in parts.values() and not is_only_scored():
         raise UserError(f"{folder} has {' and '.join(parts)} but no train folder; add one.")
     listing = Listing(f"class folders in {', '.join(parts)}" if parts else "class folders")
-    sheet = sheet_name(folder)
     loose = files_in(folder)
-    if sheet in loose:
+    for sheet in [name for name in loose if name == sheet_name(folder) or (is_image(name) and is_sheet(folder / name))]:
         loose.remove(sheet)
         listing.unused.append(f"{sheet}, the contact sheet of this folder")
     for below, part in (parts or {"": ""}).items():
@@ -420,7 +420,7 @@ def from_folders(folder: Path, parts: dict[str, str], problems: Problems) -> Lis
 
 
 def sheet_name(folder: Path) -> str:
-    """What `data describe` calls the contact sheet of a folder."""
+    """What `data describe` called the contact sheet of a folder when it named it by itself."""
     return re.sub(r"[^\w-]", "-", f"folder:{folder.resolve().name}") + ".png"
 
 
