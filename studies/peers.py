@@ -208,8 +208,12 @@ class Timed(NamedTuple):
 def timed(train: Callable[[Work], Done], work: Work) -> Timed:
     started, before = time.perf_counter(), cpu_seconds()
     done = train(work)
-    seconds, cpu = time.perf_counter() - started, cpu_seconds() - before
+    seconds = time.perf_counter() - started
+    cpu = max(cpu_seconds() - before, TICK)
     return Timed(seconds, cpu, done.rows, evaluate(done.net, work.data, device="cpu")["unbiased"])
+
+
+TICK = 0.01  # seconds of the processor's clock: what is shorter reads as 0
 
 
 def cpu_seconds() -> float:
