@@ -44,6 +44,7 @@ from studies.rows import put
 OURS, SCRIPT, SPUCO = "spurless", "DataLoader script", "SpuCo"
 COPIES = 5  # of each error, in JTT; its first network is trained as long as the second
 WARM_UP = 512  # rows
+TICK = 0.01  # seconds of the processor's clock: what is shorter reads as 0
 
 
 class Work(NamedTuple):
@@ -211,9 +212,6 @@ def timed(train: Callable[[Work], Done], work: Work) -> Timed:
     seconds = time.perf_counter() - started
     cpu = max(cpu_seconds() - before, TICK)
     return Timed(seconds, cpu, done.rows, evaluate(done.net, work.data, device="cpu")["unbiased"])
-
-
-TICK = 0.01  # seconds of the processor's clock: what is shorter reads as 0
 
 
 def cpu_seconds() -> float:
