@@ -475,9 +475,15 @@ def test_double_mnist_puts_the_dim_target_where_it_says(small, core):
         dim, bright = split.x[:, 0, :, where[core]], split.x[:, 0, :, where[other]]
         assert torch.equal(bright[:, 14, 14].long(), 100 + 15 * split.a[:, 0])
         assert torch.equal(dim[:, 14, 14].long(), ((100 + 15 * split.y) * 0.5).round().long())
-        mask = double_mnist.core_mask(data.shape, core)
+        mask, spurious = (each[0] for each in masks_of(data))
         assert bool((split.x[:, 0][:, mask].view(-1, 28, 28) == dim).all())
-        assert torch.equal(mask, ~double_mnist.spurious_mask(data.shape, core))
+        assert torch.equal(mask, ~spurious)
+
+
+def masks_of(data):
+    """(1, h, w) each: the core region of the first test image, and the region of the attribute."""
+    core, spurious = data.regions(data, "test", torch.tensor([0]))
+    return core, spurious[data.attributes[0]]
 
 
 def rows_of(images: torch.Tensor, brightness: float = 1.0) -> set[tuple[int, ...]]:
@@ -503,8 +509,8 @@ def test_mnist_cifar_puts_picture_and_digit_where_it_says(small, core):
     data = mnist_cifar.load(rho=0.25, core=core, val=200, root=small)
     assert data.classes == sources.CIFAR10_CLASSES
     assert int((data.train.a[:, 0] != data.train.y).sum()) == 200  # a quarter of 800
-    mask = mnist_cifar.core_mask(data.shape, core)
-    assert torch.equal(mask, ~mnist_cifar.spurious_mask(data.shape, core))
+    mask, spurious = (each[0] for each in masks_of(data))
+    assert torch.equal(mask, ~spurious)
     for split in data.splits.values():
         picture = split.x[:, :, mask].view(-1, 3, 32, 32)
         digit = split.x[:, :, ~mask].view(-1, 3, 32, 32)

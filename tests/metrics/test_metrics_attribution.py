@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from spurless import fit
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError
+from spurless.data.regions import halves
 from spurless.data.sets import linear_toy, moon_star, parity, shapes, toy
 from spurless.metrics import attribution as at
 from spurless.nets import build
@@ -323,7 +324,7 @@ def test_a_network_that_looks_at_one_half_has_its_share_there():
     data = Bundle(
         "double_mnist",
         Split(torch.randint(0, 256, (6, 1, 28, 56), dtype=torch.uint8), torch.arange(6) % 2, torch.zeros(6, 1).long()),
-        settings={"core": "right"},
+        regions=lambda data, split, idx: halves(data, idx, "right"),
     )
     net = nn.Sequential(nn.Flatten(), nn.Linear(28 * 56, 2))
     with torch.no_grad():
@@ -449,10 +450,12 @@ def test_the_digit_is_grey_in_the_mask_of_mnist_cifar():
 
 
 def test_tiles_of_multi_bias_mnist():
-    from spurless.data.sets.multi_bias_mnist import VALUES
+    from spurless.data.sets import multi_bias_mnist
 
+    VALUES = multi_bias_mnist.VALUES
     rows = Split(torch.zeros(4, 3, 56, 56, dtype=torch.uint8), torch.arange(4) % 2, torch.zeros(4, 7).long())
-    world = Bundle("multi_bias_mnist-standin", rows, attributes=tuple(VALUES), values=tuple(VALUES.values()))
+    names = {"attributes": tuple(VALUES), "values": tuple(VALUES.values())}
+    world = Bundle("multi_bias_mnist-standin", rows, **names, regions=multi_bias_mnist._regions)
     core = at.core_mask(world, "train", [0])[0]
     assert core[:28, :28].all() and core.sum() == 28 * 28
     letter, kana = (at.spurious_mask(world, "train", [2], name)[0] for name in ("letter", "kana_color"))

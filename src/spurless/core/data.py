@@ -65,6 +65,15 @@ class Split:
         return replace(self, a=None, names=None, member=None)
 
 
+class Regions(Protocol):
+    """Says for rows of a split where the core feature is, and each attribute that has a region of its own.
+
+    The masks are boolean: (m, h, w) of images, (m, d) of vectors.
+    """
+
+    def __call__(self, data: Bundle, split: str, idx: Tensor, /) -> tuple[Tensor, dict[str, Tensor]]: ...
+
+
 class Overlap(NamedTuple):
     """Groups that share rows, such as the identities that a comment mentions: for scores, not for training.
 
@@ -101,6 +110,7 @@ class Bundle:
     recipe: Recipe = field(default_factory=lambda: Recipe())
     settings: dict[str, Any] = field(default_factory=dict)  # what it was loaded with
     notes: tuple[str, ...] = ()  # what every result on this data must say, such as a stand-in for missing files
+    regions: Regions | None = None  # where the features are in the inputs, of datasets that know it
 
     def __post_init__(self) -> None:
         for name, split in self.splits.items():
@@ -194,11 +204,11 @@ class Bundle:
         return torch.stack([table[split.y, split.a[:, k]] for k, table in enumerate(self.aligned)], dim=1)
 
     def blinded(self, labels: Labels) -> Bundle:
-        """What a method may see: never the test split, and no bias attribute beyond what it declares."""
+        """What a method may see: never the test split or where features are; no bias attribute beyond what it declares."""
         see_val, see_train = labels in ("validation", "training"), labels == "training"
         val = self.val if self.val is None or see_val else self.val.blinded()
         train = self.train if see_train else self.train.blinded()
-        return replace(self, train=train, val=val, test=None)
+        return replace(self, train=train, val=val, test=None, regions=None)
 
 
 def _check_shapes(name: str, split: Split) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from spurless.core.data import Bundle
-from spurless.core.errors import UserError, unknown
+from spurless.core.errors import DataError, UserError, unknown
 from spurless.metrics import checks
 
 Rows = Tensor | Sequence[int] | None
@@ -120,46 +119,8 @@ def first_rows(data: Bundle, split: str) -> list[int]:
 
 def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """The mask of the core feature, and that of each attribute that has pixels of its own: (m, ...) each."""
-
-    def columns(core: Iterable[int], spurious: Iterable[int]) -> tuple[Tensor, dict[str, Tensor]]:
-        masks = torch.zeros(2, len(idx), *data.shape, dtype=torch.bool)
-        masks[0, :, list(core)] = masks[1, :, list(spurious)] = True
-        return masks[0], dict.fromkeys(data.attributes, masks[1])
-
-    match data.name.removesuffix("-standin"):
-        case "double_mnist" | "mnist_cifar":
-            half = import_module(f"spurless.data.sets.{data.name}").core_mask(data.shape, data.settings["core"])
-            core = half.expand(len(idx), -1, -1)
-            return core, {data.attributes[0]: ~core}
-        case "multi_bias_mnist":
-            from spurless.data.sets.multi_bias_mnist import PLACES
-
-            tiles = {name: torch.zeros(len(idx), *data.shape[1:], dtype=torch.bool) for name in PLACES}
-            side = data.shape[-1] // 2
-            for name, (row, column) in PLACES.items():
-                tiles[name][:, row * side : (row + 1) * side, column * side : (column + 1) * side] = True
-            return tiles["digit"], {a: m for t, m in tiles.items() if t != "digit" for a in (t, f"{t}_color")}
-        case "parity":
-            from spurless.data.sets import parity
-
-            found = parity.columns(data)
-            return columns(found["core"].tolist(), found["spurious"].tolist())
-        case "toy":
-            return columns((0, 1), (2,))
-        case "linear_toy":
-            core, _ = columns((0,), ())
-            if len(data.attributes) == 1:
-                return core, {data.attributes[0]: ~core}
-            return core, {name: columns((), (k + 1,))[1][name] for k, name in enumerate(data.attributes)}
-        case "shapes":
-            from spurless.data.sets import shapes
-
-            parts = shapes.masks(data, split, idx)
-            own = {bias: parts[shapes.REGION[bias]] for bias in data.attributes if bias in shapes.REGION}
-            return parts["object"], {bias: mask for bias, mask in own.items() if shapes.REGION[bias] != "object"}
-        case "moon_star":
-            return data.splits[split][idx][:, 0] >= 128, {}
-        case _:
-            raise UserError(
-                f"{data.name} does not say where its features are; pass masks of your own, or background_mask's."
-            )
+    if data.regions is None:
+        raise DataError(
+            f"{data.name} does not say where its features are; pass masks of your own, or background_mask's."
+        )
+    return data.regions(data, split, idx)

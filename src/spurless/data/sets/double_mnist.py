@@ -14,7 +14,6 @@ alike.
 Citation: LeCun et al. 2010 for the digits (usually given as CC BY-SA 3.0).
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,7 +25,7 @@ from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
-from spurless.data import sources
+from spurless.data import regions, sources
 from spurless.data.sets.colored_mnist import DIGITS, by_count, pick
 
 Side = Literal["left", "right"]
@@ -68,6 +67,7 @@ def load(
         net="fcn",
         recipe=Recipe("sgd", lr=0.1, momentum=0.0, batch_size=100, epochs=100, until_accuracy=100),
         settings={"rho": rho, "core": core, "dim": dim, "bright": bright, "val": val, "seed": seed},
+        regions=_regions,
     )
 
 
@@ -81,18 +81,5 @@ def dimmed(images: Tensor, brightness: float) -> Tensor:
     return torch.from_numpy(table[images.numpy()])
 
 
-def core_mask(shape: Sequence[int], core: Side = "left") -> Tensor:
-    """(h, w): where the digit to be predicted is in inputs of this shape.
-
-    >>> core_mask((1, 28, 56))[0].nonzero().amax().item()
-    27
-    """
-    height, width = shape[-2:]
-    mask = torch.zeros(height, width, dtype=torch.bool)
-    mask[:, slice(None, width // 2) if core == "left" else slice(width // 2, None)] = True
-    return mask
-
-
-def spurious_mask(shape: Sequence[int], core: Side = "left") -> Tensor:
-    """(h, w): where the digit that gives it away is."""
-    return ~core_mask(shape, core)
+def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    return regions.halves(data, idx, data.settings["core"])

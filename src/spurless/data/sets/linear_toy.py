@@ -5,11 +5,13 @@ from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
+from spurless.data import regions
 from spurless.data.ingest import draw as _draw
 
 
@@ -72,7 +74,15 @@ def load(
         net="linear",
         recipe=Recipe(optimizer="sgd", lr=0.1, momentum=0.0, batch_size=1024, epochs=500),
         settings=settings,
+        regions=_regions,
     )
+
+
+def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    spurious = range(1, data.shape[0])
+    if data.settings["attribute"] == "majority":
+        return regions.columns(data, idx, (0,), {"majority": spurious})
+    return regions.columns(data, idx, (0,), {f"sp{k}": (k,) for k in spurious})
 
 
 def debiasing_phi(p: float) -> float:

@@ -15,7 +15,6 @@ last pictures of the training files, biased alike.
 Citations: Shah et al. 2020; Krizhevsky 2009 (CIFAR-10, no licence stated), LeCun et al. 2010 (MNIST).
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,7 +27,7 @@ from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
-from spurless.data import sources
+from spurless.data import regions, sources
 from spurless.data.sets.colored_mnist import DIGITS, by_count, pick
 
 Side = Literal["top", "bottom"]
@@ -73,21 +72,9 @@ def load(
         net="resnet18",
         recipe=Recipe("sgd", lr=0.1, momentum=0.0, batch_size=100, epochs=100, until_accuracy=100),
         settings={"rho": rho, "core": core, "val": val, "seed": seed},
+        regions=_regions,
     )
 
 
-def core_mask(shape: Sequence[int], core: Side = "bottom") -> Tensor:
-    """(h, w): where the CIFAR-10 picture is in inputs of this shape.
-
-    >>> core_mask((3, 64, 32))[:, 0].nonzero().amin().item()
-    32
-    """
-    height, width = shape[-2:]
-    mask = torch.zeros(height, width, dtype=torch.bool)
-    mask[slice(None, height // 2) if core == "top" else slice(height // 2, None)] = True
-    return mask
-
-
-def spurious_mask(shape: Sequence[int], core: Side = "bottom") -> Tensor:
-    """(h, w): where the digit is, its border included."""
-    return ~core_mask(shape, core)
+def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    return regions.halves(data, idx, data.settings["core"])

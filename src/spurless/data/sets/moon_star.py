@@ -6,6 +6,7 @@ from typing import Annotated
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from spurless.core.data import Bundle, Split
 from spurless.core.settings import Range
@@ -84,4 +85,10 @@ def load(
         net="fcn",
         recipe=_draw.LARGE_LR,
         settings=settings,
+        regions=_regions,
     )
+
+
+def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """The object itself; where it stands has no pixels of its own."""
+    return data.splits[split][idx][:, 0] >= 128, {}

@@ -86,7 +86,17 @@ def load(
         recipe=Recipe("sgd", lr=0.01, weight_decay=1e-4, schedule="step", step_every=40, batch_size=32, epochs=100),
         settings={"rho": rho, "val": val, "standin": standin, "seed": seed},
         notes=notes,
+        regions=_regions,
     )
+
+
+def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    tiles = {tile: torch.zeros(len(idx), *data.shape[1:], dtype=torch.bool) for tile in PLACES}
+    side = data.shape[-1] // 2
+    for tile, (row, column) in PLACES.items():
+        tiles[tile][:, row * side : (row + 1) * side, column * side : (column + 1) * side] = True
+    core = tiles.pop("digit")
+    return core, {name: mask for tile, mask in tiles.items() for name in (tile, f"{tile}_color")}
 
 
 def build(pools: dict[str, Pool], rho: float, rng: np.random.Generator) -> Split:

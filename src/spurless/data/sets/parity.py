@@ -9,6 +9,7 @@ from torch import Tensor
 
 from spurless.core.data import Bundle, Split
 from spurless.core.settings import Range
+from spurless.data import regions
 from spurless.data.ingest import draw as _draw
 
 
@@ -74,7 +75,13 @@ def load(
         net="fcn",
         recipe=_draw.LARGE_LR,
         settings=settings,
+        regions=_regions,
     )
+
+
+def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    own = columns(data)
+    return regions.columns(data, idx, own["core"].tolist(), {"spurious parity": own["spurious"].tolist()})
 
 
 def columns(data: Bundle) -> dict[str, Tensor]:

@@ -118,6 +118,7 @@ def load(
         net="conv3",
         recipe=Recipe(optimizer="adam", lr=1e-3, batch_size=128, epochs=20),
         settings=settings,
+        regions=_regions,
     )
 
 
@@ -143,6 +144,12 @@ def masks(data: Bundle, split: str, idx: Tensor) -> dict[str, Tensor]:
             thing[part] = _object(shape, scene, idx[part], size) >= 0.5
     mark = (_marks(size)[scene.a["watermark"][idx]] >= 0.5) & ~thing
     return {"object": thing, "background": ~thing & ~mark, "watermark": mark}
+
+
+def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    drawn = masks(data, split, idx)
+    own = {bias: REGION[bias] for bias in data.attributes if REGION.get(bias, "object") != "object"}
+    return drawn["object"], {bias: drawn[region] for bias, region in own.items()}
 
 
 @dataclass(frozen=True)

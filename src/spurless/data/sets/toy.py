@@ -10,6 +10,7 @@ from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.core.settings import Range
+from spurless.data import regions
 
 CORE = 1.25  # distance of the class means from the boundary, in standard deviations of the core noise
 SPURIOUS, JITTER = 3.0, 1.0  # the spurious feature separates the classes much better
@@ -53,7 +54,12 @@ def load(
         aligned=(torch.eye(2, dtype=torch.bool),),
         net="linear",
         recipe=Recipe("adam", 3e-3, batch_size=64, epochs=15),
+        regions=_regions,
     )
+
+
+def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    return regions.columns(data, idx, (0, 1), {"spurious": (2,)})
 
 
 def _features(y: Tensor, a: Tensor, noise: int, g: torch.Generator) -> Tensor:
