@@ -17,7 +17,6 @@ from torch import nn
 
 from spurless import Bundle, Method, Net, Split, Stage
 from spurless.core.settings import Range
-from spurless.methods.parts.losses import ce
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Halved(Method):
 
     def stages(self, run):
         net = run.net()
-        yield Stage("only", lambda b: self.scale * ce(net(b.x), b.y), run.optimizer(net), model=net, select=True)
+        yield Stage("only", lambda b: self.scale * run.ce(net(b.x), b.y), run.optimizer(net), model=net, select=True)
         return net
 
 
@@ -152,7 +151,7 @@ def test_changed_code_is_another_trial(spurless, site, tmp_path):
     other = tmp_path / "other"
     (other / "theirs").mkdir(parents=True)
     (other / "theirs" / "__init__.py").write_text("")
-    (other / "theirs" / "parts.py").write_text(CODE.replace("self.scale * ce", "2 * self.scale * ce"))
+    (other / "theirs" / "parts.py").write_text(CODE.replace("self.scale * run.ce", "2 * self.scale * run.ce"))
     spec = '[[block]]\ndata = "toy"\nrecipe = {epochs = 1}\nmethods = ["theirs.parts:Halved"]\n'
     (tmp_path / "spec.toml").write_text(spec)
     for path in (site, other, site):

@@ -10,6 +10,7 @@ from spurless.core.data import Split
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.methods.la import LA, BiasMemory, hard_posterior, known_posterior, soft_posterior
+from spurless.methods.parts import losses
 from spurless.methods.parts.losses import adjusted_ce, two_labels
 from spurless.nets import build
 from spurless.registry import load_data
@@ -87,7 +88,7 @@ def test_each_label_of_a_mixed_input_has_its_own_shift():
         for i in range(4)
     ]
     with two_labels(y, (z, s, other)):
-        torch.testing.assert_close(adjusted_ce(logits, table[mine], y, table), torch.stack(rows).mean())
+        torch.testing.assert_close(adjusted_ce(losses, logits, table[mine], y, table), torch.stack(rows).mean())
 
 
 def test_lcs_memory_by_hand():

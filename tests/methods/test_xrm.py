@@ -6,6 +6,7 @@ from torch.nn.functional import cross_entropy
 
 from spurless.methods.group_inference import infer_groups
 from spurless.methods.group_inference.xrm import Relabelled, flip_probability
+from spurless.methods.parts.losses import ce_rows
 from spurless.registry import load_data
 
 
@@ -33,7 +34,7 @@ def test_a_sample_trains_its_own_twin_and_classes_count_alike():
     first, second = torch.randn(4, 2, generator=g), torch.randn(4, 2, generator=g)
     own = [second[0], first[1], second[2], first[3]]
     loss = sum((1 / 3 if y[i] == 0 else 1.0) * cross_entropy(own[i], y[i]) for i in range(4)) / 2
-    found = Relabelled(y, half, 2).loss(torch.arange(4), first, second)
+    found = Relabelled(y, half, 2).loss(ce_rows, torch.arange(4), first, second)
     torch.testing.assert_close(found, loss)
 
 

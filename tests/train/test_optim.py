@@ -19,13 +19,13 @@ from spurless.core.method import Method, Stage
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.methods import METHODS
-from spurless.methods.parts.attacks import bias_adversarial
 from spurless.methods.parts.gates import Gates
-from spurless.methods.parts.losses import ce, ce_rows, focal_rows, focused, gce
+from spurless.methods.parts.losses import ce, ce_rows, focal_rows
 from spurless.nets import Net, build
 from spurless.registry import make_method
 from spurless.train import optim
 from spurless.train.checkpoint import restore, snapshot
+from spurless.train.engine_run import EngineRun
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
 from spurless.train.observe import Interrupted
@@ -82,11 +82,9 @@ def test_the_focal_gradient_is_the_formula(gamma):
     p = logits.softmax(1)[torch.arange(3), y]
     scale = (1 - p) ** gamma - gamma * p * (1 - p) ** (gamma - 1) * p.log()
     expected = scale[:, None] * (logits.softmax(1) - nn.functional.one_hot(y, 3))
-    for loss in (lambda z: focal_rows(z, y, gamma), lambda z: ce_rows(z, y), lambda z: 3 * ce(z, y)):
+    for loss in (lambda z: focal_rows(z, y, gamma), lambda z: ce_rows(z, y, gamma), lambda z: 3 * ce(z, y, gamma)):
         z = logits.clone().requires_grad_()
-        with focused(gamma):
-            value = loss(z)
-        (grad,) = torch.autograd.grad(value.sum(), z)
+        (grad,) = torch.autograd.grad(loss(z).sum(), z)
         torch.testing.assert_close(grad, expected)
     assert torch.autograd.gradcheck(lambda z: focal_rows(z, y, gamma), logits.requires_grad_())
 
@@ -94,33 +92,17 @@ def test_the_focal_gradient_is_the_formula(gamma):
 @pytest.mark.parametrize("gamma", [0.001, 0.5, 2.0, 25.0])
 def test_focal_gradients_are_finite_where_a_row_is_learnt_or_lost(gamma):
     logits = torch.tensor([[200.0, 0.0], [-200.0, 0.0], [20.0, 0.0]], requires_grad=True)
-    with focused(gamma):
-        (grad,) = torch.autograd.grad(ce(logits, torch.tensor([0, 0, 0])), logits)
+    (grad,) = torch.autograd.grad(ce(logits, torch.tensor([0, 0, 0]), gamma), logits)
     assert torch.isfinite(grad).all() and grad[0].abs().max() == 0
     torch.testing.assert_close(grad[1], torch.tensor([-1 / 3, 1 / 3]))  # lost: as cross entropy
 
 
-def test_only_what_is_trained_on_is_focal():
+def test_values_stay_cross_entropy():
     logits, y = torch.randn(6, 3, requires_grad=True), torch.arange(6) % 3
-    plain = ce_rows(logits, y)
-    with focused(2.0):
-        rows = ce_rows(logits, y)
-        generalised = torch.autograd.grad(gce(logits, y), logits)[0]
-        with focused(0.0):
-            inner = ce(logits, y)
-        assert not torch.equal(torch.autograd.grad(ce(logits, y), logits)[0], torch.autograd.grad(inner, logits)[0])
-    assert torch.equal(rows, plain), "scores are made of values, and those are cross entropy"
-    assert torch.equal(generalised, torch.autograd.grad(gce(logits, y), logits)[0])
-    assert torch.equal(ce(logits, y), inner)
-    assert torch.equal(ce_rows(logits, y), plain), "outside, nothing is left of it"
-
-
-def test_an_attack_is_the_same_whatever_the_loss():
-    nets = normed().eval(), normed().eval()
-    x, y = torch.randn(8, 2), torch.arange(8) % 2
-    plain = bias_adversarial(x, y, *nets, lam=0.5, eps=0.3, steps=5)
-    with focused(3.0):
-        assert torch.equal(bias_adversarial(x, y, *nets, lam=0.5, eps=0.3, steps=5), plain)
+    assert torch.equal(ce_rows(logits, y, 2.0), ce_rows(logits, y)), "scores are made of values"
+    torch.testing.assert_close(ce(logits, y, 2.0), ce(logits, y))
+    focal, plain = (torch.autograd.grad(ce(logits, y, gamma), logits)[0] for gamma in (2.0, 0.0))
+    assert not torch.allclose(focal, plain)
 
 
 def test_gamma_0_is_cross_entropy_to_the_bit():
@@ -166,8 +148,8 @@ def look_at_first_batches(method, recipe):
     def grads(loss, b, run, gamma):
         random, state = torch.get_rng_state(), [t.clone() for m in run.modules for t in m.buffers()]
         params = [p for m in run.modules for p in m.parameters() if p.requires_grad]
-        with focused(gamma):
-            value = loss(b)
+        run.focal_gamma = gamma
+        value = loss(b)
         some = torch.autograd.grad(value, params, allow_unused=True)
         torch.set_rng_state(random)
         for t, saved in zip((t for m in run.modules for t in m.buffers()), state, strict=True):
@@ -234,14 +216,16 @@ def test_runs_that_take_turns_have_each_their_own_loss():
 
 
 @pytest.mark.parametrize("gammas", [(0.0, 2.0, 0.0), (2.0, 0.5, 2.0)])
-def test_a_compiled_loss_follows_the_gamma_of_the_step(gammas):
+def test_a_compiled_loss_has_the_gamma_of_its_run(gammas):
     torch.compiler.reset()
-    compiled = torch.compile(ce, backend="eager", fullgraph=True)
     logits, y = torch.randn(4, 3, requires_grad=True), torch.arange(4) % 3
     for gamma in gammas:
-        with focused(gamma):
-            ours, plain = (torch.autograd.grad(loss(logits, y), logits)[0] for loss in (compiled, ce))
-        torch.testing.assert_close(ours, plain)
+        run = EngineRun(
+            tiny(n=64), replace(FAST, loss="focal", focal_gamma=gamma), 0, torch.device("cpu"), lambda k: None
+        )
+        compiled = torch.compile(lambda b: run.ce(b[0], b[1]), backend="eager", fullgraph=True)  # noqa: B023
+        ours = torch.autograd.grad(compiled((logits, y)), logits)[0]
+        torch.testing.assert_close(ours, torch.autograd.grad(ce(logits, y, gamma), logits)[0])
 
 
 # L1

@@ -35,7 +35,6 @@ from spurless.core.settings import Range, resolve
 from spurless.core.tensor_files import header, load_tensors, save_tensors
 from spurless.methods.dcwp import DCWP, oversampling
 from spurless.methods.parts.gates import Gates, mask_stage
-from spurless.methods.parts.losses import ce
 from spurless.methods.parts.pruning import (
     Masks,
     Scores,
@@ -130,7 +129,7 @@ class PruneTrained(Method):
             conflicting, up = self.known.get("conflicting"), self.dcwp.finetune_up or self.dcwp.lambda_up
             yield Stage(
                 "finetune",
-                self._loss(net, conflicting),
+                self._loss(run, net, conflicting),
                 optimizer,
                 model=net,
                 epochs=self.finetune * length(run),
@@ -230,7 +229,7 @@ class PruneTrained(Method):
         gates = run.keep(Gates(net, d.start, d.temperature, form, "channel" if self.structured else "weight"))
 
         def objective(b: Batch, features: Tensor, logits: Tensor) -> Tensor:
-            return d._debiased(b, features, logits, conflicting, d.lambda_align)
+            return d._debiased(run, b, features, logits, conflicting, d.lambda_align)
 
         odds = oversampling(conflicting, d.lambda_up)
         penalty = d.penalty_form or d.form
@@ -240,13 +239,13 @@ class PruneTrained(Method):
         found = dict(zip(gates.names, gates.logits, strict=True))
         return {name: found[name].detach().expand(net.get_parameter(name).shape) for name in found}
 
-    def _loss(self, net: Net, conflicting: Tensor | None) -> Any:
+    def _loss(self, run: Run, net: Net, conflicting: Tensor | None) -> Any:
         if conflicting is None:
-            return lambda b: ce(net(b.x), b.y)
+            return lambda b: run.ce(net(b.x), b.y)
 
         def debiased(b: Batch) -> Tensor:
             features = net.features(b.x)
-            return self.dcwp._debiased(b, features, net.head(features), conflicting, self.dcwp.finetune_align)
+            return self.dcwp._debiased(run, b, features, net.head(features), conflicting, self.dcwp.finetune_align)
 
         return debiased
 

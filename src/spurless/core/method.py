@@ -91,6 +91,7 @@ class Run(ABC):
     seed: int
     recipe: Recipe
     device: torch.device
+    focal_gamma: float  # γ, where the recipe's loss is focal; 0: cross entropy
 
     @abstractmethod
     def net(self) -> Net:
@@ -100,6 +101,14 @@ class Run(ABC):
     @abstractmethod
     def optimizer(self, *held: nn.Module | Iterable[nn.Parameter], **changes: Any) -> Optimizer:
         """The recipe's optimiser over these modules or parameters; `changes` override fields of the recipe."""
+
+    @abstractmethod
+    def ce(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The recipe's classification loss, mean over the batch: cross entropy, or with the gradient of focal loss."""
+
+    @abstractmethod
+    def ce_rows(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The same for each sample (n,)."""
 
     @abstractmethod
     def outputs(

@@ -11,7 +11,6 @@ from torch.nn.functional import cross_entropy
 from spurless.core.data import Labels
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
-from spurless.methods.parts.losses import ce
 from spurless.nets import Net
 
 
@@ -36,7 +35,7 @@ class AFR(Method):
         cut = max(1, round(self.held_out * len(order)))
         rest, rows = order[:cut].sort().values, order[cut:].sort().values
         net = run.net()
-        yield Stage("erm", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, rows=rows, select=True)
+        yield Stage("erm", lambda b: run.ce(net(b.x), b.y), run.optimizer(net), model=net, rows=rows, select=True)
         features = run.outputs(net, features=True)[rest.to(run.device)].double()
         y = run.data.train.y[rest].to(run.device)
         weights = sample_weights(net.head(features.float()), y, net.classes, self.gamma)

@@ -11,7 +11,6 @@ import torch
 from spurless.core.errors import UserError
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
-from spurless.methods.parts.losses import ce
 from spurless.methods.parts.pruning import (
     EVERY,
     Alive,
@@ -70,7 +69,7 @@ class GradualPruning(Method):
         whole = before + after
 
         def stage(name: str, begin: float, end: float, select: bool, until: bool = False) -> Stage:
-            loss = lambda b: ce(net(b.x), b.y)  # noqa: E731
+            loss = lambda b: run.ce(net(b.x), b.y)  # noqa: E731
             span = begin / whole, end / whole
             return Stage(name, loss, optimizer, model=net, epochs=end - begin, span=span, select=select, until=until)
 

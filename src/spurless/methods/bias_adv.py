@@ -14,7 +14,7 @@ from spurless.core.settings import Range
 from spurless.methods.jtt import JTT
 from spurless.methods.lff import LfF
 from spurless.methods.parts.attacks import Ball, ask, bias_adversarial, embedding_of, on_text, pixel_range
-from spurless.methods.parts.losses import Form, ce_rows, gce
+from spurless.methods.parts.losses import Form, gce
 from spurless.nets import Net
 
 Weight = Tensor | float
@@ -101,9 +101,9 @@ class BiasAdv(Method):
         def loss(b: Batch) -> Tensor:
             start, free, read = (b.x, None, ask) if run.data.tokens is None else on_text(b.x, debiased)
             adv = attack(start, b.y, free=free, read=read)
-            hard = ce_rows(debiased(b.x), b.y)  # (n,)
+            hard = run.ce_rows(debiased(b.x), b.y)  # (n,)
             of_biased, w, w_adv = base(b, hard)
-            hard_adv = ce_rows(read(debiased, adv), b.y)  # (n,) a pass of its own: BatchNorm sees the two kinds apart
+            hard_adv = run.ce_rows(read(debiased, adv), b.y)  # a pass of its own: BatchNorm sees both apart
             return of_biased + (w * hard).mean() + self.beta * (w_adv * hard_adv).mean()
 
         return loss
@@ -117,7 +117,7 @@ class BiasAdv(Method):
 
         def lff(b: Batch, hard: Tensor) -> tuple[Weight, Weight, Weight]:
             logits = biased(b.x)
-            w = weigh(b.idx, ce_rows(logits, b.y), hard)  # (n,)
+            w = weigh(b.idx, run.ce_rows(logits, b.y), hard)  # (n,)
             return gce(logits, b.y, self.q, self.form), w, 1 - w
 
         return lff

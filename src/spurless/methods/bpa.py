@@ -14,7 +14,7 @@ from spurless.methods.group_dro import group_means
 from spurless.methods.group_inference import infer
 from spurless.methods.group_inference.clusters import PerClass
 from spurless.methods.group_inference.predictions import PlainEpochs
-from spurless.methods.parts.losses import Form, ce_rows
+from spurless.methods.parts.losses import Form
 from spurless.nets import Net
 
 
@@ -44,7 +44,7 @@ class BPA(Method):
             weigher = run.keep(ExponentialWeights(found.train, found.number, self.step))
 
         def loss(b: Batch) -> Tensor:
-            rows = ce_rows(net(b.x), b.y)  # (n,)
+            rows = run.ce_rows(net(b.x), b.y)  # (n,)
             return (weigher(b.idx, rows.detach().float()) * rows).mean()
 
         yield Stage("weighted", loss, run.optimizer(net), model=net, select=True)

@@ -14,7 +14,6 @@ from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference import infer
 from spurless.methods.group_inference.predictions import By, CncReduction, Dims, EarlyEpochs, PlainDecay
-from spurless.methods.parts.losses import ce
 from spurless.nets import Net
 
 
@@ -61,7 +60,7 @@ class CnC(Method):
             features, taken = net.features(b.x), guess[b.idx]
             anchors = torch.ones_like(b.y, dtype=torch.bool) if self.two_sided else taken == b.y
             pairs = contrast(features, *pair_sets(b.y, taken, anchors), self.tau)
-            return self.lambda_ * pairs + (1 - self.lambda_) * ce(net.head(features), b.y)
+            return self.lambda_ * pairs + (1 - self.lambda_) * run.ce(net.head(features), b.y)
 
         yield Stage(
             "contrast", loss, run.optimizer(net), model=net, sample_weights=pair_odds(y, taken_for), select=True

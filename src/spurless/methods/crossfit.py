@@ -11,7 +11,7 @@ from torch import Tensor
 from spurless.core.data import Batch
 from spurless.core.method import PLAIN, Method, Run, Stage
 from spurless.core.settings import Range
-from spurless.methods.parts.losses import ce, gce
+from spurless.methods.parts.losses import gce
 from spurless.nets import Net
 
 FIXED = 0.2  # the least share that must be gone of plain training's errors where what is easy misleads
@@ -38,7 +38,9 @@ class CrossFit(Method):
         n, y = len(run.data.train), run.data.train.y.to(run.device)
         held_out, rows = hold_out(run) if run.data.val is None else (None, None)
         plain = run.net()
-        yield Stage("plain", lambda b: ce(plain(b.x), b.y), run.optimizer(plain), model=plain, rows=rows, shared=PLAIN)
+        yield Stage(
+            "plain", lambda b: run.ce(plain(b.x), b.y), run.optimizer(plain), model=plain, rows=rows, shared=PLAIN
+        )
         experts, fold = yield from self.experts(run, torch.arange(n) if rows is None else rows)
         p = torch.stack([run.outputs(e).double().softmax(1) for e in experts])  # (2, n, classes)
         p_y = p[1 - fold, torch.arange(n, device=run.device), y]  # (n,) by the expert that has not seen it
@@ -47,7 +49,7 @@ class CrossFit(Method):
         h = h if rows is None else h[rows.to(run.device)]
         optimizer = run.optimizer(net)
         yield Stage(
-            "debiased", lambda b: ce(net(b.x), b.y), optimizer, model=net, rows=rows, sample_weights=h, select=True
+            "debiased", lambda b: run.ce(net(b.x), b.y), optimizer, model=net, rows=rows, sample_weights=h, select=True
         )
         if self.level == 1 or self.finds_shortcut(run, experts, plain, net, held_out):
             return net

@@ -28,7 +28,7 @@ from spurless.methods.parts.gates import (
     Temperature,
     mask_stage,
 )
-from spurless.methods.parts.losses import Form, ce
+from spurless.methods.parts.losses import Form
 from spurless.methods.parts.pruning import EVERY, Layers, Masks, hold, prunable
 from spurless.nets import Net
 
@@ -87,7 +87,7 @@ class DCWP(Method):
         net = run.net()
         prunable(net, self.layers)  # a wrong name is told now, not after the training
         start = copy.deepcopy(net.state_dict())
-        yield Stage("pretrain", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, shared=PLAIN)
+        yield Stage("pretrain", lambda b: run.ce(net(b.x), b.y), run.optimizer(net), model=net, shared=PLAIN)
         masks: Masks = {}
         if self.prune:
             masks = yield from self._learn(run, net, conflicting)
@@ -119,7 +119,7 @@ class DCWP(Method):
         gates = run.keep(Gates(net, self.start, self.temperature, form, self.over, self.layers))
 
         def objective(b: Batch, features: Tensor, logits: Tensor) -> Tensor:
-            return self._debiased(b, features, logits, conflicting, self.lambda_align)
+            return self._debiased(run, b, features, logits, conflicting, self.lambda_align)
 
         yield mask_stage(
             run,
@@ -140,7 +140,7 @@ class DCWP(Method):
 
         def loss(b: Batch) -> Tensor:
             features = net.features(b.x)
-            return self._debiased(b, features, net.head(features), conflicting, self.finetune_align)
+            return self._debiased(run, b, features, net.head(features), conflicting, self.finetune_align)
 
         optimizer = hold(run.optimizer(net, lr=lr), net, masks)
         odds = oversampling(conflicting, self.finetune_up or self.lambda_up)
@@ -154,9 +154,11 @@ class DCWP(Method):
             select=True,
         )
 
-    def _debiased(self, b: Batch, features: Tensor, logits: Tensor, conflicting: Tensor, weight: float) -> Tensor:
+    def _debiased(
+        self, run: Run, b: Batch, features: Tensor, logits: Tensor, conflicting: Tensor, weight: float
+    ) -> Tensor:
         """Equation 17, on a batch that was drawn as equation 14 says."""
-        loss = ce(logits, b.y)
+        loss = run.ce(logits, b.y)
         if not weight:
             return loss
         form = self.pair_form or self.form

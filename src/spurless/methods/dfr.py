@@ -17,7 +17,6 @@ from spurless.core.messages import log
 from spurless.core.method import PLAIN, Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference import GroupsFrom, groups_of, infer, labels_for
-from spurless.methods.parts.losses import ce
 from spurless.methods.rs import subsample
 from spurless.nets import Net
 
@@ -61,7 +60,7 @@ class DFR(Method):
                 f"DFR fits an output for each of the {len(run.data.classes)} classes of {run.data.name}, and the "
                 f"network has {net.classes} outputs; give it one with as many."
             )
-        yield Stage("erm", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=True, shared=PLAIN)
+        yield Stage("erm", lambda b: run.ce(net(b.x), b.y), run.optimizer(net), model=net, select=True, shared=PLAIN)
         self._refit(run, net, split, group)
         return net
 

@@ -12,7 +12,7 @@ from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference.mining import redraw
 from spurless.methods.lff import failure_weights
-from spurless.methods.parts.losses import Form, LossMemory, ce_rows, gce
+from spurless.methods.parts.losses import Form, LossMemory, gce
 from spurless.nets import Net
 
 
@@ -46,13 +46,13 @@ class DisEnt(Method):
         def loss(b: Batch) -> Tensor:
             z_l, z_b = net.features(b.x).chunk(2, dim=1)  # (n, d), (n, d)
             to_label, to_bias = branches(net.head, bias_head, z_l, z_b)
-            hard, easy = ce_rows(to_label, b.y), ce_rows(to_bias, b.y)  # (n,), (n,)
+            hard, easy = run.ce_rows(to_label, b.y), run.ce_rows(to_bias, b.y)  # (n,), (n,)
             w = failure_weights(memory_b, memory_l, b.idx, easy, hard)
             apart = (w * hard).mean() + self.lambda_dis * gce(to_bias, b.y, self.q, self.form)
 
             other = torch.rand(len(b.y), device=b.y.device).argsort()  # randperm cannot be part of a CUDA graph
             to_label, to_bias = branches(net.head, bias_head, z_l, z_b.index_select(0, other))
-            swapped = (w * ce_rows(to_label, b.y)).mean()
+            swapped = (w * run.ce_rows(to_label, b.y)).mean()
             swapped = swapped + self.lambda_swap_b * gce(to_bias, b.y[other], self.q, self.form)
             return apart + self.lambda_swap * (b.t > self.swap_from) * swapped
 

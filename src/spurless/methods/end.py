@@ -10,7 +10,7 @@ from spurless.core.data import Batch, Labels
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.parts.dependence import cosines, disentangling, entangling, trained_features
-from spurless.methods.parts.losses import Form, ce
+from spurless.methods.parts.losses import Form
 from spurless.nets import Net
 
 
@@ -41,7 +41,7 @@ class EnD(Method):
         def loss(b: Batch) -> Tensor:
             assert b.a is not None
             features, logits = trained_features(net, b.x)
-            cosine, total = cosines(features), ce(logits, b.y)  # (n, n), ()
+            cosine, total = cosines(features), run.ce(logits, b.y)  # (n, n), ()
             for bias, count in zip(b.a.unbind(1), values, strict=True):
                 total = total + self.alpha * disentangling(cosine, bias, count)
                 total = total + self.beta * entangling(cosine, b.y, bias, self.form)

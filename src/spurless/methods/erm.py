@@ -4,7 +4,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from spurless.core.method import PLAIN, Method, Run, Stage
-from spurless.methods.parts.losses import ce
 from spurless.nets import Net
 
 
@@ -14,5 +13,5 @@ class ERM(Method):
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         net = run.net()
-        yield Stage("erm", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=True, shared=PLAIN)
+        yield Stage("erm", lambda b: run.ce(net(b.x), b.y), run.optimizer(net), model=net, select=True, shared=PLAIN)
         return net

@@ -15,7 +15,7 @@ from spurless.methods.dfr import STRENGTHS, Head, Penalty, Rows, fit_head, halve
 from spurless.methods.group_inference import within_classes
 from spurless.methods.group_inference.eiil import best_environments
 from spurless.methods.irm import slopes
-from spurless.methods.parts.losses import ce, plain_ce_rows
+from spurless.methods.parts.losses import ce_rows
 from spurless.nets import Net
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)  # of the smallest class of the half that is fitted on
@@ -43,12 +43,12 @@ class EVaLS(Method):
                 "with method.on = train, or afr."
             )
         net = run.net()
-        yield Stage("erm", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=True, shared=PLAIN)
+        yield Stage("erm", lambda b: run.ce(net(b.x), b.y), run.optimizer(net), model=net, select=True, shared=PLAIN)
         logits, y = run.outputs(net, val).cpu(), val.y
         environment = within_classes(y, best_environments(slopes(logits.double(), y)).long(), 2)
         rows = Rows.of(run.outputs(net, val, features=True), y, environment, net)
         fit_on, judge_on = halves(y, run.generator("evals"))
-        head = self.best_head(rows, plain_ce_rows(logits, y), fit_on, judge_on)
+        head = self.best_head(rows, ce_rows(logits, y), fit_on, judge_on)
         with torch.no_grad():
             net.head.weight.copy_(torch.from_numpy(head.weight))
             if net.head.bias is not None:

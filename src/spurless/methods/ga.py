@@ -11,7 +11,6 @@ from spurless.core.data import Batch
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference.mining import MINERS, EnsembleEpochs, Eta, Tau, Unlearn
-from spurless.methods.parts.losses import ce_rows
 from spurless.nets import Net
 
 
@@ -35,7 +34,7 @@ class GA(Method):
         net = run.net()
 
         def loss(b: Batch) -> Tensor:
-            rows = ce_rows(net(b.x), b.y)  # (n,)
+            rows = run.ce_rows(net(b.x), b.y)  # (n,)
             return (aligned_weights(rows, hard[b.idx], self.gamma) * rows).mean()
 
         odds = sampling_odds(hard, min(run.recipe.batch_size, len(hard)))  # a batch has no more rows than there are

@@ -12,7 +12,6 @@ from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_dro import GroupDRO, WorstGroup
 from spurless.methods.group_inference import GroupsFrom, infer, labels_for
-from spurless.methods.parts.losses import ce_rows
 from spurless.nets import Net
 from spurless.train.schedule import batch_sizes
 
@@ -51,7 +50,7 @@ class GCDRO(Method):
 
         def loss(b: Batch) -> Tensor:
             worst.forget(rows.epoch_begins())
-            plain = ce_rows(net(b.x), b.y)  # (n,)
+            plain = run.ce_rows(net(b.x), b.y)  # (n,)
             return worst(rows(b.idx, plain.detach()) * plain, rows.group[b.idx])
 
         yield Stage("gc_dro", loss, run.optimizer(net), model=net, select=True)

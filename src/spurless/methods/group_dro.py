@@ -11,7 +11,6 @@ from spurless.core.data import Batch, Labels
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference import Groups, GroupsFrom, infer, labels_for
-from spurless.methods.parts.losses import ce_rows
 from spurless.nets import Net
 
 
@@ -68,7 +67,7 @@ def train_for_worst_group(run: Run, found: Groups, dro: GroupDRO) -> Generator[S
     worst = run.keep(WorstGroup(size, dro))
 
     def loss(b: Batch) -> Tensor:
-        return worst(ce_rows(net(b.x), b.y), group[b.idx])
+        return worst(run.ce_rows(net(b.x), b.y), group[b.idx])
 
     odds = group_odds(found.train) if dro.draws_groups else None
     yield Stage("group_dro", loss, run.optimizer(net), model=net, sample_weights=odds, select=True)

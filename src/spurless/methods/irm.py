@@ -14,7 +14,7 @@ from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_dro import group_means, group_odds
 from spurless.methods.group_inference import Groups, GroupsFrom, groups_of, infer, labels_for, within_classes
-from spurless.methods.parts.losses import ce_rows
+from spurless.methods.parts.losses import RowLoss, ce_rows
 from spurless.nets import Net
 
 
@@ -55,7 +55,7 @@ def train_invariantly(run: Run, found: Groups, irm: IRM) -> Generator[Stage, Non
     on_device = environment.to(run.device)
 
     def loss(b: Batch) -> Tensor:
-        risk, penalty = invariance(net(b.x), b.y, on_device[b.idx], number)
+        risk, penalty = invariance(net(b.x), b.y, on_device[b.idx], number, run.ce_rows)
         weight = 1 + (b.t >= irm.anneal_at) * (irm.penalty_weight - 1)
         return (risk + weight * penalty) / weight.clamp_min(1)
 
@@ -98,8 +98,10 @@ def groups_by_value(run: Run) -> Groups:
     return Groups(groups_of(run.data.train, values), None, math.prod(values) * len(run.data.classes))
 
 
-def invariance(logits: Tensor, y: Tensor, environment: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """The mean over environments of their risk, and of their squared slope; those without a row are left out.
+def invariance(
+    logits: Tensor, y: Tensor, environment: Tensor, number: int, loss: RowLoss = ce_rows
+) -> tuple[Tensor, Tensor]:
+    """The mean over environments of their risk, and of their squared slope; those without a sample are left out.
 
     >>> import torch
     >>> logits, y = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])
@@ -107,7 +109,7 @@ def invariance(logits: Tensor, y: Tensor, environment: Tensor, number: int) -> t
     [0.8133, 0.3034]
     """
     logits = logits.float()
-    risk, count = group_means(ce_rows(logits, y), environment, number)  # (number,), (number,)
+    risk, count = group_means(loss(logits, y), environment, number)  # (number,), (number,)
     slope, _ = group_means(slopes(logits, y), environment, number)  # (number,)
     present = (count > 0).sum()
     return risk.sum() / present, slope.square().sum() / present

@@ -12,7 +12,7 @@ from spurless.core.messages import log
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference.mining import ErrorsBy, early, mine_erm
-from spurless.methods.parts.losses import Form, ce
+from spurless.methods.parts.losses import Form
 from spurless.nets import Net
 
 
@@ -37,7 +37,7 @@ class JTT(Method):
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         _, rows = yield from self.identify(run)
         net = run.net()
-        yield Stage("upsampled", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, rows=rows, select=True)
+        yield Stage("upsampled", lambda b: run.ce(net(b.x), b.y), run.optimizer(net), model=net, rows=rows, select=True)
         return net
 
     def identify(self, run: Run) -> Generator[Stage, None, tuple[Net, Tensor]]:

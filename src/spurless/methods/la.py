@@ -50,7 +50,7 @@ class LA(Method):
         net = run.net()
 
         def loss(b: Batch) -> Tensor:
-            return adjusted_ce(net(b.x), shift[b.idx], b.y, shift)
+            return adjusted_ce(run, net(b.x), shift[b.idx], b.y, shift)
 
         yield Stage("adjusted", loss, run.optimizer(net), model=net, select=True)
         return net
@@ -75,7 +75,7 @@ class LA(Method):
         def loss(b: Batch) -> Tensor:
             out_b = biased(b.x)
             prior = bias.update(b.idx, b.y, out_b / (self.temperature or 0.1))  # (n, classes)
-            return adjusted_ce(net(b.x), self.strength * prior, b.y) + gce(out_b, b.y, self.q)
+            return adjusted_ce(run, net(b.x), self.strength * prior, b.y) + gce(out_b, b.y, self.q)
 
         mix = Mixer("within_class", minority=bias.minority) if self.mix else None
         yield Stage("lc", loss, run.optimizer(biased, net), model=net, select=True, mix=mix)

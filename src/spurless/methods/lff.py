@@ -11,7 +11,7 @@ from spurless.core.data import Batch
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.parts.grads import head_grad_norms
-from spurless.methods.parts.losses import Form, LossMemory, ce_rows, gce
+from spurless.methods.parts.losses import Form, LossMemory, gce
 from spurless.nets import Net
 
 
@@ -34,11 +34,11 @@ class LfF(Method):
         def loss(b: Batch) -> Tensor:
             phi_b, phi_d = biased.features(b.x), debiased.features(b.x)  # (n, d)
             out_b, out_d = biased.head(phi_b), debiased.head(phi_d)  # (n, classes)
-            hard = ce_rows(out_d, b.y)  # (n,)
+            hard = run.ce_rows(out_d, b.y)  # (n,)
             if self.score == "gradient":
                 w = weigh(b.idx, _norms(out_b, phi_b, b.y), _norms(out_d, phi_d, b.y))
             else:
-                w = weigh(b.idx, ce_rows(out_b, b.y), hard)
+                w = weigh(b.idx, run.ce_rows(out_b, b.y), hard)
             return gce(out_b, b.y, self.q, self.form) + (w * hard).mean()
 
         # One optimiser over both networks is two independent ones: every update is elementwise.

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from spurless.core.method import PLAIN, Method, Run, Stage
 from spurless.core.settings import Range
-from spurless.methods.parts.losses import ce
 from spurless.methods.parts.pruning import (
     EVERY,
     Layers,
@@ -39,13 +38,13 @@ class MagnitudePrune(Method):
         net = run.net()
         prunable(net, self.layers)  # a wrong name is told now, not after the training
         alone = self.finetune == 0
-        yield Stage("dense", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, select=alone, shared=PLAIN)
+        yield Stage("dense", lambda b: run.ce(net(b.x), b.y), run.optimizer(net), model=net, select=alone, shared=PLAIN)
         masks = self.masks(net)
         zero(net, masks)
         if self.finetune:
             optimizer = hold(run.optimizer(net), net, masks)
             epochs = self.finetune * length(run)
-            yield Stage("finetune", lambda b: ce(net(b.x), b.y), optimizer, model=net, epochs=epochs, select=True)
+            yield Stage("finetune", lambda b: run.ce(net(b.x), b.y), optimizer, model=net, epochs=epochs, select=True)
         return net
 
     def masks(self, net: Net) -> Masks:

@@ -19,7 +19,7 @@ from spurless.methods.parts.gates import (
     Temperature,
     mask_stage,
 )
-from spurless.methods.parts.losses import Form, ce
+from spurless.methods.parts.losses import Form
 from spurless.methods.parts.pruning import EVERY, Layers, hold, prunable
 from spurless.nets import Net
 
@@ -47,14 +47,14 @@ class MRM(Method):
         net = run.net()
         prunable(net, self.layers)  # a wrong name is told now, not after the training
         start = copy.deepcopy(net.state_dict())
-        yield Stage("dense", lambda b: ce(net(b.x), b.y), run.optimizer(net), model=net, shared=PLAIN)
+        yield Stage("dense", lambda b: run.ce(net(b.x), b.y), run.optimizer(net), model=net, shared=PLAIN)
         form = self.gate_form or self.form
         gates = run.keep(Gates(net, self.start, self.temperature, form, self.over, self.layers))
         yield mask_stage(
             run,
             net,
             gates,
-            lambda b, features, logits: ce(logits, b.y),
+            lambda b, features, logits: run.ce(logits, b.y),
             self.lambda_l1,
             self.penalty_form or self.form,
             self.mask_lr,
@@ -63,5 +63,5 @@ class MRM(Method):
         )
         net.load_state_dict(start)
         optimizer = hold(run.optimizer(net), net, gates.masks())
-        yield Stage("retrain", lambda b: ce(net(b.x), b.y), optimizer, model=net, select=True)
+        yield Stage("retrain", lambda b: run.ce(net(b.x), b.y), optimizer, model=net, select=True)
         return net

@@ -13,7 +13,7 @@ from spurless.core.errors import UserError
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.parts.grads import GradNorms, Norm, head_grad_norms
-from spurless.methods.parts.losses import Form, ce, ce_rows, gce
+from spurless.methods.parts.losses import Form, ce_rows, gce
 from spurless.nets import Net
 from spurless.train.schedule import batch_sizes
 
@@ -80,7 +80,7 @@ class PGD(Method):
 
         def loss(b: Batch) -> Tensor:
             logits = net(b.x)
-            return ce(logits, b.y) if weight is None else (weight[b.idx] * ce_rows(logits, b.y)).mean()
+            return run.ce(logits, b.y) if weight is None else (weight[b.idx] * run.ce_rows(logits, b.y)).mean()
 
         return Stage("debiased", loss, run.optimizer(net), model=net, sample_weights=draw, select=True, until=False)
 

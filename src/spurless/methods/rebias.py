@@ -13,7 +13,6 @@ from spurless.core.messages import log
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.parts.dependence import hsic, off_diagonal, rbf, trained_features, trains_features
-from spurless.methods.parts.losses import ce
 from spurless.nets import Net, build
 
 BLIND = 1e-3  # mean of a kernel below which HSIC, at most a product of two such numbers, has no say beside CE
@@ -44,13 +43,13 @@ class ReBias(Method):
             features, logits = trained_features(g, b.x)
             with torch.no_grad():
                 other, _ = trained_features(f, b.x)
-            return ce(logits, b.y) - self.lambda_g * hsic(features, other, self.sigma)
+            return run.ce(logits, b.y) - self.lambda_g * hsic(features, other, self.sigma)
 
         def of_f(b: Batch) -> Tensor:
             features, logits = trained_features(f, b.x)
             with torch.no_grad():
                 other, _ = trained_features(g, b.x)
-            return ce(logits, b.y) + self.lambda_f * hsic(features, other, self.sigma)
+            return run.ce(logits, b.y) + self.lambda_f * hsic(features, other, self.sigma)
 
         yield Stage("rebias", [of_g, of_f], [run.optimizer(g), run.optimizer(f)], model=f, select=True)
         self._say_if_blind(run, f, g)

@@ -11,7 +11,6 @@ from spurless.core.data import Labels
 from spurless.core.method import Method, Run, Stage
 from spurless.methods.group_dro import group_odds
 from spurless.methods.group_inference import GroupsFrom, infer, labels_for
-from spurless.methods.parts.losses import ce
 from spurless.nets import Net
 
 
@@ -41,10 +40,8 @@ class RS(Method):
             odds = group_odds(group)
         else:
             rows = subsample(group, run.generator("subsample"))
-        optimizer = run.optimizer(net)
-        yield Stage(
-            "balanced", lambda b: ce(net(b.x), b.y), optimizer, model=net, sample_weights=odds, rows=rows, select=True
-        )
+        loss, optimizer = lambda b: run.ce(net(b.x), b.y), run.optimizer(net)
+        yield Stage("balanced", loss, optimizer, model=net, sample_weights=odds, rows=rows, select=True)
         return net
 
 

@@ -14,6 +14,7 @@ from spurless.core.method import M, Run
 from spurless.core.parallel import as_first
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
+from spurless.methods.parts.losses import ce, ce_rows
 from spurless.nets import Net
 from spurless.nets.outputs import Inputs, outputs
 from spurless.train.feed import Resident, resident
@@ -27,6 +28,7 @@ class EngineRun(Run):
 
     def __init__(self, data: Bundle, recipe: Recipe, seed: int, device: torch.device, make: Callable[[int], Net]):
         self.data, self.recipe, self.seed, self.device = data, recipe, seed, device
+        self.focal_gamma = recipe.focal_gamma if recipe.loss == "focal" else 0.0
         self.modules: list[nn.Module] = []  # everything a checkpoint must hold
         self.findings: dict[str, Tensor] = {}  # by name: (n,) bool, rows taken for conflicting
         self.guesses: dict[str, Tensor] = {}  # by name: (n,) int, the group each row was guessed to be in
@@ -58,6 +60,12 @@ class EngineRun(Run):
         for item in held:
             params += item.parameters() if isinstance(item, nn.Module) else item
         return make_optimizer([p for p in params if p.requires_grad], self.recipe, self.device, **changes)
+
+    def ce(self, logits: Tensor, y: Tensor) -> Tensor:
+        return ce(logits, y, self.focal_gamma)
+
+    def ce_rows(self, logits: Tensor, y: Tensor) -> Tensor:
+        return ce_rows(logits, y, self.focal_gamma)
 
     def outputs(
         self, net: nn.Module, split: Split | None = None, features: bool = False, augment: bool = False

@@ -26,7 +26,7 @@ from spurless.core.errors import SettingError, first_line
 from spurless.core.method import Loss, Stage
 from spurless.core.parallel import average_gradients, dividing, world
 from spurless.data.tokens import bucket, row_lengths
-from spurless.methods.parts.losses import focused, two_labels
+from spurless.methods.parts.losses import two_labels
 from spurless.train.engine_run import EngineRun
 from spurless.train.feed import Resident, Streamed
 from spurless.train.graphs import compiler, recording, renew_generator
@@ -77,7 +77,6 @@ class Steps:
         if self.may_capture and (why := why_eager(opt for _, opt, _ in self.updates)):
             _warn_once(warn, why)
             self.may_capture = False
-        self.focal_gamma = recipe.focal_gamma if recipe.loss == "focal" else 0.0
         self.weights = layer_weights(run.modules) if recipe.l1 else {}
         self.sharpness = Sharpness(recipe, run.modules) if recipe.sharpness != "none" else None
         self.slow = False  # whether the last step took the host long: done eagerly, or captured, as first ones are
@@ -267,7 +266,6 @@ class Steps:
         """Leave the gradient of a loss in the parameters that are held, and return the loss, without its penalty."""
         mixed = self.recipe.precision == "bf16"
         with (
-            focused(self.focal_gamma),
             two_labels(batch.y, second),
             torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False),
             dividing(),

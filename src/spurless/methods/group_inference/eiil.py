@@ -12,7 +12,7 @@ from spurless.core.settings import Range
 from spurless.methods.group_inference import Groups, within_classes
 from spurless.methods.group_inference.mining import early
 from spurless.methods.irm import slopes
-from spurless.methods.parts.losses import Form, ce
+from spurless.methods.parts.losses import Form
 
 ReferenceEpochs = Annotated[float, "epochs of the reference network; 0: a fifth of the recipe's length", Range(0)]
 InferenceForm = Annotated[
@@ -39,7 +39,7 @@ def infer_eiil(
     epochs, iterations = early(run, identify_epochs)
     yield Stage(
         "reference",
-        lambda b: ce(net(b.x), b.y),
+        lambda b: run.ce(net(b.x), b.y),
         run.optimizer(net),
         model=net,
         epochs=epochs,

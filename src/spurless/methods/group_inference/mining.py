@@ -23,7 +23,7 @@ from spurless.core.method import PLAIN, Method, Run, Stage
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range, resolve
 from spurless.methods.parts.grads import Norm, head_grad_norms
-from spurless.methods.parts.losses import Form, ce, ce_rows, gce
+from spurless.methods.parts.losses import Form, ce_rows, gce
 
 if TYPE_CHECKING:
     from spurless.nets import Net
@@ -138,7 +138,7 @@ def mine_erm(
     JTT's released code logs the errors while the last epoch trains, DCWP's takes them in a pass afterwards.
     """
     length, how = _length(epochs, iterations, ONE_EPOCH), Training(optimizer, lr, decay, falls)
-    return (yield from _errors(run, ce, dict(PLAIN), length, errors_by, how))
+    return (yield from _errors(run, run.ce, dict(PLAIN), length, errors_by, how))
 
 
 def _errors(
@@ -309,7 +309,7 @@ def mine_ecs(
     classes = len(run.data.classes)
 
     def loss(b: Batch) -> Tensor:
-        one, two = ce_rows(first(b.x), b.y), ce_rows(second(b.x), b.y)  # (n,), (n,)
+        one, two = run.ce_rows(first(b.x), b.y), run.ce_rows(second(b.x), b.y)  # (n,), (n,)
         after_first_epoch = b.t >= 1 / epochs
         w_one, w_two = peer_weights(one, two, b.y, classes, eta, unlearn * after_first_epoch)
         return (w_one * one).mean() + (w_two * two).mean()
@@ -348,7 +348,7 @@ def mine_ecs_simple(run: Run, eta: Eta = 0.05, tau: Tau = 0.8, epochs: EnsembleE
     net = run.net()
 
     def loss(b: Batch) -> Tensor:
-        rows = ce_rows(net(b.x), b.y)  # (n,)
+        rows = run.ce_rows(net(b.x), b.y)  # (n,)
         sure = ((-rows.detach()).exp() > eta).float()
         return (sure * rows).sum() / sure.sum().clamp_min(1)
 

@@ -14,7 +14,6 @@ from spurless.core.settings import Range
 from spurless.methods.group_inference import Groups, Inference, within_classes
 from spurless.methods.group_inference.mining import Length, early
 from spurless.methods.parts.clusters import Reduction, cluster, reducer
-from spurless.methods.parts.losses import ce
 from spurless.nets import Net
 
 By = Annotated[Literal["prediction", "clustering"], "what a row is taken for: predicted, or by clusters of features"]
@@ -58,7 +57,7 @@ def plain_net(run: Run, length: Length = Length(), weight_decay: float | None = 
     net, changes = run.net(), {} if weight_decay is None else {"weight_decay": weight_decay}
     yield Stage(
         "plain",
-        lambda b: ce(net(b.x), b.y),
+        lambda b: run.ce(net(b.x), b.y),
         run.optimizer(net, **changes),
         model=net,
         epochs=length.epochs,

@@ -11,7 +11,7 @@ from spurless.core.method import Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference import Groups, Inference, within_classes
 from spurless.methods.group_inference.mining import wrong_rows
-from spurless.methods.parts.losses import ce_rows
+from spurless.methods.parts.losses import RowLoss
 from spurless.nets import Net
 
 TwinEpochs = Annotated[float, "epochs of the twins; 0: the recipe's length", Range(0)]
@@ -44,7 +44,7 @@ class Relabelled(nn.Module):
     of_second: Tensor  # (n,) bool: whether the second twin trains on it
     weight: Tensor  # (classes,) by which all classes count alike
 
-    def loss(self, idx: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    def loss(self, ce_rows: RowLoss, idx: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """Class-balanced cross entropy of each sample's own twin; then the other one relabels it."""
         mine = self.of_second[idx][:, None]
         y = self.y[idx]
@@ -78,7 +78,7 @@ def train_twins(run: Run, epochs: float = 0) -> Generator[Stage, None, Twins]:
     labels = run.keep(Relabelled(y, half, len(run.data.classes)))
 
     def loss(b: Batch) -> Tensor:
-        return labels.loss(b.idx, nets[0](b.x), nets[1](b.x))
+        return labels.loss(run.ce_rows, b.idx, nets[0](b.x), nets[1](b.x))
 
     yield Stage("twins", loss, run.optimizer(*nets), model=nets[0], epochs=epochs or None)
     return Twins(nets, half.to(run.device))

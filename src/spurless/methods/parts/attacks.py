@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from spurless.core.data import Bundle
 from spurless.core.errors import UserError
-from spurless.methods.parts.losses import plain_ce_rows
+from spurless.methods.parts.losses import ce_rows
 from spurless.nets.heads import evaluating
 
 Ball = Literal["l2", "linf"]
@@ -61,7 +61,7 @@ def bias_adversarial(
         for _ in range(steps):
             adv = adv.detach().requires_grad_()
             # A sum, so that each row has the gradient that it would have on its own.
-            gain = (plain_ce_rows(read(biased, adv), y) - lam * plain_ce_rows(read(debiased, adv), y)).sum()
+            gain = (ce_rows(read(biased, adv), y) - lam * ce_rows(read(debiased, adv), y)).sum()
             (grad,) = torch.autograd.grad(gain, adv)  # of the inputs alone: parameters gather nothing
             grad = grad if free is None else grad * free
             moved = adv.detach() + size * steepest(grad, norm)

@@ -12,11 +12,10 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import one_hot
 
 from spurless.core.errors import UserError
-from spurless.methods.parts.losses import ce_rows
+from spurless.methods.parts.losses import RowLoss, ce_rows
 from spurless.nets.heads import evaluating
 
 Norm = Literal["l1", "l2", "l2_squared", "linf", "l0.7"]
-RowLoss = Callable[[Tensor, Tensor], Tensor]  # logits (n, classes), labels (n,) -> (n,)
 
 MOST = 2**26  # gradient entries held at once
 EXACT = 5000  # largest matrix whose eigenvalues are computed: ten seconds on one core

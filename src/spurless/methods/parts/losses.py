@@ -1,8 +1,8 @@
-"""Losses that methods share: functions of logits and labels, one value for each row unless they say otherwise.
+"""Losses that methods share: functions of logits and labels, one value for each sample unless they say otherwise.
 
-The recipe can ask for focal loss (recipe.loss). Then the engine wraps each loss of a training step in `focused`, and
-the gradients of `ce` and `ce_rows` are focal loss's. Their values stay cross entropy: what a method makes of them (the
-weights of LfF and GA, the group losses of GroupDRO, the confidences of a miner) is what its paper defines.
+A method trains with `run.ce` and `run.ce_rows`: cross entropy, or, where the recipe asks for it (recipe.loss), with the
+gradient of focal loss. Their values stay cross entropy: what a method makes of them (the weights of LfF and GA, the
+group losses of GroupDRO, the confidences of a miner) is what its paper defines.
 """
 
 import threading
@@ -14,33 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from spurless.core.method import Run
+
 Form = Literal["paper", "code"]
-
-
-class _Focus(threading.local):
-    """Of each thread its own: runs that take turns in one thread set it for each of their steps."""
-
-    gamma: float = 0.0
-
-
-_focus = _Focus()
-
-
-@contextmanager
-def focused(gamma: float) -> Iterator[None]:
-    """Inside, the gradients of `ce` and `ce_rows` are those of focal loss with this γ; 0: of cross entropy, to the bit.
-
-    >>> logits, y = torch.zeros(1, 2, requires_grad=True), torch.tensor([0])
-    >>> with focused(2.0):
-    ...     loss = ce(logits, y)
-    >>> round(loss.item(), 4), [round(v, 4) for v in torch.autograd.grad(loss, logits)[0][0].tolist()]
-    (0.6931, [-0.2983, 0.2983])
-    """
-    before, _focus.gamma = _focus.gamma, gamma
-    try:
-        yield
-    finally:
-        _focus.gamma = before
+RowLoss = Callable[[Tensor, Tensor], Tensor]  # of logits (n, classes) and labels (n,), a loss of each sample (n,)
 
 
 class _Second(threading.local):
@@ -77,51 +54,44 @@ def _by_labels(rows: Callable[[Tensor], Tensor], y: Tensor) -> Tensor:
     return held[2] * rows(y) + (1 - held[2]) * rows(held[1])
 
 
-def ce(logits: Tensor, y: Tensor) -> Tensor:
-    """Mean cross entropy.
+def ce(logits: Tensor, y: Tensor, focal_gamma: float = 0.0) -> Tensor:
+    """Mean cross entropy; with a γ above 0, its gradient is that of focal loss.
 
-    >>> round(float(ce(torch.zeros(1, 4), torch.tensor([2]))), 4)  # log 4
-    1.3863
+    >>> logits, y = torch.zeros(1, 2, requires_grad=True), torch.tensor([0])
+    >>> loss = ce(logits, y, focal_gamma=2.0)
+    >>> round(loss.item(), 4), [round(v, 4) for v in torch.autograd.grad(loss, logits)[0][0].tolist()]
+    (0.6931, [-0.2983, 0.2983])
     """
-    return ce_rows(logits, y).mean() if _focus.gamma or _second.held else cross_entropy(logits, y)
+    if focal_gamma or _second.held:
+        return ce_rows(logits, y, focal_gamma).mean()
+    return cross_entropy(logits, y)
 
 
-def ce_rows(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross entropy of each row.
+def ce_rows(logits: Tensor, y: Tensor, focal_gamma: float = 0.0) -> Tensor:
+    """Cross entropy of each sample; with a γ above 0, its gradient is that of focal loss.
 
     >>> ce_rows(torch.zeros(2, 4), torch.tensor([2, 0])).shape
     torch.Size([2])
     """
-    rows = plain_ce_rows(logits, y)
-    if not _focus.gamma:
+    rows = _by_labels(lambda t: cross_entropy(logits, t, reduction="none"), y)
+    if not focal_gamma:
         return rows
-    focal = _focal(rows, _focus.gamma)
+    focal = _focal(rows, focal_gamma)
     return rows.detach() + (focal - focal.detach())  # in this order the value is exactly that of cross entropy
 
 
-def adjusted_ce(logits: Tensor, shift: Tensor, y: Tensor, table: Tensor | None = None) -> Tensor:
-    """Mean cross entropy of logits to which (n, classes) `shift` is added.
+def adjusted_ce(run: Run, logits: Tensor, shift: Tensor, y: Tensor, table: Tensor | None = None) -> Tensor:
+    """The run's mean cross entropy of logits to which (n, classes) `shift` is added.
 
     Of mixed inputs each label has the shift of its own sample, from the `table` of all training samples: with the first
     sample's for both, the second label would be over-corrected.
-
-    >>> round(float(adjusted_ce(torch.zeros(1, 2), torch.tensor([[0.75, 0.25]]).log(), torch.tensor([0]))), 4)
-    0.2877
     """
     held = _second.held
     if held is None or held[0] is not y or table is None:
-        return ce(logits + shift, y)
+        return run.ce(logits + shift, y)
     _, z, share, numbers = held
-    first, second = (
-        ce_rows(logits + shift, y.clone()),
-        ce_rows(logits + table[numbers], z),
-    )  # clone: one label at a time
+    first, second = run.ce_rows(logits + shift, y.clone()), run.ce_rows(logits + table[numbers], z)  # one label each
     return (share * first + (1 - share) * second).mean()
-
-
-def plain_ce_rows(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross entropy of each row, with its own gradient whatever the recipe's loss is."""
-    return _by_labels(lambda t: cross_entropy(logits, t, reduction="none"), y)
 
 
 def focal_rows(logits: Tensor, y: Tensor, gamma: float = 2.0) -> Tensor:
@@ -132,7 +102,7 @@ def focal_rows(logits: Tensor, y: Tensor, gamma: float = 2.0) -> Tensor:
     >>> focal_rows(torch.zeros(1, 2), torch.tensor([0]), gamma=2.0)  # log 2 / 4
     tensor([0.1733])
     """
-    return _focal(plain_ce_rows(logits, y), gamma)
+    return _focal(ce_rows(logits, y), gamma)
 
 
 def _focal(rows: Tensor, gamma: float) -> Tensor:
