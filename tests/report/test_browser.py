@@ -275,7 +275,17 @@ def test_the_served_list_refreshes_by_itself(browser, tmp_path):
             seen.page.wait_for_selector("#rows .none", timeout=8000)
             assert EVIL in seen.page.locator("#rows").inner_text()
             assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
-            seen.page.locator("#rows a").click()
+            other = tmp_path / "runs" / "other"
+            other.mkdir()
+            (other / "result.json").write_text(json.dumps(make("lff", 0.5)))
+            seen.page.wait_for_selector("tr[data-method=lff]", timeout=12000)
+            seen.page.get_by_label("Method").select_option(EVIL)
+            assert not seen.page.locator("tr[data-method=lff]").is_visible()
+            seen.page.reload()  # the choice is kept in the address
+            assert not seen.page.locator("tr[data-method=lff]").is_visible()
+            seen.page.get_by_label("Method").select_option("")
+            assert seen.page.locator("tr[data-method=lff]").is_visible()
+            seen.page.locator("#rows th a").filter(has_text="alert").click()
             assert seen.page.locator("h1").inner_text() == f"{EVIL} on toy"
             assert seen.wrong == []
             assert all(url.startswith(address) for url in seen.asked if not url.startswith("data:"))

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from spurless.cli.main import app
 from spurless.core.errors import UserError
+from spurless.report.library import Library
 from spurless.report.serve import serve
 from tests.support.audits import make_audit
 from tests.support.pages import EVIL, Page, make, only_our_script
@@ -80,18 +81,65 @@ def test_the_list_says_what_each_run_is_doing(get):
     only_our_script(body)
     page = Page(body)
     names = [t for _, t in page.find("th", scope="row")]
-    assert set(names) == {"done/erm", "done/lff", "going", "stopped", "damaged", "audit"}
-    assert names[0] == "going"  # what trains comes first
-    said = {
-        a["data-name"]: [t for b, t in page.find("td") if b.get("data-name") == a["data-name"]]
-        for a, _ in page.find("td")
-    }
-    status = dict(zip(names, said["status"], strict=True))
-    assert status["going"] == "training" and status["stopped"] == "stopped" and status["done/erm"] == "done"
-    assert status["damaged"] == "damaged" and status["audit"] == "found"
-    assert said["last epoch"][0] == "biased, epoch 7, loss 0.25"
-    score = dict(zip(names, said["accuracy, %"], strict=True))
-    assert f"conflicting {make('erm', 0.2)['scores']['conflicting']:.1f}" in score["done/erm"]
+    assert sorted(names) == ["audit", "damaged", "erm", "jtt", "lff"]
+    first = page.find("li")[0][1]  # what trains comes first
+    assert first.startswith("jtt on toy") and first.endswith("biased, epoch 7, loss 0.25")
+    runs = [t for a, t in page.find("td") if a.get("data-name") == "runs"]
+    assert sum("1 training" in text and "1 stopped" in text for text in runs) == 1
+    assert [t for _, t in page.find("h2")][-2:] == ["Audits", "Cannot be read"]
+    scores = [t for a, t in page.find("td") if a.get("data-name") == "conflicting"]
+    assert any(text.startswith(f"{make('erm', 0.2)['scores']['conflicting']:.1f} [") for text in scores)
+
+
+def seeds_of(shelf, method, scores, seeds=(0, 1, 2), **more):
+    """Finished runs that differ in their seed, in folders whose names are hashes."""
+    for seed, unbiased in zip(seeds, scores, strict=True):
+        row = make(method, 0.5, seed) | more
+        row["scores"] = row["scores"] | {"unbiased": unbiased, "worst_group": unbiased - 50}
+        folder = shelf / "cells" / f"{abs(hash((method, seed, unbiased))):016x}"
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text(json.dumps(row))
+
+
+def test_seeds_are_averaged_and_hashes_are_no_names(tmp_path):
+    seeds_of(tmp_path, "pgd", (70.0, 72.0, 74.0))
+    seeds_of(tmp_path, "erm", (50.0, 60.0), (0, 1))
+    library = Library(tmp_path)
+    (group,) = library.view().groups
+    assert group.name == "toy" and group.columns[0] == "unbiased"
+    assert [(line.name, line.statuses) for line in group.lines] == [
+        ("erm", [("done", "2 done")]),
+        ("pgd", [("done", "3 done")]),
+    ]
+    assert [line.cells[0] for line in group.lines] == [("55.0 ± 7.1", False), ("72.0 ± 2.0", True)]
+    page = library.page(group.lines[1].link.removeprefix("/"))
+    assert page.count("seed 2") and "erm" not in Page(page).find("h1")[0][1]
+    assert Page(library.page(group.link.removeprefix("/"))).find("h1")[0][1] == "toy"
+    assert library.page("line/0000") is None and library.page("data/../x") is None
+
+
+def test_a_seed_that_ran_twice_counts_once_by_its_latest_run(tmp_path):
+    seeds_of(tmp_path, "pgd", (70.0,), (0,))
+    (first,) = (tmp_path / "cells").iterdir()
+    os.utime(first / "result.json", (1, 1))
+    seeds_of(tmp_path, "pgd", (80.0, 90.0), (0, 1))
+    (group,) = Library(tmp_path).view().groups
+    assert group.lines[0].cells[0].text.startswith("85.0 ±")
+
+
+def test_a_group_of_two_samples_has_its_n_and_makes_nobody_the_best(tmp_path):
+    seeds_of(tmp_path, "pgd", (70.0,), (0,))
+    seeds_of(tmp_path, "erm", (60.0,), (0,))
+    for file in tmp_path.rglob("result.json"):
+        row = json.loads(file.read_text())
+        if row["method"] == "erm":
+            row["scores"]["n"]["worst_group"] = 2
+            file.write_text(json.dumps(row))
+    (group,) = Library(tmp_path).view().groups
+    worst = group.columns.index("worst_group")
+    assert group.lines[0].cells[worst].text.endswith("(n = 2)")
+    assert [line.cells[worst].best for line in group.lines] == [False, False]
+    assert [line.cells[0].best for line in group.lines] == [False, True]
 
 
 def test_the_rows_follow_the_files(get, shelf):
@@ -101,7 +149,7 @@ def test_the_rows_follow_the_files(get, shelf):
     assert "biased, epoch 8" in get("/rows")[1]
     (shelf / "going" / "result.json").write_text(json.dumps(make("jtt", 0.5)))
     rows = {r["name"]: r for r in json.loads(get("/runs.json")[1])["runs"]}
-    assert rows["going"]["status"] == "done"
+    assert rows["going"]["status"] == "done" and rows["going"]["scores"][0][0] == "unbiased"
 
 
 def test_files_of_another_program_cost_one_row_only(get, shelf):
@@ -200,10 +248,10 @@ def test_names_are_text(get, shelf):
     body = get("/")[1]
     only_our_script(body)
     page = Page(body)
-    assert name in [t for _, t in page.find("th", scope="row")]
-    assert EVIL in [t for _, t in page.find("td")]
+    assert EVIL in [t for _, t in page.find("th", scope="row")] and EVIL in [t for _, t in page.find("h2")]
     links = {t: a["href"] for a, t in page.find("a")}
-    assert Page(get(links[name])[1]).find("h1")[0][1] == f"{EVIL} on {EVIL}"
+    assert Page(get(links[EVIL])[1]).find("h1")[0][1] == f"{EVIL} on {EVIL}"
+    assert name in [r["name"] for r in json.loads(get("/runs.json")[1])["runs"]]
     assert get("/run/caf%E9%20100%25")[0].status == 200
 
 
@@ -249,7 +297,7 @@ def test_damaged_deep_and_strange_files_are_rows_that_say_so(get, shelf):
     (shelf / "epochs" / "settings.toml").write_text(SETTINGS)
     (shelf / "epochs" / "history.jsonl").write_text(f"{DEEP}\n[]\n")
     answer, body = get("/")
-    assert answer.status == 200 and "done/erm" in body
+    assert answer.status == 200 and "/run/done/erm" in body
     rows = {r["name"]: r for r in json.loads(get("/runs.json")[1])["runs"]}
     for name in ("deep", "bytes", "list", "big", "fifo-run", "fifo-settings", "device"):
         assert rows[name]["status"] == "damaged" and rows[name]["epoch"], name
@@ -289,7 +337,7 @@ def test_a_body_is_not_the_next_request(address):
                     received += more
             except ConnectionResetError:  # what was not read is thrown away
                 pass
-        assert received.count(b"HTTP/1.1 ") <= 1 and b'"runs"' not in received
+        assert received.count(b"HTTP/1.1 ") <= 1 and b'{"runs"' not in received
 
 
 def test_slow_clients_are_cut(address, monkeypatch):

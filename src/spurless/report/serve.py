@@ -15,112 +15,18 @@ import re
 import socket
 import sys
 import threading
-import time
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
-from spurless.core.errors import UserError, first_line
-from spurless.report.page import build, environment, source
-from spurless.report.sources import AUDIT, Material, read_json, run_row, walk
-from spurless.report.tables import finished, score
-from spurless.train.run_folder import HISTORY, RESULT, RunFolder
+from spurless.core.errors import UserError
+from spurless.report.library import Library
+from spurless.report.page import environment, source
 
 WHOLE = 30.0  # seconds for a client's request and its answer
-ALIVE = 120.0  # seconds since a run's last sign of life after which it is called stopped
-COLUMNS = ("unbiased", "conflicting", "aligned", "worst_group", "average")
-
-
-class Library:
-    """The runs and audits below a folder. What was read is kept until its files change."""
-
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder).resolve()
-        self.known: dict[Path, tuple[Any, dict[str, Any]]] = {}
-
-    def places(self) -> dict[str, Path]:
-        """By name, which is the path below the folder: each run's folder, and each audit.json."""
-        found = {}
-        for place in walk(self.folder):
-            own = place.parent if place.name == AUDIT else place
-            name = own.relative_to(self.folder).as_posix()
-            name = self.folder.name if name == "." else name
-            found[f"audit/{name}" if place.name == AUDIT else f"run/{name}"] = place
-        return found
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row for each, the latest first."""
-        rows = [self._row(name, place) for name, place in self.places().items()]
-        return sorted(rows, key=lambda r: (r["status"] != "training", -r["changed"]))
-
-    def page(self, name: str) -> str | None:
-        """The report on one of them, or on all finished runs; None where there is no such thing."""
-        places = self.places()
-        if name == "all":
-            done = [f"run/{r['name']}" for r in self.rows() if r["status"] == "done"]
-            rows = [run_row(places[name]) for name in sorted(done) if name in places]
-            return build(Material(runs=rows), f"All runs in {self.folder.name}")
-        place = places.get(name)
-        if place is None:
-            return None
-        return build(
-            Material(audits=[(read_json(place), place.parent)])
-            if place.name == AUDIT
-            else Material(runs=[run_row(place)])
-        )
-
-    def _row(self, name: str, place: Path) -> dict[str, Any]:
-        files = [place] if place.name == AUDIT else [place / n for n in (RESULT, HISTORY, "settings.toml")]
-        stamps = [_stamp(file) for file in files]
-        if self.known.get(place, (None, {}))[0] != stamps:
-            try:
-                facts = _audit_facts(read_json(place)) if place.name == AUDIT else _run_facts(place)
-            except Exception as error:
-                # Whatever a file holds, or another program wrote under this name: it costs one row, not the list.
-                facts = {"status": "damaged", "method": "", "data": "", "scores": [], "epoch": first_line(error)}
-            self.known[place] = stamps, facts
-        row = dict(self.known[place][1])
-        changed = max((s[0] for s in stamps if s), default=0) / 1e9
-        if row["status"] == "unfinished":
-            row["status"] = "training" if time.time() - changed < ALIVE else "stopped"
-        return row | {"name": name.partition("/")[2], "link": "/" + quote(os.fsencode(name)), "changed": changed}
-
-
-def _stamp(file: Path) -> tuple[int, int] | None:
-    try:
-        found = file.stat()
-    except OSError:  # not there, or gone in this moment
-        return None
-    return found.st_mtime_ns, found.st_size
-
-
-def _run_facts(place: Path) -> dict[str, Any]:
-    row = run_row(place)
-    history = row.get("history") or RunFolder(place).history()
-    last = history[-1] if history else {}
-    epoch = f"{last.get('stage')}, epoch {last.get('epoch')}" if last else ""
-    if last and not finished(row) and isinstance(last.get("loss"), float):
-        epoch += f", loss {last['loss']:.3g}"
-    return {
-        "status": str(row.get("status")),
-        "method": row.get("method"),
-        "data": row.get("data"),
-        "scores": [(m, str(s)) for m in COLUMNS[:3] if (s := score(row, m))] or _average(row),
-        "epoch": epoch,
-    }
-
-
-def _average(row: dict[str, Any]) -> list[tuple[str, str]]:
-    found = score(row, "average")
-    return [("average", str(found))] if found else []
-
-
-def _audit_facts(audit: Any) -> dict[str, Any]:
-    data = audit.get("data") or {}
-    return {"status": str(audit["verdict"]), "method": "audit", "data": data.get("name"), "scores": [], "epoch": ""}
 
 
 def serve(folder: str | Path, host: str = "127.0.0.1", port: int = 8000) -> ThreadingHTTPServer:
@@ -201,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/rows":
             return HTTPStatus.OK, "text/html", fragment(self.library)
         if path == "/runs.json":
-            return HTTPStatus.OK, "application/json", json.dumps({"runs": self.library.rows()})
+            return HTTPStatus.OK, "application/json", json.dumps({"runs": self.library.for_machines()})
         if path == "/favicon.ico":
             return HTTPStatus.NO_CONTENT, "image/x-icon", ""
         page = self.library.page(path.removeprefix("/"))
@@ -275,17 +181,15 @@ def policy() -> str:
 def listing(library: Library) -> str:
     """The page with the list."""
     script = source("serve.js")
-    policy = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page = environment().get_template("serve.html.j2")
-    return page.render(
+    return environment().get_template("serve.html.j2").render(
         title=f"Runs in {library.folder.name}",
-        rows=library.rows(),
+        view=library.view(),
         style=source("style.css"),
         script=script,
-        script_hash=policy,
-    )
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )  # fmt: skip
 
 
 def fragment(library: Library) -> str:
-    """The rows of the list alone, which the page asks for again and again."""
-    return environment().get_template("serve_rows.html.j2").render(rows=library.rows())
+    """The list alone, which the page asks for again and again."""
+    return environment().get_template("serve_rows.html.j2").render(view=library.view())
