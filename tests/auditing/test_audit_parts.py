@@ -330,7 +330,7 @@ def test_maps_are_of_what_the_model_says_and_of_what_it_sees(tmp_path, monkeypat
     torch.testing.assert_close(seen, (x[[1, 7]].float() / 255 - 0.5) / 0.25)
     own = real(case.net, seen[1:], 2)
     assert np.array_equal(
-        opened(tmp_path, drawn[7][1]), attribution.overlay(x[7], own[0]).permute(1, 2, 0).numpy()
+        opened(tmp_path, drawn[7][1]), gallery.spotlight(x[7], own[0]).permute(1, 2, 0).numpy()
     )  # and not that of row 1
     assert all(not module._forward_hooks and not module.training for module in case.net.modules())
 

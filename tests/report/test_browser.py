@@ -138,6 +138,25 @@ def test_pictures_enlarge_by_mouse_and_by_keyboard(browser, pages):
         assert seen.wrong == []
 
 
+def test_what_decides_fits_two_screens_and_a_phone_shows_pictures_whole(browser, tmp_path):
+    audit = make_audit(tmp_path, points=5, number_of_rows=1)
+    audit["cost"]["conflicting"] |= {"value": 0.0, "low": 0.0, "high": 2.0}
+    audit["fix"] = None
+    (tmp_path / "audit.json").write_text(json.dumps(audit))
+    file = report.write_audit(tmp_path, tmp_path / "r.html")
+    with look_at(browser, file, width=1280) as seen:
+        assert seen.page.locator(".details").bounding_box()["y"] <= 1600
+        boxes = [seen.page.locator(f".section-{name}").bounding_box() for name in ("cost", "now")]
+        assert boxes[0]["y"] == boxes[1]["y"] and boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+        assert seen.page.locator(".section-cost rect.fill-conflicting").bounding_box()["width"] >= 3
+    with look_at(browser, file, width=390) as seen:
+        for image in seen.page.locator(".section-gallery .thumb img:visible").all():
+            assert image.evaluate("e => getComputedStyle(e).objectFit") == "contain"
+            box = image.bounding_box()
+            assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_a_run_that_diverged_stays_last_whatever_is_sorted_by(browser, tmp_path):
     rows = [make("jtt", 0.1) | {"status": "diverged"}, make("erm", 0.2), make("pgd", 0.7)]
     with look_at(browser, report.write(rows, tmp_path / "r.html")) as seen:
@@ -235,9 +254,10 @@ def test_everything_can_be_reached_by_keyboard_and_has_a_name(browser, pages):
               || e.querySelector('img[alt]:not([alt=""]), title'))).map(e => e.outerHTML.slice(0, 80))"""
         assert page.evaluate(nameless) == []
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.tagName") == "A"
+        assert page.evaluate("document.activeElement.type") == "checkbox"
+        page.locator("nav a").first.focus()
         page.keyboard.press("Enter")
-        assert page.evaluate("location.hash") == "#gallery"
+        assert page.evaluate("location.hash") == "#findings"
         legend = page.locator(".clouds button").first
         legend.press("Enter")
         assert legend.get_attribute("aria-pressed") == "true"

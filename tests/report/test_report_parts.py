@@ -38,7 +38,7 @@ def test_an_audit_says_its_verdict_first_and_shows_all_of_it(tmp_path):
     assert page.find("p", class_="badge")[0][1].endswith("Shortcut found")
     assert page.find("p", class_="lead")[0][1].replace("\xa0", " ") == audit["headline"]
     ids = [a["id"] for a, _ in page.find("h2")]
-    order = "gallery cost advice fix evidence advice-2 attributes slices suspects mined points confusion facts"
+    order = "gallery cost now fix evidence findings advice attributes slices suspects mined points confusion facts"
     assert ids == [*order.split(), "notes"]
     assert [text for _, text in page.find("a")][-1] == "Notes"
     text = " ".join(t for _, t in page.find("main"))
@@ -47,6 +47,9 @@ def test_an_audit_says_its_verdict_first_and_shows_all_of_it(tmp_path):
         "Collect about 150 more",
         "3 other properties were tested and gave no evidence",
         "85 % where it was not",
+        "such tests saw 85 % of 66 planted shortcuts",
+        "Of 11,788 samples, 400 were looked at for this.",
+        "spurless review a",
         "smallest gap between mined",
         "resnet18",
     ):
@@ -73,6 +76,31 @@ def test_the_bars_of_an_audit_are_its_numbers(tmp_path):
     assert [f"{g['accuracy']:.2f}%" for g in groups if not g["aligned"]] == against[3:5]
     scores = [float(a["data-key"]) for a, _ in page.find("td") if a.get("data-name") == "score"]
     assert scores == [r["score"] for r in audit["rows"]]
+
+
+def test_findings_come_first_in_whole_per_cent_and_the_weak_ones_are_folded(tmp_path):
+    audit = make_audit(tmp_path, points=5, number_of_rows=1)
+    weak = {"name": "noise", "kind": "detail", "verdict": "available", "text": "So much.", "used": None, "harm": None}
+    audit["findings"][0]["used"] |= {"other_class": {"value": 49.4}, "same_class": {"value": 0.2}}
+    audit["findings"] += [weak | {"name": f"noise {k}"} for k in range(5)]
+    (tmp_path / "audit.json").write_text(json.dumps(audit))
+    page = shown(report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8"))
+    names = [text.split()[-1] for _, text in page.find("th", scope="row")]
+    assert names[:7] == ["background", "place", "0", "1", "2", "3", "4"]
+    assert next(text for _, text in page.find("summary")) == "3 more"
+    cells = [text.replace("\xa0", " ") for a, text in page.find("td") if a.get("data-name", "").startswith("answers")]
+    assert cells[:3] == ["49 % (placebo 0 %)", "cannot be exchanged", "cannot be exchanged"]
+
+
+@pytest.mark.parametrize(("command", "minutes"), [("spurless audit --fix", "about 8 minutes"), ("spurless train", "")])
+def test_the_first_advice_says_how_long_it_takes_where_that_is_known(tmp_path, command, minutes):
+    audit = make_audit(tmp_path, points=5, number_of_rows=1)
+    audit["advice"][0]["command"] = command
+    (tmp_path / "audit.json").write_text(json.dumps(audit))
+    page = shown(report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8"))
+    (now,) = (text for a, text in page.find("section") if "section-now" in a["class"])
+    assert (minutes or "Train with group labels") in now
+    assert ("It takes" in now) == bool(minutes)
 
 
 @pytest.mark.parametrize("verdict", ["no evidence", "gap", "cannot tell"])

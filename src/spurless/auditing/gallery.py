@@ -157,8 +157,6 @@ def draw(case: Case, rows: Sequence[int], folder: Path, size: int = 96) -> Drawn
     """
     if not case.images or not rows:
         return {}
-    from spurless.metrics.attribution import overlay
-
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
     read = {row: x for row in sorted(set(rows)) if (x := _read(case, row)) is not None}
     maps, drawn = _maps(case, read), {}
@@ -167,7 +165,7 @@ def draw(case: Case, rows: Sequence[int], folder: Path, size: int = 96) -> Drawn
         image = _bytes(x)
         _save(image, folder / picture, size)
         if row in maps:
-            _save(overlay(image, maps[row]), folder / heat, size)
+            _save(spotlight(image, maps[row]), folder / heat, size)
         drawn[row] = picture, heat if row in maps else None
     return drawn
 
@@ -205,6 +203,25 @@ def _bytes(x: Tensor) -> Tensor:
             x = (x - x.min()) / (x.max() - x.min()).clamp_min(1e-6)
         x = (255 * x).round().to(torch.uint8)
     return x[:3] if len(x) > 2 else x[:1]
+
+
+def spotlight(image: Tensor, heat: Tensor, least: float = 0.35) -> Tensor:
+    """uint8 (3, h, w): the image in its own colours where the model looks, and darker elsewhere.
+
+    A colour may be the shortcut, so that no colour is laid over it. `least` of the light stays everywhere.
+
+    >>> red = torch.tensor([200, 0, 0], dtype=torch.uint8).view(3, 1, 1).expand(3, 8, 8)
+    >>> heat = torch.zeros(8, 8)
+    >>> heat[:4] = 1.0
+    >>> shown = spotlight(red, heat)
+    >>> shown[:, 0, 0].tolist(), shown[:, 7, 0].tolist()
+    ([200, 0, 0], [70, 0, 0])
+    """
+    heat = heat.detach().cpu().float().nan_to_num(0.0, 0.0, 0.0).clamp_min(0)
+    heat = torch.nn.functional.avg_pool2d(heat[None, None], 3, 1, 1, count_include_pad=False)[0, 0]
+    low, high = heat.min(), heat.max()
+    seen = (heat - low) / (high - low) if bool(high > low) else torch.ones_like(heat)
+    return (image.float().expand(3, -1, -1) * (least + (1 - least) * seen)).round().to(torch.uint8)
 
 
 def _save(image: Tensor, file: Path, size: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ HEADLINES = {  # of a verdict, as the badge says it
 }
 SHOWN = 24  # groups of an attribute that get a bar each; more become a shaded table
 FIRST = 2  # classes whose pictures come first; the others are among the details
+ROWS = 4  # findings that are listed; more are folded
+REPAIR = 2.5  # how many times as long as an audit one with --fix takes, at most (measured)
 COST = {
     "aligned": ("Right where it helps", "aligned", "accuracy on samples where the shortcut points to the label"),
     "conflicting": ("Right where it misleads", "conflicting", "accuracy on samples where it points elsewhere"),
@@ -42,32 +46,58 @@ def part(audit: Mapping[str, Any], folder: Path) -> Part:
     album = Album(folder)
     data = audit.get("data") or {}
     gallery, advice = _gallery(audit, album), list(audit.get("advice") or [])
-    rows = gallery.get("rows") or []
+    rows, passages = gallery.get("rows") or [], texts.gallery(audit, COLUMNS, kinds_of(audit))
+    now = [] if not advice else [{"step": advice[0], "took": _took(advice[0], audit), "review": _review(audit, folder)}]
     sections = [
         Section("gallery", "What it looks like", gallery | {"rows": rows[:FIRST]} if rows else {}, short="Samples"),
-        Section("texts", "What it looks like", texts.gallery(audit, COLUMNS, kinds_of(audit)), texts.NOTE, "Texts"),
-        Section("cost", "What it costs", _cost(audit.get("cost")), short="Cost"),
-        Section("advice", "What to do now", advice[:1], short="Do"),
+        Section("texts", "What it looks like", texts.first(passages, FIRST), short="Texts"),
+        Section("cost", "What it costs", _cost(audit), short="Cost", half=bool(now)),
+        Section("now", "What to do now", now, short="Do", half=bool(audit.get("cost"))),
         Section("fix", "Before and after the repair", _fix(audit.get("fix")), short="Repair"),
         Section("evidence", "Evidence", _evidence(audit)),
-        Section("advice", "What else can be done", advice[1:], short="More"),
-        Section("gallery", "More samples", gallery | {"rows": rows[FIRST:]} if rows[FIRST:] else {}, GALLERY_NOTE),
-        Section("words", "Words of the errors", texts.errors(audit), texts.ERRORS_NOTE, "Words"),
-        Section("attributes", "Accuracy by attribute", _attributes(audit), short="Attributes"),
-        Section("slices", "Groups that stand out", _slices(audit, album), short="Groups"),
-        Section("suspects", "The most suspicious samples", _suspects(audit, album), short="List"),
-        Section("mined", "How suspicious each sample is", _histogram(audit), short="Scores"),
-        Section("points", "What the network sees", _points(audit.get("map2d")), short="Map"),
-        Section("confusion", "What is predicted for what", _confusion(audit.get("confusion")), short="Confusion"),
-        Section("facts", "How this was measured", [_facts(audit)], FACTS_NOTE, "Method"),
-    ]
+        Section("findings", "Each finding in full", _findings(audit), short="Findings", detail=True),
+        Section("advice", "What else can be done", advice[1:], short="More", detail=True),
+        Section(
+            "gallery", "More samples", gallery | {"rows": rows[FIRST:]} if rows[FIRST:] else {}, GALLERY_NOTE,
+            detail=True,
+        ),
+        Section("texts", "More texts", passages, texts.NOTE, "Texts", detail=True),
+        Section("words", "Words of the errors", texts.errors(audit), texts.ERRORS_NOTE, "Words", detail=True),
+        Section("attributes", "Accuracy by attribute", _attributes(audit), short="Attributes", detail=True),
+        Section("slices", "Groups that stand out", _slices(audit, album), short="Groups", detail=True),
+        Section("suspects", "The most suspicious samples", _suspects(audit, album), short="List", detail=True),
+        Section("mined", "How suspicious each sample is", _histogram(audit), short="Scores", detail=True),
+        Section("points", "What the network sees", _points(audit.get("map2d")), short="Map", detail=True),
+        Section(
+            "confusion", "What is predicted for what", _confusion(audit.get("confusion")), short="Confusion",
+            detail=True,
+        ),
+        Section("facts", "How this was measured", [_facts(audit)], FACTS_NOTE, "Method", detail=True),
+    ]  # fmt: skip
     few = (audit.get("coverage") or {}).get("notes") or []
     notes = [str(note) for note in (*(data.get("notes") or []), *few)] + album.notes()
-    sections.append(Section("notes", "Notes on the data", notes, short="Notes"))
+    sections.append(Section("notes", "Notes on the data", notes, short="Notes", detail=True))
     kept = [s for s in sections if s.data]
     verdict = str(audit["verdict"])
     title = f"Audit of {data.get('name') or folder.name}"
     return Part([str(audit.get("headline") or "")], kept, title, [], HEADLINES.get(verdict, verdict), look(verdict), [])
+
+
+def _took(step: Mapping[str, Any], audit: Mapping[str, Any]) -> str:
+    """How long the command takes, where that follows from how long this audit took."""
+    seconds = number(audit.get("seconds"))
+    if seconds is None or not str(step.get("command") or "").startswith("spurless audit "):
+        return ""
+    minutes = math.ceil(REPAIR * seconds / 60)
+    return f"It takes about {minutes} minute{'s' if minutes > 1 else ''}: this audit took {duration(seconds)} seconds."
+
+
+def _review(audit: Mapping[str, Any], folder: Path) -> str:
+    """The command that opens the local page on which a person decides; "" where there is nothing to decide."""
+    if not audit.get("findings"):
+        return ""
+    place = folder.name if folder.is_absolute() else folder.as_posix()  # nobody's home folder
+    return f"spurless review {shlex.quote(place)}"
 
 
 GALLERY_NOTE = (
@@ -92,32 +122,67 @@ def look(verdict: str) -> tuple[str, str]:
 
 
 def _evidence(audit: Mapping[str, Any]) -> dict[str, Any]:
-    """Findings first; what was tested and gave nothing in one line, with how often such tests see what is there."""
+    """Findings first, each in one line; what was tested and gave nothing in one, with how often such tests see it."""
+    rows = [_measured(found) for found in audit.get("findings") or []]
+    for moved in audit.get("shift") or []:
+        finding = str(moved.get("finding"))
+        rows.append({"name": moved.get("test"), "finding": finding, "look": look(finding), "text": moved.get("text")})
+    tested = [str(name) for name in audit.get("tested") or []]
+    if not rows and not tested:
+        return {}
+    power = audit.get("power") or {}
+    return {"rows": rows[:ROWS], "more": rows[ROWS:], "tested": tested, "power": _power(power), "seen": _seen(power)}
+
+
+def _measured(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A finding in whole per cent: where it helps, where it misleads, and what its exchange changes."""
+    harm, used = found.get("harm") or {}, found.get("used") or {}
+    scores = (harm.get("aligned"), harm.get("conflicting"), used.get("other_class"), used.get("same_class"))
+    helps, misleads, other, same = map(as_score, scores)
+    changes = f"{_whole(other)} (placebo {_whole(same)})" if other else "cannot be exchanged"
+    verdict = str(found.get("verdict"))
+    return {
+        "name": found.get("name"),
+        "finding": HEADLINES.get(verdict, verdict),
+        "look": look(verdict),
+        "text": None,
+        "cells": [
+            ("right where it helps", _whole(helps)),
+            ("right where it misleads", _whole(misleads)),
+            ("answers that its exchange changes", changes),
+        ],
+    }
+
+
+def _whole(score: Score | None) -> str:
+    return NOTHING if score is None else f"{score.value:.0f} %"
+
+
+def _findings(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The same for a statistician: every number that was measured, and the p-values."""
     rows = []
     for found in audit.get("findings") or []:
         numbers = []
         for key, name in (("used", "exchange"), ("harm", "errors by class, exact")):
             p = number((found.get(key) or {}).get("p"))
             numbers += [] if p is None else [f"{name}: {chance(p)}"]
-        rows.append(
-            {
-                "test": found.get("name"),
-                "text": found.get("text") or "",
-                "numbers": ", ".join(numbers),
-                "finding": HEADLINES.get(str(found.get("verdict")), str(found.get("verdict"))),
-                "look": look(str(found.get("verdict"))),
-            }
-        )
+        verdict = str(found.get("verdict"))
+        shown = {"finding": HEADLINES.get(verdict, verdict), "look": look(verdict), "numbers": ", ".join(numbers)}
+        rows.append({"test": found.get("name"), "text": found.get("text") or ""} | shown)
     for moved in audit.get("shift") or []:
+        finding = str(moved.get("finding"))
         rows.append(
             {"test": moved.get("test"), "text": moved.get("text") or "", "numbers": chance(float(moved.get("p") or 1))}
-            | {"finding": moved.get("finding"), "look": look(str(moved.get("finding")))}
+            | {"finding": finding, "look": look(finding)}
         )
-    tested = [str(name) for name in audit.get("tested") or []]
-    power = audit.get("power")
-    if not rows and not tested:
-        return {}
-    return {"rows": rows, "tested": tested, "power": _power(power) if power else ""}
+    return rows
+
+
+def _seen(power: Mapping[str, Any]) -> str:
+    """The share of planted shortcuts that such tests saw, for one line."""
+    seen = as_score(power.get("without_attributes"))
+    n = (power.get("without_attributes") or {}).get("n")
+    return f"such tests saw {seen.value:.0f} % of {n} planted shortcuts" if seen and n else ""
 
 
 def _power(power: Mapping[str, Any]) -> str:
@@ -271,14 +336,21 @@ def _confusion(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     return [{"name": "", "confusion": charts.confusion(found)}] if found else []
 
 
-def _cost(found: Mapping[str, Any] | None) -> dict[str, Any]:
+def _cost(audit: Mapping[str, Any]) -> dict[str, Any]:
+    found = audit.get("cost")
     if not found:
         return {}
     bars = _bars(found, COST)
-    for bar in bars:
-        key = next(k for k, (name, _, _) in COST.items() if name == bar["name"])
+    if not bars:
+        return {}
+    asked = sum((found.get(key) or {}).get("n") or 0 for key in COST)
+    for bar, key in zip(bars, (key for key in COST if as_score(found.get(key))), strict=True):
         bar["name"] += f" (n = {(found.get(key) or {}).get('n', 0):,})"
-    return {"text": list(found.get("text") or []), "bars": bars} if bars else {}
+    alone, whole = as_score(found.get("alone")), (audit.get("data") or {}).get("samples")
+    told = [f"A model that sees nothing else is right on {alone.value:.0f} %."] if alone else []
+    if isinstance(whole, int) and whole > asked:
+        told.append(f"Of {whole:,} samples, {asked:,} were looked at for this.")
+    return {"text": told, "bars": bars}
 
 
 def _fix(found: Mapping[str, Any] | None) -> dict[str, Any]:

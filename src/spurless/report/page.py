@@ -27,6 +27,8 @@ class Section:
     data: Any
     note: str = ""
     short: str = ""  # its name in the list of sections, where the title is long
+    half: bool = False  # beside its neighbour on a wide screen
+    detail: bool = False  # below the heading "Details", for whoever wants to check
     id: str = ""
 
 

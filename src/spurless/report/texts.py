@@ -59,7 +59,18 @@ def gallery(audit: Mapping[str, Any], columns: Mapping[str, str], titles: Sequen
         if any(kind["items"] for kind in kinds):
             rows.append({"class": found.get("class"), "kinds": kinds})
     tinted = any(s["side"] for r in rows for k in r["kinds"] for i in k["items"] for s in i["spans"])
-    return {"rows": rows, "tinted": tinted} if rows else {}
+    return {"rows": rows, "tinted": tinted, "short": False} if rows else {}
+
+
+def first(shown: Mapping[str, Any], classes: int, each: int = 3) -> dict[str, Any]:
+    """The same with few texts of few classes, for the top of the page."""
+    if not shown:
+        return {}
+    rows = [
+        {"class": row["class"], "kinds": [kind | {"items": kind["items"][:each]} for kind in row["kinds"]]}
+        for row in shown["rows"][:classes]
+    ]
+    return {"rows": rows, "tinted": shown["tinted"], "short": True}
 
 
 def _item(found: Mapping[str, Any]) -> dict[str, Any]:
