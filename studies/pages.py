@@ -298,8 +298,8 @@ def span(low, high, measure):
 
 def with_further_seeds(path, kept):
     """The specification in a file, and in each line the cells of further seeds whose rows have what the line shows."""
+    from spurless.bench.figures import value_of
     from spurless.bench.spec import read_spec
-    from spurless.bench.table import value_of
 
     def counts(row, metric):
         return row["status"] == "diverged" or value_of(row, metric) is not None

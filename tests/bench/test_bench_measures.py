@@ -17,6 +17,7 @@ from spurless.bench.claim import finished_row, read_row, write_row
 from spurless.bench.estimate import Enough, Stopwatch
 from spurless.bench.executors import here
 from spurless.bench.executors.lanes import in_lanes
+from spurless.bench.figures import entries
 from spurless.bench.reproduce import papers, plan, plan_text, write_page
 from spurless.bench.spec import make_spec
 from spurless.cli import bench as cli_bench
@@ -158,7 +159,7 @@ def by_hand(spec, found):
 def test_the_ends_of_a_range_by_hand():
     spec = make_spec(table())
     rows = by_hand(spec, {0.01: (60.0, 62.0), 0.1: (80.0, 70.0), 1.0: (50.0, 72.0)})
-    least, greatest, low, high = tables.entries(spec, rows)
+    least, greatest, low, high = entries(spec, rows)
     assert (low.line.grid, low.at, low.ours.value, low.ours.n) == ({"recipe.lr": "min"}, "0.01", 61.0, 2)
     # At 1.0 seed 0 is 30 points below its best: the mean of 61 there does not count, nor does its `seeded` of 1.5.
     assert (high.at, high.ours.value, high.remark) == ("0.1", 75.0, "1: test accuracy fell")
@@ -170,14 +171,14 @@ def test_the_ends_of_a_range_by_hand():
 def test_a_value_that_diverges_ends_the_range_and_what_is_to_do_is_said():
     spec = make_spec(table())
     rows = by_hand(spec, {0.01: (60.0, 62.0), 0.1: ("diverged", 99.0), 1.0: (80.0, 80.0)})
-    entry = tables.entries(spec, rows)[3]
+    entry = entries(spec, rows)[3]
     assert (entry.at, entry.ours.value) == ("0.01", 61.0)
     assert entry.remark == "0.1: diverged, 1: beyond the range"
-    assert tables.entries(spec, rows[:1])[3].remark == "5 to do"
+    assert entries(spec, rows[:1])[3].remark == "5 to do"
     lost = by_hand(spec, {0.01: (60.0, 62.0), 0.1: (70.0, "failed"), 1.0: (65.0, 65.0)})
-    entry = tables.entries(spec, lost)[3]  # a mistake says nothing about the value, and does not end the range
+    entry = entries(spec, lost)[3]  # a mistake says nothing about the value, and does not end the range
     assert (entry.at, entry.ours.value, entry.ours.n, entry.remark) == ("0.1", 70.0, 1, "1 failed")
-    nothing = tables.entries(spec, [])[3]
+    nothing = entries(spec, [])[3]
     assert not nothing.ours.known and nothing.at == ""
 
 

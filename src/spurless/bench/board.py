@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from spurless.bench.table import value_of
+from spurless.bench.figures import value_of
 from spurless.bench.trials import Trial
 from spurless.core.messages import log
 from spurless.report.tables import METRICS

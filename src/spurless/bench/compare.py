@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from spurless.bench.figures import decimals
 from spurless.bench.judging import ALPHA, FEW, REAL, SMALL, UNSHOWN, Comparison, judge, p_value, pairs_needed
 from spurless.bench.naming import name_rows
 from spurless.bench.pairing import (
@@ -29,11 +30,10 @@ from spurless.bench.selection import (
     usable_rows,
     usual_metric,
 )
-from spurless.bench.table import decimals
 from spurless.core.errors import SettingError
-from spurless.core.stats import CI, estimate
+from spurless.core.stats import CI, NOTHING, estimate
 from spurless.metrics.groups import MIN_GROUP, group_notes
-from spurless.report.tables import NOTHING, with_words
+from spurless.report.tables import with_words
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from spurless.bench.figures import samples_of, value_of
 from spurless.bench.selection import Row, missing_classes, training_of
-from spurless.bench.table import samples_of, value_of
 from spurless.core.digests import in_full
 from spurless.core.errors import SettingError, unknown
 from spurless.report.tables import data_of

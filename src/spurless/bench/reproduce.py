@@ -12,6 +12,7 @@ from typing import Any
 from spurless.bench import table
 from spurless.bench.board import span
 from spurless.bench.claim import finished_row
+from spurless.bench.remarks import remarks
 from spurless.bench.rows import all_rows
 from spurless.bench.run import agreed
 from spurless.bench.spec import Line, Spec
@@ -71,7 +72,7 @@ def write_page(spec: Spec, rows: Sequence[dict[str, Any]], out: Path, command: s
         "command": command or None,
         "date": max((str(row["date"]) for row in done if row.get("date")), default=None),
         "rows": lines,
-        "notes": table.remarks(spec, rows),
+        "notes": remarks(spec, rows),
         "versions": done[0].get("versions", {}) if done else {},
     }
     with atomic(out / DATA) as part:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from spurless.bench.figures import value_of
+from spurless.bench.given import SCORES
 from spurless.bench.naming import completed, depends_on_seed
 from spurless.bench.rows import JSONL, LISTED, all_rows
-from spurless.bench.spec import SCORES
-from spurless.bench.table import value_of
 from spurless.bench.trials import HOW
 from spurless.core.errors import FolderError, SettingError
 from spurless.core.files import from_json, read_text

@@ -6,21 +6,29 @@ belongs to a trial.
 
 from __future__ import annotations
 
-import difflib
 import itertools
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from spurless.bench.given import (
+    as_table,
+    check_keys,
+    comparable,
+    list_of,
+    metric_of,
+    published_numbers,
+    seeds_of,
+    so_many,
+    string_of,
+    tables_of,
+    value_text,
+)
 from spurless.bench.trials import SECTIONS, Trial
 from spurless.core.errors import SettingError, UserError, unknown
 from spurless.core.files import read_toml
-from spurless.core.settings import from_text
 from spurless.registry import is_installed, is_path
-from spurless.report.studies import published
-from spurless.report.tables import METRICS
 
 TOP = ("title", "source", "metric", "seeds", "choices", "after", "dynamics", "compile", "block")
 BLOCK = (
@@ -40,9 +48,6 @@ BLOCK = (
 )
 ROW = ("label", "method", "data", "net", "recipe", "over", "paper", "missing", "metric", "note")
 ENDS = ("min", "max")
-SCORES = (*METRICS, "average", "average_train_weighted")
-NO_NUMBER = re.compile(r"[-–—]?|(\d+h )?(\d+m )?\d+s")  # that a paper may print in its place: a dash, a time
-NUMBERS = ("seconds", "wall_seconds", "sparsity", "n", "empty_cells")  # of a row, beside its scores
 
 
 @dataclass(frozen=True)
@@ -143,32 +148,32 @@ def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds:
     >>> len(spec.trials()), spec.lines[1].grid
     (4, {'data.rho': '0.2'})
     """
-    _keys(table, TOP, where)
+    check_keys(table, TOP, where)
     if not isinstance(table.get("compile", False), bool):
         raise UserError(f"{where}: compile must be true or false.")
-    usual = _seeds(table.get("seeds", [0]), where)
-    metric = _metric(table.get("metric", "unbiased"), where)
+    usual = seeds_of(table.get("seeds", [0]), where)
+    metric = metric_of(table.get("metric", "unbiased"), where)
     lines: list[Line] = []
     notes: list[str] = []
-    blocks = _tables(table.get("block"), "block", where)
+    blocks = tables_of(table.get("block"), "block", where)
     for number, block in enumerate(blocks, 1):
-        label = _string(block.get("label", "" if len(blocks) == 1 else f"block {number}"), "label", where)
+        label = string_of(block.get("label", "" if len(blocks) == 1 else f"block {number}"), "label", where)
         place = f"{where}, block '{label or number}'"
-        _keys(block, BLOCK, place)
+        check_keys(block, BLOCK, place)
         if "note" in block:
-            notes.append(f"{label}: {_string(block['note'], 'note', place)}".removeprefix(": "))
-        picked = _seeds(block["seeds"], place) if "seeds" in block else usual
-        picked = picked if seeds is None else _so_many(picked, seeds)
-        measured, usual_metric = _measured(table, block, place), _metric(block.get("metric", metric), place)
+            notes.append(f"{label}: {string_of(block['note'], 'note', place)}".removeprefix(": "))
+        picked = seeds_of(block["seeds"], place) if "seeds" in block else usual
+        picked = picked if seeds is None else so_many(picked, seeds)
+        measured, usual_metric = _measured(table, block, place), metric_of(block.get("metric", metric), place)
         for row in _rows(block, place):
             own = _lines(block, row, label, picked, row.get("metric", usual_metric), measured, place)
             lines += own
     _distinct(lines, where)
     return Spec(
-        title=_string(table.get("title", Path(where).stem), "title", where),
-        source=_string(table.get("source", ""), "source", where),
+        title=string_of(table.get("title", Path(where).stem), "title", where),
+        source=string_of(table.get("source", ""), "source", where),
         metric=metric,
-        choices=tuple(_string(c, "choices", where) for c in _list(table.get("choices", []), "choices", where)),
+        choices=tuple(string_of(c, "choices", where) for c in list_of(table.get("choices", []), "choices", where)),
         notes=tuple(notes),
         over=tuple(dict.fromkeys(name for b in blocks for t in [b, *_rows(b, where)] for name in t.get("over", {}))),
         compile=table.get("compile", False),
@@ -177,8 +182,8 @@ def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds:
 
 
 def _rows(block: Mapping[str, Any], where: str) -> list[Mapping[str, Any]]:
-    short = [{"label": m, "method": m} for m in _list(block.get("methods", []), "methods", where)]
-    return short + (_tables(block.get("row"), "row", where) if "row" in block or not short else [])
+    short = [{"label": m, "method": m} for m in list_of(block.get("methods", []), "methods", where)]
+    return short + (tables_of(block.get("row"), "row", where) if "row" in block or not short else [])
 
 
 def _lines(
@@ -194,15 +199,15 @@ def _lines(
     named = row.get("label", row["method"] if isinstance(row.get("method"), str) else None)
     if named is None:
         raise UserError(f"{where}: a row has no label.")
-    name = _string(named, "label", where)
+    name = string_of(named, "label", where)
     where = f"{where}, row '{name}'"
-    _keys(row, ROW, where)
-    metric = _metric(metric, where)
-    missing, note = (_string(row.get(k, ""), k, where) for k in ("missing", "note"))
+    check_keys(row, ROW, where)
+    metric = metric_of(metric, where)
+    missing, note = (string_of(row.get(k, ""), k, where) for k in ("missing", "note"))
     if ("method" in row) == bool(missing):
         raise UserError(f'{where}: give either a method, or why it is missing (missing = "...").')
     grid = _grid(block, where) | _grid(row, where)
-    paper = _paper(row.get("paper", {}), where)
+    paper = published_numbers(row.get("paper", {}), where)
     lines = []
     for point in itertools.product(*grid.values()):
         texts = tuple(map(value_text, point))
@@ -219,7 +224,7 @@ def _lines(
             line = replace(line, trials=trials)
         lines.append(line)
     lines = _ends(lines, block.get("range"), where)
-    lines = [replace(x, paper=paper.pop(tuple(map(_comparable, x.grid.values())), None)) for x in lines]
+    lines = [replace(x, paper=paper.pop(tuple(map(comparable, x.grid.values())), None)) for x in lines]
     if paper and grid:
         at = ", ".join(map(str, next(iter(paper))))
         raise UserError(f"{where}: paper has a number at '{at}', which is no point of the grid over {', '.join(grid)}.")
@@ -262,15 +267,15 @@ def _settings(block: Mapping[str, Any], row: Mapping[str, Any], point: Mapping[s
     """The tables of a trial: the block's, over them the row's, over them the grid's values."""
     found: dict[str, dict[str, Any] | None] = {}
     for section in SECTIONS:
-        base = _table(block.get(section) if section != "method" else None, section, where)
-        own = _table(row.get(section), section, where)
+        base = as_table(block.get(section) if section != "method" else None, section, where)
+        own = as_table(row.get(section), section, where)
         found[section] = _merge(base, own)
     for name, value in point.items():
         section, _, setting = name.partition(".")
         if setting:
             found[section] = (found[section] or {}) | {setting: value}
         else:
-            found[section] = _merge(found[section], _table(value, section, where))
+            found[section] = _merge(found[section], as_table(value, section, where))
     if not found["data"]:
         raise UserError(f"{where}: there is no data.")
     found["recipe"] = found["recipe"] or {}
@@ -303,78 +308,6 @@ def _grid(table: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
     return dict(over)
 
 
-def value_text(value: Any) -> str:
-    """A value of a grid as it stands in the table, and in the keys of `paper`.
-
-    >>> value_text(0.005), value_text(True), value_text("water"), value_text([1, 2])
-    ('0.005', 'true', 'water', '1 2')
-    >>> value_text({"name": "mlp"}), value_text({"name": "mlp", "widths": [8, 4]})
-    ('mlp', 'mlp widths 8 4')
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return " ".join(value_text(v) if k == "name" else f"{k} {value_text(v)}" for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return " ".join(map(value_text, value))
-    return f"{value:g}" if isinstance(value, float) and f"{value:g}" and float(f"{value:g}") == value else str(value)
-
-
-def _paper(given: Any, where: str) -> dict[tuple[Any, ...], str | float]:
-    """Published numbers by the point of the grid that they belong to: 0.01 and 0.010 are the same."""
-    table = given if isinstance(given, Mapping) else {"": given}
-    for key, value in table.items():
-        kind = isinstance(value, (str, int, float)) and not isinstance(value, bool)
-        if not kind or not (published(value) or (isinstance(value, str) and NO_NUMBER.fullmatch(value))):
-            raise UserError(f"{where}: paper.'{key}' = {value!r} is neither a number nor a text such as '60.9 ± 1.0'.")
-    return {tuple(_comparable(part) for part in key.split(", ") if key): value for key, value in table.items()}
-
-
-def _comparable(text: str) -> Any:
-    read = from_text(text)
-    return read if isinstance(read, (int, float)) and not isinstance(read, bool) else text
-
-
-def _table(given: Any, section: str, where: str) -> dict[str, Any] | None:
-    if given is None:
-        return None
-    if isinstance(given, str):
-        return {"name": given}
-    if not isinstance(given, Mapping):
-        raise UserError(
-            f"{where}: {section} = {given!r} is neither a name nor a table {{name = ..., setting = value}}."
-        )
-    return dict(given)
-
-
-def _seeds(given: Any, where: str) -> list[int]:
-    seeds = _list(given, "seeds", where)
-    if not seeds or any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in seeds):
-        raise UserError(f"{where}: seeds = {given!r} is not a list of whole numbers, 0 or more.")
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"{where}: seeds = {given!r} names a seed twice; it would count twice.")
-    return seeds
-
-
-def _metric(given: Any, where: str) -> str:
-    """A score, or the dotted place of any number in a row, which only trained rows can show to be there."""
-    metric = _string(given, "metric", where)
-    if "." not in metric and metric not in (*SCORES, *NUMBERS):
-        raise UserError(f"{where}: {unknown('score', metric, (*SCORES, *NUMBERS))}")
-    return metric
-
-
-def _so_many(seeds: list[int], count: int) -> list[int]:
-    """
-    >>> _so_many([3, 5, 7], 2), _so_many([3, 5], 4)
-    ([3, 5], [3, 5, 0, 1])
-    """
-    if count < 1:
-        raise UserError(f"--seeds {count}: there must be at least one.")
-    more = (s for s in itertools.count() if s not in seeds)
-    return (seeds + list(itertools.islice(more, max(0, count - len(seeds)))))[:count]
-
-
 def _distinct(lines: Iterable[Line], where: str) -> None:
     seen = set()
     for line in lines:
@@ -382,29 +315,3 @@ def _distinct(lines: Iterable[Line], where: str) -> None:
         if name in seen:
             raise UserError(f"{where}: block '{line.block}' has two rows '{line.row}'; labels must tell them apart.")
         seen.add(name)
-
-
-def _keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"; did you mean '{near[0]}'?" if near else "."
-            raise UserError(f"{where}: there is no key '{key}'{hint} The keys are: {', '.join(known)}.")
-
-
-def _tables(given: Any, name: str, where: str) -> list[Mapping[str, Any]]:
-    if not isinstance(given, list) or not given or not all(isinstance(t, Mapping) for t in given):
-        raise UserError(f"{where}: there is no [[{name if name == 'block' else 'block.row'}]].")
-    return given
-
-
-def _list(given: Any, name: str, where: str) -> list[Any]:
-    if not isinstance(given, list):
-        raise UserError(f"{where}: {name} = {given!r} is not a list.")
-    return given
-
-
-def _string(given: Any, name: str, where: str) -> str:
-    if not isinstance(given, str):
-        raise UserError(f"{where}: {name} = {given!r} is not a text.")
-    return given

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from spurless.core.errors import UserError
-from spurless.core.stats import wilson
+from spurless.core.stats import NOTHING, wilson
 from spurless.core.tensor_files import header, of_bytes
 from spurless.metrics.groups import group_notes
 from spurless.report.runs import LABELS, SELECTION, command, discreet
 from spurless.report.sources import run_row
-from spurless.report.tables import NOTHING, Result, finished, flatten, score, with_small_n
-from spurless.report.tables import _plain as plain
+from spurless.report.tables import Result, finished, flatten, plain, score, with_small_n
 from spurless.train.run_folder import MODEL, RESULT, SETTINGS
 
 METRICS = {

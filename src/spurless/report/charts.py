@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from spurless.core.stats import Estimate, wilson
+from spurless.core.stats import NOTHING, Estimate, wilson
 from spurless.report.summary import Contender, World, mean_score
-from spurless.report.tables import NOTHING, Result, finished, metrics, names, score
+from spurless.report.tables import Result, finished, metrics, names, score
 
 BARS = {
     "conflicting": "samples that contradict the shortcut",

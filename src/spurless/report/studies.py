@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spurless.core.stats import Estimate
+from spurless.core.stats import NOTHING, Estimate
 from spurless.report import lines, normalised
 from spurless.report.charts import as_score, number
 from spurless.report.page import Part, Section
 from spurless.report.runs import discreet
-from spurless.report.tables import METRICS, NOTHING, flatten
+from spurless.report.tables import METRICS, flatten
 
 CHARTED = (*METRICS, "average")
 # Measures of a sweep that stand in its table and, some of them, in the chart of all measures; and those that are only

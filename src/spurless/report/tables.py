@@ -245,9 +245,9 @@ def markdown(results: Sequence[Result]) -> str:
     """
     titles = headings(results)
     rule = [":--" if title in ("method", "labels used") else "--:" for title in titles]
-    body = [[f"**{_plain(c.text)}**" if c.best else _plain(c.text) for c in row] for row in rows(results)]
+    body = [[f"**{plain(c.text)}**" if c.best else plain(c.text) for c in row] for row in rows(results)]
     lines = ["| " + " | ".join(row) + " |" for row in [titles, rule, *body]]
-    return "\n".join([*lines, *(f"\n{_plain(note)}" for note in notes(results))])
+    return "\n".join([*lines, *(f"\n{plain(note)}" for note in notes(results))])
 
 
 def _cell(own: Estimate | None, peers: Sequence[Estimate | None]) -> Cell:
@@ -271,10 +271,10 @@ def _without_seed(settings: Mapping[Any, Any]) -> dict[str, Any]:
     return {k: v for k, v in flatten(settings).items() if k.rpartition(".")[2] not in ("seed", "fingerprint")}
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """The text with everything that Markdown or HTML would act on made harmless.
 
-    >>> print(_plain("a|b <i> [x](y) _c_ d_e"))
+    >>> print(plain("a|b <i> [x](y) _c_ d_e"))
     a\\|b &lt;i> [x\\](y) \\_c\\_ d_e
     """
     # An underscore inside a word is left alone there.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spurless.core.stats import NOTHING
 from spurless.report.charts import number
-from spurless.report.tables import NOTHING
 
 WEAK = 0.2  # of the strongest word of a text; below it a word is not tinted
 

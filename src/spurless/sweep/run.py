@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from spurless.bench import Trial, run_trials
 from spurless.bench.executors.base import Options
 from spurless.bench.points import DROP, Point, number, points_of, ranges
-from spurless.bench.table import days
+from spurless.bench.remarks import days
 from spurless.bench.trials import digest
 from spurless.core import output
 from spurless.core.errors import UserError
