@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 EXTRAS := dev timm tracking lite0 attribution export text ray slurm optim
 
-.PHONY: setup demo test test-all fuzz check results lock clean
+.PHONY: setup demo test test-all fuzz soak check results lock clean
 
 setup: .venv/ready
 
@@ -37,6 +37,10 @@ test-all: check
 # 5,000 hostile inputs; FUZZ_FIRST=10000 draws others.
 fuzz: setup
 	FUZZ_INPUTS=5000 $(PYTEST) --dist load -s tests/robust
+
+# 200 kills, signals and full disks; what there is of them is kept in runs/soak. SOAK_KILLS, SOAK_SEED, SOAK_WORKERS.
+soak: setup
+	$(BIN)/python -m tests.robust.soak
 
 results: setup
 	$(BIN)/python -m studies.readme

@@ -593,3 +593,15 @@ def test_groups_and_classes_without_test_samples_are_said_everywhere(tmp_path):
         invoke("evaluate", str(tmp_path / "run"), f"csv:{tmp_path / 'b.csv'}", *how[:2], "--json").stdout
     )
     assert scored["scores"]["worst_group"] is None and any("of the class yes" in note for note in scored["notes"])
+
+
+def test_a_sweep_says_which_groups_and_classes_it_could_not_score(tmp_path):
+    how = ["--set", "data.attribute=sex", "--set", "recipe.epochs=1", "--over", "lr", "--values", "0.01,0.1"]
+    how += ["--seeds", "1", "--workers", "1", "--device", "cpu"]
+    for name, test, said in (
+        ("a", ("yes", "no"), "Without test samples: yes, sex=m."),
+        ("b", ("no",), "No test samples of the class yes:"),
+    ):
+        args = ["sweep", lopsided(tmp_path / f"{name}.csv", test), *how, "--out", str(tmp_path / name)]
+        assert said in " ".join(invoke(*args).stdout.split())
+        assert any(said in note for note in json.loads((tmp_path / name / "sweep.json").read_text())["notes"])

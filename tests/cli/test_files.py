@@ -91,6 +91,28 @@ def test_files_are_as_open_to_others_as_the_user_says(tmp_path):
         assert stat.S_IMODE((tmp_path / f"{mask}").stat().st_mode) == mode
 
 
+def test_all_files_of_a_bench_are_as_open_as_the_user_says():
+    before = os.umask(0o077)
+    try:
+        Path("spec.toml").write_text('[[block]]\ndata = "toy"\nmethods = ["erm"]\nrecipe = {epochs = 1}\n')
+        invoke("bench", "spec.toml", "--out", "b", "--workers", "1", "--device", "cpu")
+    finally:
+        os.umask(before)
+    files = [path for path in Path("b").rglob("*") if path.is_file()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600} and Path("b/rows.jsonl") in files
+
+
+def test_what_a_kill_left_of_a_trial_is_removed_on_resume():
+    Path("spec.toml").write_text('[[block]]\ndata = "toy"\nmethods = ["erm"]\nrecipe = {epochs = 1}\n')
+    bench = ("bench", "spec.toml", "--out", "b", "--workers", "1", "--device", "cpu")
+    invoke(*bench)
+    [row] = Path("b/cells").glob("*/row.json")
+    half = row.with_name(".row.json.abcd1234")
+    row.rename(half)
+    invoke(*bench)
+    assert row.exists() and not half.exists()
+
+
 def test_what_a_kill_left_is_removed_on_resume():
     invoke("train", "erm", "toy", *QUICK, "--out", "run")
     Path("run/result.json").unlink()

@@ -8,14 +8,12 @@ holds as far as the file system passes locks on: NFS 4, Lustre mounted with `flo
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from spurless.core.errors import UserError
-from spurless.core.files import finite, lock
+from spurless.core.files import atomic, finite, lock
 
 LOCK, ROW = ".lock", "row.json"
 DYNAMICS = "dynamics.json"  # metrics.records.FILE, which comes with torch
@@ -76,11 +74,8 @@ def write_row(folder: Path, row: Mapping[str, Any]) -> str:
     """Whole or not at all, and what was written. Not forced to the disk: after a power cut the run folder, which is,
     makes it again."""
     text = json.dumps(finite(row), ensure_ascii=False, allow_nan=False) + "\n"
-    handle, part = tempfile.mkstemp(dir=folder, prefix=f".{ROW}.")
-    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text)
-    os.chmod(part, 0o644)
-    os.replace(part, folder / ROW)
+    with atomic(folder / ROW, forced=False) as part:
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
     return text
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from spurless.bench.claim import ROW, Claim, claim, finished_row, write_row
 from spurless.bench.trials import HOW, Trial
 from spurless.core.errors import UserError
-from spurless.core.files import finite, read_toml
+from spurless.core.files import finite, read_toml, remove_leftovers
 from spurless.core.threads import cores
 from spurless.train.run_folder import SETTINGS
 
@@ -110,6 +110,7 @@ class Attempt:
         self.resumed = (self.folder / SETTINGS).exists()
         self.started = time.monotonic()
         (self.folder / ROW).unlink(missing_ok=True)  # of a failure before; a run refuses a folder that is not its own
+        remove_leftovers(self.folder)
 
     def arguments(self) -> dict[str, Any]:
         """Those of `fit`, but for the device and what is shown."""

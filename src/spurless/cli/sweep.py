@@ -127,5 +127,7 @@ def show(found: dict[str, Any], tables: list[Any], meaning: str) -> None:
     )
     console.print()
     console.print(found["text"], markup=False, highlight=False)
+    if found["notes"]:
+        console.print("\n" + "\n".join(found["notes"]), markup=False, highlight=False)
     folder = Path(found["folder"])
     echo(f"\nPlot: {folder / PLOT}    report: {folder / REPORT}    for machines: {folder / FILE}")

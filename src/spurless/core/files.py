@@ -33,8 +33,10 @@ def data_root(given: str | Path | None = None) -> Path:
 
 
 @contextmanager
-def atomic(path: str | Path) -> Iterator[Path]:
+def atomic(path: str | Path, forced: bool = True) -> Iterator[Path]:
     """A temporary file beside `path` that takes its name when the block ends well, and vanishes otherwise.
+
+    Unless it is `forced` to the disk, a power cut may lose it.
 
     >>> with atomic("/tmp/spurless-doctest.txt") as part:
     ...     _ = part.write_text("whole")
@@ -48,8 +50,9 @@ def atomic(path: str | Path) -> Iterator[Path]:
     part = Path(name)
     try:
         yield part
-        with open(part, "rb") as file:
-            os.fsync(file.fileno())
+        if forced:
+            with open(part, "rb") as file:
+                os.fsync(file.fileno())
         part.chmod(0o666 & ~_umask())
         os.replace(part, path)
     finally:

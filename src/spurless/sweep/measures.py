@@ -56,7 +56,8 @@ def measures(result: Result, data: Bundle, folder: Path | None = None) -> dict[s
     found |= {"activation_compressibility": held.compressibility}
     found |= {"activation_sparsity": held.sparsity, "activation_pq_index": held.pq_index}
     z = z.cpu()
-    found |= {"csi": csi(z, split.y).average, "class_separation": class_separation(z, split.y)}
+    if len(split.y.unique()) > 1:
+        found |= {"csi": csi(z, split.y).average, "class_separation": class_separation(z, split.y)}
     if split.a is not None and len(split.a[:, 0].unique()) > 1:
         found["bsi"] = bsi(z, split.a[:, 0]).average
     if folder is not None and (folder / FILE).exists():  # the run was watched while it trained

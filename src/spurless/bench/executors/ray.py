@@ -18,7 +18,7 @@ import socket
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from spurless.bench.claim import FINISHED, LOCK, ROW, finished_row, write_row
 from spurless.bench.one import bury, compiled, run_claimed, run_one, take
 from spurless.bench.trials import Trial, digest
 from spurless.core.errors import UserError, first_line
-from spurless.core.files import atomic
+from spurless.core.files import atomic, lock
 from spurless.train.run_folder import RESULT
 
 RETRIES = 3  # after the loss of a worker, not after a mistake: that is a row with the status "failed"
@@ -227,9 +227,19 @@ def _knock(address: str) -> None:
 def _marked(out: Path) -> Iterator[str]:
     """The name of a file by which a worker can tell that it sees this very folder."""
     out.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):  # a file system without locks: what a killed process left stays
+        for left in out.glob(".seen-*"):
+            if unused := lock(left):
+                left.unlink()
+                unused.close()
     mark = out / f".seen-{secrets.token_hex(8)}"
     mark.touch()
+    held = None
+    with suppress(OSError):
+        held = lock(mark)
     try:
         yield mark.name
     finally:
         mark.unlink(missing_ok=True)
+        if held:
+            held.close()
