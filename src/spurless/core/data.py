@@ -204,7 +204,7 @@ class Bundle:
         return torch.stack([table[split.y, split.a[:, k]] for k, table in enumerate(self.aligned)], dim=1)
 
     def blinded(self, labels: Labels) -> Bundle:
-        """What a method may see: never the test split or where features are; no bias attribute beyond what it declares."""
+        """What a method may see: never the test split or the regions, and no bias attribute beyond what it declares."""
         see_val, see_train = labels in ("validation", "training"), labels == "training"
         val = self.val if self.val is None or see_val else self.val.blinded()
         train = self.train if see_train else self.train.blinded()
