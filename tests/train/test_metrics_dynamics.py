@@ -273,7 +273,7 @@ def test_usual_moments_stay_within_their_budget():
         assert 3.4 * len(found) <= dy.BUDGET * total and all(0 < m <= total for m in found)
     assert dy.usual_moments(400, 3.4) != [] and dy.usual_moments(300, 3.4) == []
     rows = dy.moment_cost(dy.Dynamics(rows=300, attributed=10, ig_steps=8), tiny())
-    assert rows == 100 + 80 and dy.moment_cost(dy.Dynamics(rows=300), replace(tiny(), name="unknown")) == 100
+    assert rows == 100 + 80 and dy.moment_cost(dy.Dynamics(rows=300), replace(tiny(), regions=None)) == 100
 
 
 def test_core_use_of_known_networks():
