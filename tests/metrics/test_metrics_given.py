@@ -11,6 +11,7 @@ from torch import nn
 
 from spurless.core.data import Split
 from spurless.core.errors import UserError
+from spurless.core.stats import mean_of_cells, wilson
 from spurless.data.tokens import Tokens
 from spurless.metrics import attribution as at
 from spurless.metrics import attribution_text as tx
@@ -192,12 +193,12 @@ def columns(mask):
         (lambda: pa.unit_parts(Net.wrap(MLP), EMPTY), "has no rows"),
         (lambda: columns(torch.ones(9, 9)), "mask of 'classify.weight' must have its shape"),
         # Counting
-        *[(lambda given=given: gr.wilson(*given), "0 ≤ correct ≤ n")
+        *[(lambda given=given: wilson(*given), "0 ≤ correct ≤ n")
           for given in [(1, -3), (5, 3), (-1, 3), (NAN, 3), (5, 0), (1, 3, 1), (1, 3, 95), (1, 3, -0.5)]],
-        *[(lambda given=given: gr.mean_of_cells(*given), "lists as long")
+        *[(lambda given=given: mean_of_cells(*given), "lists as long")
           for given in [([1, 1], [2], [1, 1]), ([1, 1], [2, 2], [1] * 3), ([0, 1], [0, 2], [1, 1]),
                         ([5, 1], [2, 2], [1, 1]), ([NAN, 1], [2, 2], [1, 1])]],
-        *[(lambda given=given: gr.mean_of_cells(*given), "weights of cells")
+        *[(lambda given=given: mean_of_cells(*given), "weights of cells")
           for given in [([], [], []), ([1], [2], [0]), ([1, 1], [2, 2], [-1, 2])]],
         *[(lambda y=y: gr.group_scores(CORRECT, y), "y must hold whole numbers")
           for y in ([0.0, 1, 0, 1], [-1, 1, 0, 1], list("abab"))],

@@ -4,19 +4,49 @@ Accuracies and their limits are percentages; everything that is returned can be 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from spurless.core.errors import SettingError
-from spurless.core.stats import Estimate, mean_of_cells, wilson
+from spurless.core.stats import Estimate
 from spurless.metrics import checks
+from spurless.metrics.cells import (
+    Cell,
+    Codes,
+    Flags,
+    How,
+    as_dict,
+    boolean,
+    cells_of,
+    codes,
+    counts_of,
+    extent,
+    figure,
+    mean,
+    name_of,
+    over_cells,
+    share,
+    shares,
+    small_groups,
+    worst,
+)
 
 MOST_CONFUSED = 20  # classes; a larger table of confusions nobody reads
 MIN_GROUP = 10  # samples: the accuracy of a smaller group says little, and is shown with its n
 NAMED = 20  # groups that a note names; the others are in `small_groups`
 METRICS = ("average", "unbiased", "aligned", "conflicting", "worst_group", "average_train_weighted")
+
+
+class About(TypedDict, total=False):
+    """What is known of the classes, the attributes, and how many samples each cell has elsewhere."""
+
+    classes: Sequence[str]
+    attributes: Sequence[str]
+    values: Sequence[Sequence[str]]
+    train_counts: Sequence[ArrayLike] | None
+    all_counts: Sequence[ArrayLike] | None
 
 
 def group_scores(
@@ -25,15 +55,11 @@ def group_scores(
     a: ArrayLike | None = None,
     aligned: ArrayLike | None = None,
     *,
-    classes: Sequence[str] = (),
-    attributes: Sequence[str] = (),
-    values: Sequence[Sequence[str]] = (),
-    train_counts: Sequence[ArrayLike] | None = None,
-    all_counts: Sequence[ArrayLike] | None = None,
     member: ArrayLike | None = None,
     overlap: tuple[str, Sequence[str]] | None = None,
     level: float = 0.95,
     min_size: int = MIN_GROUP,
+    **about: Unpack[About],
 ) -> dict[str, Any]:
     """The accuracies of a classifier, from whether each row was predicted right.
 
@@ -81,35 +107,35 @@ def group_scores(
     (50.0, [('a', 1, 2), ('b', 1, 2)])
     """
     hit = boolean(correct, "correct")  # (n,)
-    target = _codes(y, hit.shape, "y")  # (n,)
-    tables = list(next((t for t in (all_counts, train_counts) if t is not None), ()))
-    missing = _missing_classes(target, classes, tables)
-    how = _How(classes, level, min_size, bool(missing))
-    parts = [_Part(dict.fromkeys(METRICS, Estimate()) | {"average": _share(hit, level)}, [], {}, [], 0)]
+    target = codes(y, hit.shape, "y")  # (n,)
+    missing = _missing_classes(target, about)
+    how = How(about.get("classes", ()), level, min_size, bool(missing))
+    parts = []
     a = None if a is None else checks.array(a, "a")
     if a is not None and a.shape[1:] != (0,):
-        parts.append(_of_attributes(hit, target, a, aligned, attributes, values, train_counts, tables, how))
+        parts.append(_of_attributes(hit, target, a, aligned, about, how))
     if member is not None:
-        table = tables[-1] if all_counts is not None and len(tables) else None
+        table = None if about.get("all_counts") is None else next(reversed(_existing(about)), None)
         parts.append(_of_overlap(hit, target, member, overlap or ("group", ()), table, how))
-    figures, groups, by_attribute = parts[0][:3]
-    for part in parts[1:]:
+    figures = dict.fromkeys(METRICS, Estimate()) | {"average": share(hit, level)}
+    by_attribute: dict[str, Any] = {}
+    for part in parts:
         if part.by_attribute.keys() & by_attribute.keys():
             raise SettingError(
                 f"An attribute and the overlapping groups have the same name, {next(iter(part.by_attribute))}; "
                 "give one of them another."
             )
         figures |= part.figures
-        groups += part.groups
         by_attribute |= part.by_attribute
-    empty = sum(part["empty_cells"] for part in by_attribute.values())
-    sizes = {
+    return as_dict(figures) | {
+        "groups": [group for part in parts for group in part.groups],
+        "by_attribute": by_attribute,
+        "empty_cells": sum(part["empty_cells"] for part in by_attribute.values()),
         "min_size": min_size,
         "small_groups": [group for part in parts for group in part.small],
         "groups_total": sum(part.total for part in parts),
         "missing_classes": missing,
     }
-    return _as_dict(figures) | {"groups": groups, "by_attribute": by_attribute, "empty_cells": empty} | sizes
 
 
 def group_notes(scores: Mapping[str, Any], split: str = "test") -> list[str]:
@@ -171,111 +197,104 @@ class _Part(NamedTuple):
     total: int  # groups that exist
 
 
-class _How(NamedTuple):
-    """How cells are scored."""
-
-    classes: Sequence[str]
-    level: float
-    min_size: int
-    class_missing: bool  # then there is no score over all cells
-
-
-def _of_attributes(
-    hit: NDArray,
-    target: NDArray,
-    a: NDArray,
-    aligned: ArrayLike | None,
-    attributes: Sequence[str],
-    values: Sequence[Sequence[str]],
-    train_counts: Sequence[ArrayLike] | None,
-    all_counts: Sequence[ArrayLike],
-    how: _How,
-) -> _Part:
+def _of_attributes(hit: Flags, target: Codes, a: Any, aligned: ArrayLike | None, about: About, how: How) -> _Part:
     k = a.shape[1] if a.ndim == 2 else 1  # the next line refuses any other shape
-    attribute = _codes(a, (len(hit), k), "a")  # (n, k)
+    attribute = codes(a, (len(hit), k), "a")  # (n, k)
     agrees = None if aligned is None else boolean(aligned, "aligned", attribute.shape)  # (n, k)
-    names = list(attributes) or [f"a{j}" for j in range(k)]
-    if len(names) != k or len(set(names)) != k:
-        raise SettingError(f"a has {k} columns, which need as many different names, not {names}.")
-    tables = () if train_counts is None else train_counts
-    # The last table of all_counts may be that of overlapping groups.
-    for name, each, lengths in (
-        ("values", values, (0, k)),
-        ("train_counts", tables, (0, k)),
-        ("all_counts", all_counts, (0, k, k + 1)),
-    ):
-        if len(each) not in lengths:
-            raise SettingError(f"{name} must have an entry for each of {k} attributes, not {len(each)}.")
+    names, values, train, anywhere = _tables(about, k)
 
     parts, groups, by_attribute, small, total = [], [], {}, [], 0
     for j, name in enumerate(names):
         column = None if agrees is None else agrees[:, j]  # (n,)
-        own_values = values[j] if values else ()
-        shape = _extent(how.classes, target), _extent(own_values, attribute[:, j])
-        cells, empty = _cells(hit, target, attribute[:, j], column, how.classes, own_values, how.level)
-        counts = _counts(tables[j], cells, name) if len(tables) else None  # (classes, values)
-        part = _over_cells(cells, counts, how) | _shares(hit, column, how.level) | {"average": _share(hit, how.level)}
+        cells, empty = cells_of(hit, target, attribute[:, j], column, how, values[j])
+        counts = None if train is None else counts_of(train[j], cells, f"train_counts of {name}")  # (classes, values)
+        part = over_cells(cells, counts, how) | shares(hit, column, how.level) | {"average": share(hit, how.level)}
         parts.append(part)
         groups += [c.row(name) for c in cells]
-        by_attribute[name] = _as_dict(part) | {"empty_cells": empty}
-        table = _counts(all_counts[j], cells, name, "all_counts") if len(all_counts) else None
-        few, existing = _small_groups(cells, shape, table, name, own_values, how)
+        by_attribute[name] = as_dict(part) | {"empty_cells": empty}
+        exist = None if anywhere is None else counts_of(anywhere[j], cells, f"all_counts of {name}")
+        shape = extent(how.classes, target), extent(values[j], attribute[:, j])
+        few, existing = small_groups(cells, np.ones(shape, bool) if exist is None else exist > 0, name, values[j], how)
         small += few
         total += existing
 
-    figures = {m: _mean([p[m] for p in parts]) for m in ("unbiased", "average_train_weighted")}
-    figures |= _shares(hit, None if agrees is None else np.logical_and.reduce(agrees, axis=1), how.level)
-    figures["worst_group"] = _worst([p["worst_group"] for p in parts if p["worst_group"].known])
+    figures = {m: mean([p[m] for p in parts]) for m in ("unbiased", "average_train_weighted")}
+    figures |= shares(hit, None if agrees is None else np.logical_and.reduce(agrees, axis=1), how.level)
+    figures["worst_group"] = worst([p["worst_group"] for p in parts if p["worst_group"].known])
     return _Part(figures, groups, by_attribute, small, total)
 
 
-def _worst(figures: Sequence[Estimate]) -> Estimate:
-    """The lowest; of equal ones that of which least is known."""
-    return min(figures, key=lambda f: (f.value, f.low or 0.0), default=Estimate())
+Tables = Sequence[ArrayLike] | None
 
 
-def _missing_classes(target: NDArray, classes: Sequence[str], tables: Sequence[ArrayLike]) -> list[str]:
-    """The classes that are named, or that have rows in any table, and none here."""
+def _tables(about: About, k: int) -> tuple[Sequence[str], Sequence[Sequence[str]], Tables, Tables]:
+    """The names of k attributes and of their values, and their counts in training and in all splits."""
+    names = list(about.get("attributes", ())) or [f"a{j}" for j in range(k)]
+    if len(names) != k or len(set(names)) != k:
+        raise SettingError(f"a has {k} columns, which need as many different names, not {names}.")
+    values, train, anywhere = about.get("values", ()), about.get("train_counts"), _existing(about)
+    # The last table of all_counts may be that of overlapping groups.
+    for name, each, lengths in (
+        ("values", values, (0, k)),
+        ("train_counts", () if train is None else train, (0, k)),
+        ("all_counts", anywhere, (0, k, k + 1)),
+    ):
+        if len(each) not in lengths:
+            raise SettingError(f"{name} must have an entry for each of {k} attributes, not {len(each)}.")
+    return names, values or [()] * k, train if train is not None and len(train) else None, anywhere or None
+
+
+def _existing(about: About) -> list[ArrayLike]:
+    """The tables that say which groups exist."""
+    anywhere, train = about.get("all_counts"), about.get("train_counts")
+    return list(next((tables for tables in (anywhere, train) if tables is not None), ()))
+
+
+def _missing_classes(target: Codes, about: About) -> list[str]:
+    """The classes that are named, or that have samples in any table, and none here."""
+    classes = about.get("classes", ())
     exists = set(range(len(classes)))
-    for table in tables:
+    for table in _existing(about):
         counts = checks.array(table, "counts")
         if counts.ndim == 2:  # another shape is refused where it is read
             exists |= set(np.flatnonzero(counts.any(1)).tolist())
-    return [_name(classes, c) for c in sorted(exists - set(np.unique(target).tolist()))]
+    return [name_of(classes, c) for c in sorted(exists - set(np.unique(target).tolist()))]
 
 
 def _of_overlap(
-    hit: NDArray,
-    target: NDArray,
+    hit: Flags,
+    target: Codes,
     member: ArrayLike,
     overlap: tuple[str, Sequence[str]],
-    counts: ArrayLike | None,
-    how: _How,
+    table: ArrayLike | None,
+    how: How,
 ) -> _Part:
-    level = how.level
     name, names = overlap
     inside = checks.array(member, "member")
     inside = boolean(inside, "member", (len(hit), inside.shape[-1] if inside.ndim else 0))  # (n, m)
-    cells: list[_Cell] = []
+    cells: list[Cell] = []
     empty = 0
-    labels = [_name(how.classes, c) for c in range(_extent(how.classes, target))]  # also of no group
+    labels = [name_of(how.classes, c) for c in range(extent(how.classes, target))]  # also of no group
     for j in range(inside.shape[1]):
         here = inside[:, j]
-        # One group at a time, as an attribute with a single value: a row counts in each group that it is in.
-        found, none = _cells(hit[here], target[here], np.zeros(int(here.sum()), int), None, labels, ("",), level)
-        cells += [c._replace(code=(c.code[0], j), value=_name(names, j)) for c in found]
+        # One group at a time, as an attribute with a single value: a sample counts in each group that it is in.
+        own, none = cells_of(
+            hit[here], target[here], np.zeros(int(here.sum()), int), None, how._replace(classes=labels), ("",)
+        )
+        cells += [c._replace(code=(c.code[0], j), value=name_of(names, j)) for c in own]
         empty += none
     cells.sort(key=lambda c: c.code)
-    alone = [_figure([c.scores["correct"]], [c.scores["n"]], [1.0], level) for c in cells]
-    anywhere = _share(hit[inside.any(1)], level)
-    # Cells share rows, so that their limits are averaged, as those of several attributes are.
+    alone = [figure([c.scores["correct"]], [c.scores["n"]], [1.0], how.level) for c in cells]
+    anywhere = share(hit[inside.any(1)], how.level)
+    # Cells share samples, so that their limits are averaged, as those of several attributes are.
     known = alone and not how.class_missing
-    mean, worst = (_mean(alone)._replace(n=anywhere.n), _worst(alone)) if known else (Estimate(), Estimate())
-    part = dict.fromkeys(METRICS, Estimate()) | {"average": anywhere, "unbiased": mean, "worst_group": worst}
-    table = None if counts is None else _counts(counts, cells, name, "all_counts")
-    small, total = _small_groups(cells, (len(labels), inside.shape[1]), table, name, names, how)
-    own = {name: _as_dict(part) | {"empty_cells": empty}}
-    return _Part({"worst_group": worst}, [c.row(name) for c in cells], own, small, total)
+    unbiased, lowest = (mean(alone)._replace(n=anywhere.n), worst(alone)) if known else (Estimate(), Estimate())
+    part = dict.fromkeys(METRICS, Estimate()) | {"average": anywhere, "unbiased": unbiased, "worst_group": lowest}
+    shape = len(labels), inside.shape[1]
+    exists = np.ones(shape, bool) if table is None else counts_of(table, cells, f"all_counts of {name}") > 0
+    small, total = small_groups(cells, exists, name, names, how)
+    by_attribute = {name: as_dict(part) | {"empty_cells": empty}}
+    return _Part({"worst_group": lowest}, [c.row(name) for c in cells], by_attribute, small, total)
 
 
 def confusion(
@@ -292,8 +311,8 @@ def confusion(
     number = len(classes)
     if number > MOST_CONFUSED:
         return None
-    label = _codes(y, checks.array(y, "y").shape[:1], "y")  # (n,)
-    said = _codes(predicted, label.shape, "predicted")  # (n,)
+    label = codes(y, checks.array(y, "y").shape[:1], "y")  # (n,)
+    said = codes(predicted, label.shape, "predicted")  # (n,)
     if label.max(initial=-1) >= number:
         raise SettingError(f"y holds {label.max()}, and there are {number} classes, counted from 0.")
     cell, known = label * number + said, said < number  # (n,) each
@@ -303,157 +322,3 @@ def confusion(
         counts = np.bincount(cell[chosen], minlength=number**2).reshape(number, number)
         groups.append({"name": name, "counts": counts.tolist()})
     return {"classes": [str(c) for c in classes], "groups": groups}
-
-
-def boolean(mask: ArrayLike, name: str, shape: tuple[int, ...] | None = None) -> NDArray[np.bool_]:
-    """The mask as an array. Scores or row numbers in its place would be taken for True without a word: refuse them.
-
-    >>> boolean([0.2, 0.5], "mined")
-    Traceback (most recent call last):
-    spurless.core.errors.SettingError: mined must hold True and False for each row, not float64.
-    """
-    array = checks.array(mask, name)
-    if array.dtype != bool and array.size:
-        raise SettingError(f"{name} must hold True and False for each row, not {array.dtype}.")
-    if array.shape != (shape or (array.size,)):
-        raise SettingError(f"{name} has shape {array.shape}, not {shape or (array.size,)}.")
-    return array.astype(bool)
-
-
-class _Cell(NamedTuple):
-    code: tuple[int, int]  # label, value of the attribute
-    label: str
-    value: str
-    scores: dict[str, Any]
-
-    def row(self, attribute: str) -> dict[str, Any]:
-        return {"label": self.label, "attribute": attribute, "value": self.value, **self.scores}
-
-
-def _cells(
-    hit: NDArray,
-    y: NDArray,
-    a: NDArray,
-    agrees: NDArray | None,
-    classes: Sequence[str],
-    values: Sequence[str],
-    level: float,
-) -> tuple[list[_Cell], int]:
-    """The cells of one attribute that hold rows, and the number of those that hold none."""
-    rows, columns = _extent(classes, y), _extent(values, a)
-    cell = y * columns + a  # (n,)
-    count, right, agreeing = (
-        np.bincount(cell, weights, rows * columns).astype(int)
-        for weights in (None, hit, np.zeros(len(hit)) if agrees is None else agrees)
-    )  # (cells,) each
-    found = []
-    for at in np.flatnonzero(count).tolist():
-        n, correct, label, value = int(count[at]), int(right[at]), at // columns, at % columns
-        one_kind = agrees is not None and agreeing[at] in (0, n)  # a user's own rule may look beyond the cell
-        scores = {
-            "n": n,
-            "correct": correct,
-            "accuracy": 100 * correct / n,
-            **dict(zip(("low", "high"), (100 * limit for limit in wilson(correct, n, level)), strict=True)),
-            "aligned": bool(agreeing[at]) if one_kind else None,
-        }
-        found.append(_Cell((label, value), _name(classes, label), _name(values, value), scores))
-    return found, int(np.sum(count == 0))
-
-
-def _over_cells(cells: list[_Cell], train_counts: NDArray | None, how: _How) -> dict[str, Estimate]:
-    if how.class_missing:
-        return dict.fromkeys(("unbiased", "average_train_weighted", "worst_group"), Estimate())
-    correct, n = [c.scores["correct"] for c in cells], [c.scores["n"] for c in cells]
-    weights = [0.0 if train_counts is None else float(train_counts[c.code]) for c in cells]
-    return {
-        "unbiased": _figure(correct, n, [1.0] * len(n), how.level),
-        "average_train_weighted": _figure(correct, n, weights, how.level),
-        "worst_group": _worst([_figure([c], [m], [1.0], how.level) for c, m in zip(correct, n, strict=True)]),
-    }
-
-
-def _small_groups(
-    cells: list[_Cell],
-    shape: tuple[int, int],
-    counts: NDArray | None,
-    attribute: str,
-    values: Sequence[str],
-    how: _How,
-) -> tuple[list[dict[str, Any]], int]:
-    """The groups that exist and have fewer than `min_size` rows here, and how many exist.
-
-    `shape`: classes and values that are named or seen; `counts` covers every cell with rows.
-    """
-    exists = np.ones(shape, bool) if counts is None else counts > 0  # (classes, values)
-    n = np.zeros(exists.shape, int)  # (classes, values)
-    for cell in cells:
-        n[cell.code] = cell.scores["n"]
-    exists |= n > 0
-    small = [
-        {"label": _name(how.classes, c), "attribute": attribute, "value": _name(values, v), "n": int(n[c, v])}
-        for c, v in np.argwhere(exists & (n < how.min_size)).tolist()
-    ]
-    return small, int(exists.sum())
-
-
-def _shares(hit: NDArray, agrees: NDArray | None, level: float) -> dict[str, Estimate]:
-    if agrees is None:
-        return {"aligned": Estimate(), "conflicting": Estimate()}
-    return {"aligned": _share(hit[agrees], level), "conflicting": _share(hit[~agrees], level)}
-
-
-def _share(hit: NDArray, level: float) -> Estimate:
-    return _figure([int(hit.sum())], [len(hit)], [float(len(hit) > 0)], level)
-
-
-def _figure(correct: list[int], n: list[int], weights: list[float], level: float) -> Estimate:
-    if sum(weights) == 0:  # no rows, no cells, or not one cell that was trained on
-        return Estimate()
-    value, low, high = (100 * v for v in mean_of_cells(correct, n, weights, level))
-    return Estimate(value, low, high, sum(m for m, w in zip(n, weights, strict=True) if w > 0))
-
-
-def _mean(figures: list[Estimate]) -> Estimate:
-    if not all(f.known for f in figures):
-        return Estimate()
-    value, low, high = np.array([f[:3] for f in figures], float).mean(0).tolist()
-    return Estimate(value, low, high, figures[0].n)
-
-
-def _as_dict(figures: dict[str, Estimate]) -> dict[str, Any]:
-    intervals = {m: [f.low, f.high] if f.known else None for m, f in figures.items()}
-    return {
-        **{m: f.value if f.known else None for m, f in figures.items()},
-        "intervals": intervals,
-        "n": {m: f.n for m, f in figures.items()},
-    }
-
-
-def _codes(values: ArrayLike, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
-    array = checks.array(values, name)
-    if array.shape != shape:
-        raise SettingError(f"{name} has shape {array.shape}, not {shape}.")
-    if array.size and (not np.issubdtype(array.dtype, np.integer) or array.min() < 0):
-        raise SettingError(f"{name} must hold whole numbers from 0 on.")
-    return array.astype(np.int64)
-
-
-def _counts(table: ArrayLike, cells: list[_Cell], name: str, what: str = "train_counts") -> NDArray:
-    """How many rows each cell has, of training or of all splits."""
-    counts = checks.numbers(table, f"{what} of {name}", dims=2)
-    needed = [max((c.code[i] for c in cells), default=-1) for i in (0, 1)]
-    if counts.min() < 0 or needed[0] >= counts.shape[0] or needed[1] >= counts.shape[1]:
-        raise SettingError(
-            f"{what} of {name} must hold a number from 0 on for each class and value, not shape {counts.shape}."
-        )
-    return counts
-
-
-def _extent(names: Sequence[str], codes: NDArray) -> int:
-    """How many are named, or seen."""
-    return max(len(names), int(codes.max(initial=-1)) + 1)
-
-
-def _name(names: Sequence[str], code: int) -> str:
-    return str(names[code]) if code < len(names) else str(code)

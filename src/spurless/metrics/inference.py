@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from spurless.metrics import checks
-from spurless.metrics.groups import boolean
+from spurless.metrics.cells import boolean
 from spurless.metrics.mining import mining_scores
 
 

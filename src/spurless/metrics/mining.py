@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from spurless.metrics.groups import boolean
+from spurless.metrics.cells import boolean
 
 WHOLE = 0.95  # of a class's rows: so many are not taken for conflicting because they are
 FEW = 20  # rows of a class below which it may happen by chance
