@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from spurless.bench.claim import write_row
 from spurless.bench.compare import EVERYWHERE, as_json, compare, terminal
-from spurless.bench.judging import FEW, REAL, SMALL, UNSHOWN, Comparison, flip_p, judge, p_value, pairs_needed
+from spurless.bench.judging import FEW, REAL, SMALL, UNSHOWN, Difference, flip_p, judge, p_value, pairs_needed
 from spurless.bench.naming import name_rows
 from spurless.bench.selection import read_rows
 from spurless.cli import bench as cli_bench
@@ -100,7 +100,7 @@ def test_holm_by_hand():
 
 
 def made(n, p):
-    return Comparison("w", "a", "b", n, 0, 0, 0, None, None, p, "t")
+    return Difference("w", "a", "b", n, 0, 0, 0, None, None, p, "t")
 
 
 def test_verdicts():

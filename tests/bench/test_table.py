@@ -11,8 +11,10 @@ import pytest
 from rich.console import Console
 
 from spurless.bench import table as tables
+from spurless.bench.compare import compare
 from spurless.bench.figures import beside, entries
 from spurless.bench.remarks import remarks
+from spurless.bench.reproduce import write_page
 from spurless.bench.rows import flat_row, write_parquet
 from spurless.bench.selection import read_rows
 from spurless.bench.spec import make_spec
@@ -243,3 +245,63 @@ def test_parquet_holds_the_rows(tmp_path):
     assert table[0]["scores.unbiased"] == rows[0]["scores"]["unbiased"] and table[2]["scores.unbiased"] is None
     assert json.loads(table[1]["settings"])["method"]["name"] == "pgd"
     assert flat_row(rows[1])["mining.mined.precision"] == rows[1]["mining"]["mined"]["precision"]
+
+
+def two_samples(spec, n=2):
+    """Rows of two methods: the worst group of the first has so few samples in one run, and 40 in the others."""
+    rows = []
+    for line in spec.lines:
+        for one in line.trials:
+            few = n if line.row == "erm" and one.seed == 1 else 40
+            value = (0.0 if line.row == "erm" else 50.0) + one.seed
+            scores = {"worst_group": value, "n": {"worst_group": few}, "min_size": 10, "unbiased": 70.0}
+            row = {"key": one.key, "status": "done", "method": one.method["name"], "data": "toy", "seed": one.seed}
+            row |= {"labels": one.labels, "scores": scores, "settings": {"data": {"name": "toy"}, "seed": one.seed}}
+            rows.append(row | {"labels_used": "none", "selection": "last", "seconds": 1.0})
+    return rows
+
+
+@pytest.fixture
+def tiny_group():
+    block = {"data": TOY, "methods": ["erm", "lff"]}
+    spec = make_spec({"metric": "worst_group", "seeds": list(range(8)), "block": [block]})
+    return spec, two_samples(spec)
+
+
+def test_a_worst_group_of_two_samples_has_its_n_in_every_form(tiny_group, tmp_path):
+    spec, rows = tiny_group
+    assert "3.50 ± 2.45 (n = 2)" in tables.markdown(spec, rows)
+    assert r"$3.50 \pm 2.45$ (n = 2)" in tables.latex(spec, rows)
+    (erm, lff) = csv.DictReader(StringIO(tables.as_csv(spec, rows)))
+    assert (erm["worst_group_n"], lff["worst_group_n"]) == ("2", "40") and "n = 2" in erm["remark"]
+    assert [line["worst_group_n"] for line in tables.as_json(spec, rows)] == [2, 40]
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(tables.terminal(spec, rows))
+    assert "(n = 2)" in console.export_text()
+    html = tables.BenchTable(spec, rows)._repr_html_()
+    assert "(n = 2)" in html and "(n = 40)" not in html
+    page = write_page(spec, rows, tmp_path).read_text()
+    assert "(n = 2)" in page
+    assert "(n = " not in tables.markdown(spec, two_samples(spec, 40))
+
+
+def test_compare_decides_nothing_by_a_group_of_two_samples(tiny_group, tmp_path):
+    spec, rows = tiny_group
+    for made, verdict in ((rows, "small group"), (two_samples(spec, 10), "real")):
+        (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, made)))
+        found = compare([str(tmp_path / "rows.jsonl")])
+        assert [(line.n, line.verdict) for line in found.lines] == [(8, verdict)]
+    assert repr(found) == "Comparison(worst_group: 1 differences, 1 real)"
+    assert "+50.00" in found._repr_html_()
+
+
+def test_a_table_and_a_comparison_draw_themselves(tiny_group, tmp_path):
+    spec, rows = tiny_group
+    axes = tables.BenchTable(spec, rows).plot()
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["erm", "lff"]
+    means = sorted(line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1)
+    assert means == [3.5, 53.5]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    other = compare([str(tmp_path / "rows.jsonl")]).plot()
+    assert "worst group" in other.get_xlabel() and "lff - erm" in other.get_yticklabels()[0].get_text()
+    assert repr(tables.BenchTable(spec, rows)).endswith("2 lines, 16 of 16 trials done)")

@@ -166,3 +166,18 @@ def test_a_worst_group_of_few_samples_says_how_few():
     assert [c.text for c in column([few, enough, before], "worst group")] == ["0.0 (n = 2)", "50.0", "3.0"]
     assert "0.0 (n = 2)" in printed([few]) and "| 0.0 (n = 2) |" in tables.markdown([few])
     assert column([few], "unbiased")[0].text == "50.0"
+
+
+def test_nobody_is_the_best_by_a_group_of_two_samples():
+    def run(method, worst, n):
+        scores = {"unbiased": worst, "worst_group": worst, "n": {"worst_group": n}, "min_size": 10}
+        return {"method": method, "data": "toy", "scores": scores}
+
+    def best(n):
+        cells = tables.rows([run("erm", 100.0, n), run("lff", 60.0, 50)])
+        titles = tables.headings([run("erm", 100.0, n)])
+        return [row[titles.index("worst group")].best for row in cells]
+
+    assert best(50) == [True, False] and best(2) == [False, False]
+    text = tables.markdown([run("erm", 100.0, 2), run("lff", 60.0, 50)])
+    assert "| 100.0 (n = 2) |" in text and "**100.0**" in text  # unbiased decides as before

@@ -124,3 +124,16 @@ def test_a_suggested_rate_that_fell_on_the_test_split_buys_nothing_and_that_is_s
 
 def test_rates_are_rounded_to_two_digits():
     assert [nice(v) for v in (0.0432, 0.10001, 12.34)] == [0.043, 0.1, 12.0]
+
+
+def test_a_search_says_how_long_it_takes_and_how_each_rate_went(tmp_path, capsys):
+    suggest_lr(SMALL, NET, recipe=QUICK, out=tmp_path, device="cpu", workers=1)
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert first.startswith("A rate takes about ") and "No further rate is tried after 10 min." in first
+    assert second.startswith("lr 0.05: ") and "1 rates tried, " in second and second.endswith(" of 10 min")
+
+
+def test_a_budget_that_one_rate_exceeds_is_warned_of(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("spurless.sweep.forecast.seconds_of", lambda *_: 100.0)
+    suggest_lr(SMALL, NET, recipe=QUICK, out=tmp_path, device="cpu", workers=1, budget=50)
+    assert "takes about 100 s, longer than the budget of 50 s" in capsys.readouterr().err.replace("2 min", "100 s")

@@ -176,3 +176,32 @@ def test_a_worst_group_of_few_samples_says_so_in_a_sweep():
     assert any(text.startswith("40.0") and text.endswith("(n = 3)") for text in texts)
     (enough,) = points([judged(0, 12)])
     assert "samples" not in enough.means["worst_group"]
+
+
+def test_a_sweep_prints_short_shows_and_draws_itself(tmp_path, capsys):
+    found = sweep(tmp_path / "s")
+    progress = capsys.readouterr().err.splitlines()
+    assert progress[0].startswith("4 trainings take about ") and ", 1 at a time" in progress[0]
+    assert progress[1] == "4 trials; 4 to do, 1 at a time."
+    assert progress[2].startswith("[1/4] lr, 0.05, seed 0: unbiased ") and progress[5].startswith("[4/4] ")
+    assert json.loads(json.dumps(found))["points"][0]["value"] == 0.05  # a dict as before
+    assert repr(found).startswith("Sweep(lr on toy, mlp, erm; lr: 2 values, ") and len(repr(found)) < 200
+    html = found._repr_html_()
+    assert html.count("<tr>") >= 3 and "The rule" in html
+    axes = found.plot()
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.05", "0.5"]
+    from matplotlib import pyplot
+
+    (own, other) = pyplot.subplots(2)[1]
+    assert found.plot(other) is other and other.lines and not own.lines
+    again = sweep(tmp_path / "s")
+    assert capsys.readouterr().err == "" and again["points"] == found["points"]
+    pyplot.close("all")
+
+
+def test_nobody_waits_for_an_estimate_that_nobody_reads(tmp_path, monkeypatch):
+    import logging
+
+    monkeypatch.setattr("spurless.bench.estimate.guesses", lambda *_: pytest.fail("timed"))
+    logging.getLogger("spurless").setLevel(logging.WARNING)
+    assert sweep(tmp_path / "s", values=(0.05,), seeds=1)["points"]

@@ -6,10 +6,10 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spurless.bench.figures import decimals
-from spurless.bench.judging import ALPHA, FEW, REAL, SMALL, UNSHOWN, Comparison, judge, p_value, pairs_needed
+from spurless.bench.judging import ALPHA, FEW, REAL, SMALL, UNSHOWN, Difference, judge, p_value, pairs_needed
 from spurless.bench.naming import name_rows
 from spurless.bench.pairing import (
     Couple,
@@ -33,7 +33,7 @@ from spurless.bench.selection import (
 from spurless.core.errors import SettingError
 from spurless.core.stats import CI, NOTHING, estimate
 from spurless.metrics.groups import MIN_GROUP, group_notes
-from spurless.report.tables import with_words
+from spurless.report.tables import html, with_words
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -41,13 +41,30 @@ if TYPE_CHECKING:
 EVERYWHERE = "all together"
 
 
-def compare(
-    words: Sequence[str], metric: str | None = None, against: str | None = None
-) -> tuple[list[Comparison], list[str]]:
-    """Compare what is named: one or two paths, and labels (or methods) to which it is restricted.
+class Comparison(NamedTuple):
+    """The lines, and what must be said beside them."""
 
-    Returns the lines, and what must be said beside them.
-    """
+    lines: list[Difference]
+    notes: list[str]
+
+    def __repr__(self) -> str:
+        real = sum(line.verdict == REAL for line in self.lines)
+        metric = self.lines[0].metric if self.lines else ""
+        return f"Comparison({metric}: {len(self.lines)} differences, {real} real)"
+
+    def _repr_html_(self) -> str:
+        texts = [{"where": line.where} | _texts(line) for line in self.lines]
+        return html(list(texts[0]), [list(own.values()) for own in texts], below=self.notes)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Each difference with its 95 % CI, real ones filled. Returns the matplotlib axes."""
+        from spurless.bench.drawing import draw_differences
+
+        return draw_differences(self.lines, ax)
+
+
+def compare(words: Sequence[str], metric: str | None = None, against: str | None = None) -> Comparison:
+    """Compare what is named: one or two paths, and labels (or methods) to which it is restricted."""
     paths, labels = paths_and_labels(words)
     sides, notes = usable_rows([read_rows(path) for path in paths])
     metric = metric or usual_metric([row for side in sides for row in side])
@@ -67,12 +84,12 @@ def compare(
     else:
         raise SettingError("--against is for one place: of two, each result is compared with its own in the other.")
     lines = _judged(_compared(couples, metric, notes))
-    return lines, [*_explain(lines, metric), *_knew_more(couples), *_groups_without(rows, metric), *notes]
+    return Comparison(lines, [*_explain(lines, metric), *_knew_more(couples), *_groups_without(rows, metric), *notes])
 
 
-def _compared(couples: Sequence[Couple], metric: str, notes: list[str]) -> list[Comparison]:
+def _compared(couples: Sequence[Couple], metric: str, notes: list[str]) -> list[Difference]:
     """The lines of all couples, not judged yet; notes are added on what has no partner."""
-    lines: list[Comparison] = []
+    lines: list[Difference] = []
     changed = 0
     for couple in couples:
         who = f"{couple.a} and {couple.b}"
@@ -95,14 +112,14 @@ def _by_place(pairs: Sequence[Pair]) -> dict[str, list[list[Pair]]]:
     return {EVERYWHERE: by_seed(pairs)} | groups if len(places) > 1 else groups
 
 
-def _judged(lines: Sequence[Comparison]) -> list[Comparison]:
+def _judged(lines: Sequence[Difference]) -> list[Difference]:
     """The lines with verdicts. 'Overall?' and 'where?' are two families of questions, each corrected for its own."""
     overall = iter(judge([line for line in lines if line.where == EVERYWHERE]))
     single = iter(judge([line for line in lines if line.where != EVERYWHERE]))
     return [next(overall if line.where == EVERYWHERE else single) for line in lines]
 
 
-def _line(where: str, couple: Couple, groups: Sequence[Sequence[Pair]], metric: str) -> Comparison:
+def _line(where: str, couple: Couple, groups: Sequence[Sequence[Pair]], metric: str) -> Difference:
     """One comparison; each group of pairs counts as one, by its mean."""
     sides = couple.mine, couple.yours
     of_a, of_b = ([statistics.fmean(side[pair].value for pair in group) for group in groups] for side in sides)
@@ -111,13 +128,13 @@ def _line(where: str, couple: Couple, groups: Sequence[Sequence[Pair]], metric: 
     p, test = p_value(differences)
     sizes = [side[pair].samples for side in sides for group in groups for pair in group]
     fewest = min((n for n in sizes if n is not None), default=None)
-    return Comparison(
+    return Difference(
         where, couple.a, couple.b, len(differences), statistics.fmean(of_a), statistics.fmean(of_b),
         statistics.fmean(differences), interval.low, interval.high, p, test, metric=metric, worst_group_n=fewest,
     )  # fmt: skip
 
 
-def _explain(lines: Sequence[Comparison], metric: str) -> list[str]:
+def _explain(lines: Sequence[Difference], metric: str) -> list[str]:
     overall = [line for line in lines if line.where == EVERYWHERE]
     single = [line for line in lines if line.where != EVERYWHERE]
     tests = " and ".join(dict.fromkeys(line.test for line in lines))
@@ -132,7 +149,7 @@ def _explain(lines: Sequence[Comparison], metric: str) -> list[str]:
     return [meaning, *_on_small_groups(lines), *(text for family in families for text in _on_few(*family))]
 
 
-def _on_small_groups(lines: Sequence[Comparison]) -> list[str]:
+def _on_small_groups(lines: Sequence[Difference]) -> list[str]:
     sizes = sorted({line.worst_group_n for line in lines if line.verdict == SMALL and line.worst_group_n})
     if not sizes:
         return []
@@ -142,7 +159,7 @@ def _on_small_groups(lines: Sequence[Comparison]) -> list[str]:
     ]
 
 
-def _on_few(family: Sequence[Comparison], overall: str, of_what: str) -> list[str]:
+def _on_few(family: Sequence[Difference], overall: str, of_what: str) -> list[str]:
     few = [line for line in family if line.verdict == FEW]
     if not few:
         return []
@@ -200,7 +217,7 @@ def _without_common(places: Sequence[str]) -> tuple[list[str], list[str]]:
     return common, [", ".join(part for part in own if part not in common) or ", ".join(own) for own in parts]
 
 
-def terminal(lines: Sequence[Comparison], notes: Sequence[str]) -> Group:
+def terminal(lines: Sequence[Difference], notes: Sequence[str]) -> Group:
     """For the terminal: `console.print(terminal(*compare(...)))`."""
     from rich import box
     from rich.table import Table
@@ -222,7 +239,7 @@ def terminal(lines: Sequence[Comparison], notes: Sequence[str]) -> Group:
     return with_words(table, notes, head)
 
 
-def _texts(line: Comparison) -> dict[str, str]:
+def _texts(line: Difference) -> dict[str, str]:
     digits = decimals(line.metric, (line.mean_a, line.mean_b))
     return {
         "A": line.a,
@@ -236,7 +253,7 @@ def _texts(line: Comparison) -> dict[str, str]:
     }
 
 
-def as_json(lines: Sequence[Comparison], notes: Sequence[str]) -> dict[str, Any]:
+def as_json(lines: Sequence[Difference], notes: Sequence[str]) -> dict[str, Any]:
     return {"comparisons": [{k: _finite(v) for k, v in asdict(line).items()} for line in lines], "notes": list(notes)}
 
 

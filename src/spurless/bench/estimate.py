@@ -77,7 +77,8 @@ class Short(Method):
                     raise Enough
                 stage = next(generator)
         except StopIteration as end:
-            return end.value
+            net: Net = end.value
+            return net
 
 
 class Mark(NamedTuple):

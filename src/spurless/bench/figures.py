@@ -29,6 +29,13 @@ class Entry:
     remark: str  # what kept a trial from counting
     beside: dict[str, str]  # more means of the same rows, where they have them
     at: str = ""  # the value of the range at which it is least or greatest
+    samples: int | None = None  # the fewest that decided a worst group
+    few: bool = False  # fewer than a group should have, in any run
+
+    @property
+    def text(self) -> str:
+        """The mean over seeds; of a worst group that is too small, with its n."""
+        return self.ours.text(self.digits) + (f" (n = {self.samples})" if self.few else "")
 
     @property
     def digits(self) -> int:
@@ -96,7 +103,8 @@ def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
         ours = ours.in_percent()
     paper = published(line.paper) if line.paper is not None else None
     good = [row for row, v in zip(rows, found, strict=True) if v is not None]
-    remarks.append(_small_groups(good, line.metric))
+    few = _small_groups(good, line.metric)
+    remarks.append(few)
     return Entry(
         line,
         ours,
@@ -108,6 +116,8 @@ def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
         ", ".join(filter(None, remarks)),
         beside(good),
         at,
+        min((n for row in good if (n := samples_of(row, line.metric)) is not None), default=None),
+        bool(few),
     )
 
 

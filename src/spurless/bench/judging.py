@@ -24,7 +24,7 @@ SMALL = "small group"  # a worst group of so few samples decides nothing, whatev
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Difference:
     """One line: what B scores beyond A."""
 
     where: str
@@ -72,7 +72,7 @@ def flip_p(differences: Sequence[float]) -> float:
     return float(np.mean(sums >= abs(d.sum()) - 1e-9 * np.abs(d).sum()))
 
 
-def judge(lines: Sequence[Comparison]) -> list[Comparison]:
+def judge(lines: Sequence[Difference]) -> list[Difference]:
     """The lines of one family with corrected p values and verdicts."""
     ps = [line.p for line in lines]
     corrected = holm(ps)

@@ -152,7 +152,8 @@ class Attempt:
             "after": after,
             "extra": extra,
         }
-        return json.loads(write_row(self.folder, row))  # as it will be read, so that nobody notices which it was
+        read: dict[str, Any] = json.loads(write_row(self.folder, row))  # so that nobody notices whether it was read
+        return read
 
     def _done(self, result: Result) -> dict[str, Any]:
         return {k: v for k, v in result.row().items() if k != "history"}
@@ -204,7 +205,8 @@ def named(where: str) -> Callable[..., dict[str, Any]]:
             told = f"there is no module '{error.name}', neither installed nor in {here}"
             raise UserError(f"after = {where!r} names no function: {told}. Give 'module:function'.") from None
         raise UserError(f"after = {where!r}: importing {module} fails ({type(error).__name__}: {error}).") from error
-    if not callable(function := getattr(found, name, None)):
+    function: Callable[..., dict[str, Any]] | None = getattr(found, name, None)
+    if not callable(function):
         place = getattr(found, "__file__", None) or module
         raise UserError(f"after = {where!r} names no function: {place} has no '{name}'. Give 'module:function'.")
     return function

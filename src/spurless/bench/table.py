@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spurless.bench.figures import Entry, entries
@@ -13,12 +14,41 @@ from spurless.bench.remarks import line_name, remarks
 from spurless.bench.spec import Spec
 from spurless.core.stats import CI, NOTHING, Estimate
 from spurless.report.studies import published
-from spurless.report.tables import duration, plain, with_words
+from spurless.report.tables import duration, html, plain, with_words
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 FORMATS = ("table", "markdown", "latex", "csv", "jsonl", "parquet")
+
+
+@dataclass(frozen=True, repr=False)
+class BenchTable:
+    """A specification with the rows of its trials, as `run_trials` returns them.
+
+    >>> from spurless.bench.spec import make_spec
+    >>> spec = make_spec({"title": "Mine", "block": [{"data": "toy", "methods": ["erm", "lff"]}]})
+    >>> BenchTable(spec, [])
+    BenchTable('Mine': 2 lines, 0 of 2 trials done)
+    """
+
+    spec: Spec
+    rows: Sequence[Mapping[str, Any]]
+
+    def __repr__(self) -> str:
+        keys = {trial.key for line in self.spec.lines for trial in line.trials}
+        done = len({row["key"] for row in self.rows if row["status"] == "done"} & keys)
+        return f"BenchTable({self.spec.title!r}: {len(self.spec.lines)} lines, {done} of {len(keys)} trials done)"
+
+    def _repr_html_(self) -> str:
+        titles, body = cells_of(self.spec, entries(self.spec, self.rows))
+        return html(titles, body, self.spec.title, remarks(self.spec, self.rows))
+
+    def plot(self, ax: Any = None) -> Any:
+        """Each line's mean with its 95 % CI, and the published number beside it. Returns the matplotlib axes."""
+        from spurless.bench.drawing import draw_entries
+
+        return draw_entries(entries(self.spec, self.rows), ax)
 
 
 def cells_of(spec: Spec, found: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
@@ -37,7 +67,7 @@ def _texts_of(e: Entry, over: Sequence[str], several_metrics: bool) -> dict[str,
         **{name: e.line.grid.get(name, "") for name in over},
         "metric": e.line.metric if several_metrics else "",
         "at": e.at,
-        "ours": e.ours.text(e.digits),
+        "ours": e.text,
         CI: e.ours.limits(e.digits),
         "n": str(e.ours.n) if e.line.trials else NOTHING,
         "paper": e.paper if e.line.paper is not None else "",
@@ -90,7 +120,7 @@ def _narrow_columns(spec: Spec, found: Sequence[Entry]) -> dict[str, list[str]]:
     named_by_row = len({e.line.row for e in found}) == len({(e.line.row, e.line.metric) for e in found})
     for wide in ("remark", *BESIDE, *(["metric"] if named_by_row else [])):
         columns.pop(wide, None)
-    columns["ours"] = [e.ours.text(e.digits) if e.ours.known else e.remark or NOTHING for e in found]
+    columns["ours"] = [e.text if e.ours.known else e.remark or NOTHING for e in found]
     return columns
 
 
@@ -148,13 +178,13 @@ def as_csv(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     titles = ["data", "method", *spec.over, "metric", "mean", "std", "n", "low95", "high95", "paper", "paper_mean"]
-    writer.writerow([*titles, "difference", "selection", "labels_used", "seconds", "remark", "at"])
+    writer.writerow([*titles, "difference", "selection", "labels_used", "seconds", "remark", "at", "worst_group_n"])
     for e in entries(spec, rows):
         paper = published(e.line.paper) if e.line.paper is not None else None
         point = [e.line.grid.get(name, "") for name in spec.over]
         ours = _as_row(e.ours)
         own = [ours[k] for k in ("mean", "std", "n", "low", "high")] + [e.line.paper, paper and paper.value]
-        rest = [e.difference, e.selection, e.labels, e.seconds, e.remark, e.at]
+        rest = [e.difference, e.selection, e.labels, e.seconds, e.remark, e.at, e.samples]
         writer.writerow([e.line.block, e.line.row, *point, e.line.metric, *own, *rest])
     return file.getvalue()
 
@@ -175,6 +205,7 @@ def as_json(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
             "seconds": e.seconds,
             "remark": e.remark,
             "at": e.at or None,
+            "worst_group_n": e.samples,
             "missing": e.line.missing or None,
         }
         for e in entries(spec, rows)

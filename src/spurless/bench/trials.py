@@ -197,7 +197,7 @@ def _recipe(text: str) -> dict[str, Any]:
 
 
 @functools.cache
-def _target(section: str, text: str) -> tuple[Callable, dict[str, Any]]:
+def _target(section: str, text: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     """What a table is the settings of, and the settings that it gives."""
     from spurless.registry import find, make_method
 

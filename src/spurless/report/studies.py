@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spurless.core.stats import NOTHING, Estimate
+from spurless.metrics.groups import MIN_GROUP
 from spurless.report import lines, normalised
 from spurless.report.charts import as_score, number
 from spurless.report.page import Part, Section
@@ -197,13 +198,24 @@ def _compared(row: Mapping[str, Any], name: str) -> dict[str, Any]:
     small = str(row.get("metric")).startswith("extra.") and all(abs(s.value) < 2 for s in (ours, paper) if s)
     digits = 3 if small else 2  # as many as papers print
     limits = f" [{ours.low:.{digits}f}–{ours.high:.{digits}f}]" if ours and ours.low is not None else ""
+    samples = row.get("worst_group_n")
+    few = samples is not None and samples < MIN_GROUP
+    limits += f" (n = {samples})" if few else ""
     printed = row.get("paper")  # shown as it is: rounded anew, 91.35 would be 91.3
     texts = {
         "ours_text": f"{ours.value:.{digits}f}{limits}" if ours else NOTHING,
         "paper_text": (str(printed) if isinstance(printed, str | float | int) else str(paper)) if paper else NOTHING,
         "difference_text": NOTHING if difference is None else signed(difference, digits),
     }
-    return {"name": name, "ours": ours, "paper": paper, "difference": difference, "n": n, "small": small} | texts
+    return {
+        "name": name,
+        "ours": ours,
+        "paper": paper,
+        "difference": difference,
+        "n": n,
+        "small": small,
+        "few": few,
+    } | texts
 
 
 def signed(value: float, digits: int) -> str:
@@ -235,9 +247,10 @@ def published(found: Any) -> Estimate | None:
 
 
 def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
-    known = [r for r in rows if r["difference"] is not None]
+    known = [r for r in rows if r["difference"] is not None and not r["few"]]
     if not known:
-        return "There is no result yet."
+        few = any(r["few"] for r in rows)
+        return f"Worst groups of fewer than {MIN_GROUP} samples decide nothing." if few else "There is no result yet."
     judged = [r for r in known if r["ours"] and r["ours"].low is not None]
     near, once = [r for r in judged if _meets(r["ours"], r["paper"])], len(known) - len(judged)
     said = []

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spurless.core.digests import in_full
@@ -180,7 +181,8 @@ def rows(results: Sequence[Result]) -> list[list[Cell]]:
     table = []
     for i, (result, name) in enumerate(zip(results, names(results), strict=True)):
         peers = [j for j, other in enumerate(data) if other == data[i]]
-        cells = [_cell(found[i][c], [found[j][c] for j in peers]) for c in range(len(columns))]
+        few = [any(small_n(results[j], m) is not None for j in peers) for m in columns]  # a group too small to decide
+        cells = [_cell(found[i][c], [] if few[c] else [found[j][c] for j in peers]) for c in range(len(columns))]
         cells = [c._replace(text=with_small_n(c.text, result, m)) for c, m in zip(cells, columns, strict=True)]
         if not finished(result):
             cells[0] = Cell(str(result.get("status")))
@@ -212,6 +214,19 @@ def with_words(table: Table, below: Sequence[str], above: str = "") -> Group:
 
     title = [Text(above, "bold")] if above else []
     return Group(*title, table, *(Text(text, "table.caption") for text in below))
+
+
+def html(headings: Sequence[str], lines: Sequence[Sequence[str]], title: str = "", below: Sequence[str] = ()) -> str:
+    """A table for a notebook, with a title and sentences below it; everything in it is escaped.
+
+    >>> html(["method", "n"], [["<erm>", "3"]])
+    '<table><thead><tr><th>method</th><th>n</th></tr></thead><tbody><tr><td>&lt;erm&gt;</td><td>3</td></tr></tbody></table>'
+    """
+    head = "".join(f"<th>{escape(text)}</th>" for text in headings)
+    body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>" for line in lines)
+    words = "".join(f"<p>{escape(text)}</p>" for text in below)
+    above = f"<p><b>{escape(title)}</b></p>" if title else ""
+    return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{words}"
 
 
 def comparison(results: Sequence[Result]) -> Group:

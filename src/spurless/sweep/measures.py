@@ -95,7 +95,7 @@ def _unbiased(look: Look, data: Bundle, split: Split, rows: Resident | None) -> 
 
     def accuracy(net: nn.Module) -> float:
         scores = score(data, split, look(split, rows))
-        return scores["average"] if scores["unbiased"] is None else scores["unbiased"]
+        return float(scores["average"] if scores["unbiased"] is None else scores["unbiased"])
 
     return accuracy
 
@@ -104,5 +104,5 @@ def _train_accuracy(result: Result, look: Look, data: Bundle) -> float:
     """That of the last epoch, where training watched it and its weights were kept."""
     last = result.history[-1] if result.history else {}
     if result.selection == "last" and "train_accuracy" in last:
-        return last["train_accuracy"]
+        return float(last["train_accuracy"])
     return look.accuracy(data.train)

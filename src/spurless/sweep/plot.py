@@ -74,40 +74,37 @@ def draw(series: Series, path: Path, title: str, chosen: Sequence[Any] = ()) -> 
     """Write the plot as a PNG: a panel for each sweep, all of them on the same scales; `chosen`: a value of each."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
+    figure = Figure(figsize=figure_size(len(series)), layout="constrained")
+    FigureCanvasAgg(figure)
+    compose(figure, series, title, chosen)
+    with atomic(path) as part:
+        figure.savefig(part, format="png", dpi=150)
+
+
+def figure_size(panels: int) -> tuple[float, float]:
+    """In inches."""
+    columns = min(COLUMNS, panels)
+    return (8.4, 3.9) if panels == 1 else (3.3 * columns + 0.4, 2.7 * math.ceil(panels / columns) + 1.5)
+
+
+def compose(figure: Any, series: Series, title: str, chosen: Sequence[Any], given: Sequence[Any] = ()) -> list[Any]:
+    """Draw the panels and the legend into a figure, or into the `given` axes of it; the axes that were drawn in."""
     scale, chance = scales(series), by_chance(series)
     columns = min(COLUMNS, len(series))
     rows = math.ceil(len(series) / columns)
     alone = len(series) == 1
-    size = (8.4, 3.9) if alone else (3.3 * columns + 0.4, 2.7 * rows + 1.5)
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    for place, axes in enumerate(grid.flat):
-        if place >= len(series):
-            axes.set_axis_off()
-            continue
-        axis, points = series[place]
+    grid = list(given or figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
+    for axes in grid[len(series) :]:
+        axes.set_axis_off()
+    for place, (axes, (axis, points)) in enumerate(zip(grid, series, strict=False)):
         panel(axes, axis, points, scale, chance, chosen[place] if chosen else NOTHING)
         if place % columns == 0:
             axes.set_ylabel("from least (0) to greatest (1)", fontsize=8)
-    lines = [
-        Line2D(
-            [],
-            [],
-            color=LOOKS[m][1],
-            marker=LOOKS[m][2],
-            markersize=5,
-            linestyle="--" if m in chance else "-",
-            label=legend(m, scale[m], m in chance),
-        )
-        for m in scale
-    ]
     seeds = max((len(p.runs) for _, points in series for p in points), default=1)
     band = f"bands: lowest to highest of {seeds} seeds" if seeds > 1 else "one seed"
     figure.legend(
-        handles=lines,
+        handles=_keys(scale, chance),
         loc="outside right upper" if alone else "outside lower center",
         ncols=1 if alone else 2,
         fontsize=8,
@@ -116,11 +113,23 @@ def draw(series: Series, path: Path, title: str, chosen: Sequence[Any] = ()) -> 
         title_fontsize=8,
     )
     if alone:
-        grid[0][0].set_title(title, fontsize=9, parse_math=False)  # a name with dollars is no formula
+        grid[0].set_title(title, fontsize=9, parse_math=False)  # a name with dollars is no formula
     else:
         figure.suptitle(title, fontsize=9, parse_math=False)
-    with atomic(path) as part:
-        figure.savefig(part, format="png", dpi=150)
+    return grid[: len(series)]
+
+
+def _keys(scale: Mapping[str, tuple[float, float]], chance: Set[str]) -> list[Any]:
+    """The lines of the legend."""
+    from matplotlib.lines import Line2D
+
+    keys = []
+    for measure, limits in scale.items():
+        _, colour, mark = LOOKS[measure]
+        name = legend(measure, limits, measure in chance)
+        keys.append(Line2D([], [], color=colour, marker=mark, markersize=5, label=name))
+        keys[-1].set_linestyle("--" if measure in chance else "-")
+    return keys
 
 
 def panel(
@@ -135,29 +144,13 @@ def panel(
     at = places(axis)
     inside = [(x, p) for x, p in zip(at, points, strict=True) if p.in_range]
     bounds = [-0.15, 1.15]
-    for measure, limits in scale.items():
-        known = [(x, p.means[measure]) for x, p in inside if measure in p.means]
-        _, colour, mark = LOOKS[measure]
-        xs = [x for x, _ in known]
-        width = 0.8 if measure in chance else 2.2 if measure in ("unbiased", "average") else 1.4
-        dashes = "--" if measure in chance else "-"
-        means = [normalised(found["mean"], limits) for _, found in known]
-        joined = dashes if axis.ordered else ""  # nothing lies between two words
-        axes.plot(xs, means, color=colour, marker=mark, markersize=4, linewidth=width, linestyle=joined)
-        if measure in chance:
-            continue
-        low = [normalised(found.get("least", found["mean"]), limits) for _, found in known]
-        high = [normalised(found.get("most", found["mean"]), limits) for _, found in known]
-        bounds += [*low, *high]
-        if axis.ordered:
-            axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
-        else:
-            axes.vlines(xs, low, high, color=colour, alpha=0.4)
-    beyond = [(x, p) for x, p in zip(at, points, strict=True) if not p.in_range]
-    for x, point in beyond:
-        why = "diverged" if point.diverged else "fell" if point.fell else "beyond"
-        axes.axvspan(x - 0.4, x + 0.4, color="0.5", alpha=0.15, linewidth=0)
-        axes.text(x, 0.5, why, rotation=90, ha="center", va="center", fontsize=7, color="0.35")
+    for measure in scale:
+        bounds += _line(axes, axis, measure, inside, scale[measure], measure in chance)
+    for x, point in zip(at, points, strict=True):
+        if not point.in_range:
+            why = "diverged" if point.diverged else "fell" if point.fell else "beyond"
+            axes.axvspan(x - 0.4, x + 0.4, color="0.5", alpha=0.15, linewidth=0)
+            axes.text(x, 0.5, why, rotation=90, ha="center", va="center", fontsize=7, color="0.35")
     if chosen in axis.values:
         axes.axvline(at[axis.values.index(chosen)], color="0.3", linestyle=":", linewidth=1.2, zorder=0)
     axes.set_xticks(at, [show(v) for v in axis.values], fontsize=7, rotation=0 if len(at) <= 7 else 45)
@@ -168,6 +161,34 @@ def panel(
     axes.tick_params(axis="y", labelsize=7)
     axes.grid(alpha=0.25)
     axes.set_xlabel(axis.title, fontsize=8)
+
+
+def _line(
+    axes: Any,
+    axis: Axis,
+    measure: str,
+    inside: Sequence[tuple[float, Point]],
+    limits: tuple[float, float],
+    chance: bool,
+) -> list[float]:
+    """The line of a measure with its band over the seeds; where the band reaches. By chance: thin, without a band."""
+    known = [(x, p.means[measure]) for x, p in inside if measure in p.means]
+    _, colour, mark = LOOKS[measure]
+    xs = [x for x, _ in known]
+    width = 0.8 if chance else 2.2 if measure in ("unbiased", "average") else 1.4
+    dashes = "--" if chance else "-"
+    means = [normalised(found["mean"], limits) for _, found in known]
+    joined = dashes if axis.ordered else ""  # nothing lies between two words
+    axes.plot(xs, means, color=colour, marker=mark, markersize=4, linewidth=width, linestyle=joined)
+    if chance:
+        return []
+    low = [normalised(found.get("least", found["mean"]), limits) for _, found in known]
+    high = [normalised(found.get("most", found["mean"]), limits) for _, found in known]
+    if axis.ordered:
+        axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
+    else:
+        axes.vlines(xs, low, high, color=colour, alpha=0.4)
+    return [*low, *high]
 
 
 def places(axis: Axis) -> list[float]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from spurless.bench import Trial, run_trials
+from spurless.bench.board import Board
 from spurless.bench.executors.base import Options
 from spurless.bench.points import DROP, Point, number, points_of, ranges
 from spurless.bench.remarks import days
@@ -19,10 +20,19 @@ from spurless.registry import name_and_settings
 from spurless.report import tables
 from spurless.sweep.axes import Axis, make_axis
 from spurless.sweep.choice import Choice, choose, compare, in_words, the_rule
+from spurless.sweep.forecast import log_forecast
+from spurless.sweep.result import Sweep
 
 AFTER = "spurless.sweep.measures:measures"
 FILE, PLOT, REPORT = "sweep.json", "sweep.png", "report.html"
 Spec = str | Mapping[str, Any] | None
+
+
+class SweepOptions(Options, total=False):
+    """How a sweep is run; none of it decides what comes out."""
+
+    command: str | None  # as it was given, to be kept beside the results
+    dynamics: Mapping[str, Any] | bool | None
 
 
 def run_sweep(
@@ -34,14 +44,13 @@ def run_sweep(
     recipe: Spec = None,
     seeds: int | Sequence[int] = 3,
     out: str | Path | None = None,
-    command: str | None = None,
-    dynamics: Mapping[str, Any] | bool | None = None,
-    **options: Unpack[Options],
-) -> dict[str, Any]:
+    **options: Unpack[SweepOptions],
+) -> Sweep:
     """Sweep over one setting, or over several in turn (then `over` and `values` are lists of the same length).
 
     Returns what is saved as sweep.json in `out`, beside the plot and the report. Each run is a folder below `out`; what
-    is there already is not trained again. With `dynamics` the steps of every run are watched (see fit), and the sweep
+    is there already is not trained again. How long it will take is logged before, and each run as it ends. With
+    `dynamics` the steps of every run are watched (see fit), and the sweep
     says how unbiased accuracy goes with the largest share of a batch's loss that conflicting rows made up (figure 12).
     """
     base = base_of(data, method, net, recipe)
@@ -53,14 +62,16 @@ def run_sweep(
     folder = default_folder("sweep", base, [axis.title for axis in axes]) if out is None else Path(out)
     trials = [trial_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
     check(trials, folder)
-    rows = run_trials(trials, folder, after=AFTER, dynamics=dynamics, **options)
+    how = cast(Options, {k: v for k, v in options.items() if k in Options.__annotations__})
+    log_forecast(trials, folder, how)
+    rows = run_trials(trials, folder, after=AFTER, dynamics=options.get("dynamics"), watch=Board(), **how)
     left, series = iter(rows), []
     for axis in axes:
         own = [[next(left) for _ in known] for _ in axis.values]
         series.append((axis, points_of(axis, own)))
-    found = summary(series, rows) | {"seeds": known, "command": command}
+    found = summary(series, rows) | {"seeds": known, "command": options.get("command")}
     save(found, series, folder)
-    return found | {"folder": str(folder)}
+    return Sweep(found | {"folder": str(folder)}, series)
 
 
 def make_axes(over: str | Sequence[str], values: Sequence[Any], method: str) -> list[Axis]:

@@ -10,16 +10,23 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from spurless.bench import Trial, run_trials
+from spurless.bench.board import span
 from spurless.bench.claim import finished_row
 from spurless.bench.executors.base import Options
 from spurless.bench.points import DROP, Point, measured, points_of
 from spurless.core.errors import UserError
+from spurless.core.messages import log
 from spurless.sweep.axes import Axis
 from spurless.sweep.choice import TOLD, Choice, buys, choose, show, the_rule
+from spurless.sweep.forecast import log_search
+from spurless.sweep.result import Sweep
 from spurless.sweep.run import AFTER, Spec, base_of, check, default_folder, save, seed_list, summary
 
 GROW = 4.0  # from one rate to the next, until one is not stable
 NEAR = 1.25  # the largest stable rate and the smallest unstable one are this near when the search ends
+RATES = (
+    5  # of a search whose first step reaches the edge: the own one, the edge, and three halvings of what lies between
+)
 DOWN = 4  # steps down at most, where the recipe's own rate learns little
 LEAST, MOST = 1e-8, 1e4  # rates that are tried
 BUYS = (
@@ -37,6 +44,7 @@ class Search:
     trial: Train
     budget: float  # seconds
     there: Callable[[float], bool] = lambda rate: False  # whether a rate was tried before: it costs no time
+    say: Callable[[str], None] = lambda text: None  # told how each rate went
     near: float = NEAR
     own: float = 0.0
     rows: dict[float, list[dict[str, Any]]] = field(default_factory=dict)  # by rate, in the order of the trials
@@ -105,7 +113,16 @@ class Search:
         self.rows[known] = rows
         took = max(time.monotonic() - before, *(row.get("wall_seconds") or 0.0 for row in rows))
         self.longest = max(self.longest, took)
+        self._tell(known)
         return known
+
+    def _tell(self, rate: float) -> None:
+        point = next(p for p in self.points() if p.value == rate)
+        how = "diverged" if point.diverged else "stable" if point.stable else "not stable"
+        accuracy = [run["train_accuracy"] for run in point.runs if "train_accuracy" in run]
+        learnt = f", training accuracy {min(accuracy):.1f} %" if accuracy else ""
+        spent = f"{span(time.monotonic() - self.started)} of {span(self.budget)}"
+        self.say(f"lr {show(rate)}: {how}{learnt}; {len(self.rows)} rates tried, {spent}")
 
 
 def nice(rate: float) -> float:
@@ -127,7 +144,7 @@ def suggest_lr(
     out: str | Path | None = None,
     command: str | None = None,
     **options: Unpack[Options],
-) -> dict[str, Any]:
+) -> Sweep:
     """Find the largest stable learning rate within `budget` seconds, and say what it buys over the recipe's own.
 
     A rate is stable if no seed diverges at it and no seed's training accuracy is more than 25 points below the best at
@@ -157,12 +174,15 @@ def suggest_lr(
     def there(rate: float) -> bool:
         return all(finished_row(folder / trial.folder) for trial in trials_at(rate))
 
-    search = Search(trial, budget, there)
+    own = trials_at(None)
+    check(own, folder)
+    log_search(own, folder, options, budget, RATES)
+    search = Search(trial, budget, there, log.info)
     search.run()
     return report(search, axis, folder, known, command)
 
 
-def report(search: Search, axis: Axis, folder: Path, seeds: list[int], command: str | None) -> dict[str, Any]:
+def report(search: Search, axis: Axis, folder: Path, seeds: list[int], command: str | None) -> Sweep:
     """What was found, saved in the form of a sweep."""
     points = search.points()
     axis = replace(axis, values=tuple(p.value for p in points))
@@ -187,7 +207,7 @@ def report(search: Search, axis: Axis, folder: Path, seeds: list[int], command: 
         "command": command,
     }
     save(found, [(axis, points)], folder)
-    return found | {"folder": str(folder)}
+    return Sweep(found | {"folder": str(folder)}, [(axis, points)])
 
 
 def in_words(

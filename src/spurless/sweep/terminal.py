@@ -49,25 +49,33 @@ def table(part: Mapping[str, Any]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    headings, lines = texts(part)
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+    name, _, fixed = str(part["name"]).partition(" ")
+    made.title, made.title_justify, made.title_style = fixed.strip("()"), "left", ""
+    made.add_column(name, no_wrap=True)
+    for heading in headings[1:]:
+        made.add_column(heading, justify="right", no_wrap=True)
+    for point, line in zip(part["points"], lines, strict=True):
+        style = "bold" if is_chosen(point, part.get("choice")) else "" if point["in_range"] else "red"
+        made.add_row(*(Text(text, style) for text in line))
+    return made
+
+
+def texts(part: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Headings and lines of a sweep's table."""
     points = part["points"]
     known = [m for m in COLUMNS if any(p.get(m) for p in points)]
     known = known or ["average"]  # nothing was measured: room to say why
     if "unbiased" in known and "average" in known:
         known.remove("average")
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    name, _, fixed = str(part["name"]).partition(" ")
-    made.title, made.title_justify, made.title_style = fixed.strip("()"), "left", ""
-    chosen = part.get("choice")
-    made.add_column(name, no_wrap=True)
-    for measure in known:
-        made.add_column(COLUMNS[measure], justify="right", no_wrap=True)
+    lines = []
     for point in points:
-        style = "bold" if is_chosen(point, chosen) else "" if point["in_range"] else "red"
         cells = [_cell(point.get(m), m) for m in known]
         if why := out(point):
             cells[0] = why
-        made.add_row(Text(show(point["value"]) + sign(point, chosen), style), *(Text(cell, style) for cell in cells))
-    return made
+        lines.append([show(point["value"]) + sign(point, part.get("choice")), *cells])
+    return [str(part["name"]).partition(" ")[0], *(COLUMNS[m] for m in known)], lines
 
 
 def out(point: Mapping[str, Any]) -> str:

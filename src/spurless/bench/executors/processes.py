@@ -83,7 +83,8 @@ class Worker:
             self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if answer:
-            return json.loads(answer)
+            event: dict[str, Any] = json.loads(answer)
+            return event
         raise WorkerDied(self.process.wait(), self.last_words())
 
     def last_words(self) -> str:

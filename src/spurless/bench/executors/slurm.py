@@ -48,7 +48,7 @@ class Share:
         return DelayedSubmission(self)
 
 
-class Silent(nullcontext):
+class Silent(nullcontext[None]):
     def __call__(self, event: Any) -> None:
         pass
 
