@@ -19,6 +19,7 @@ if "torch" not in sys.modules:
 _WHERE = {
     "fit": "train.fit",
     "evaluate": "train.fit",
+    "group_metrics": "metrics.frame",
     "load_run": "train.saved",
     "load_data": "registry",
     "mine": "methods.group_inference.mining",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from spurless.core.result import Result
     from spurless.methods.group_inference import infer_groups
     from spurless.methods.group_inference.mining import mine
+    from spurless.metrics.frame import group_metrics
     from spurless.nets import Net
     from spurless.registry import load_data
     from spurless.sweep import run_sweep, suggest_lr
