@@ -97,7 +97,8 @@ def test_how_it_was_measured_is_there(three):
     three[2] |= {"status": "diverged", "error": "The loss is not finite in stage 'biased', step 7."}
     page = Page(report.render(three, "t"))
     said = " ".join(text for _, text in page.find("dd"))
-    for fact in ("400 rows of the test split", "after the last step", "highest worst-group accuracy", "2.11", "0.001"):
+    told = ("400 samples of the test split", "after the last step", "highest worst-group accuracy", "2.11", "0.001")
+    for fact in told:
         assert fact in said
     assert "step 7." in said
     assert "someone" not in said

@@ -26,14 +26,14 @@ class Clock:
 
     def __init__(self, left: Sequence[Trial], rows: Sequence[dict[str, Any]], at_once: int):
         self.left = {trial.key: trial for trial in left}
-        self.waiting = Counter(_place(trial.labels) for trial in self.left.values())  # trials that have not begun
+        self.waiting = Counter(place_of(trial.labels) for trial in self.left.values())  # trials that have not begun
         self.known: dict[str, list[float]] = defaultdict(list)
         self.at_once = max(1, at_once)
         self.began: dict[str, float] = {}
         self.started = time.monotonic()
         self.work = 0.0  # seconds of trials that ended since the start
         for row in rows:
-            self._learn(_place(row.get("labels") or {}), row)
+            self._learn(place_of(row.get("labels") or {}), row)
 
     def _learn(self, place: str, row: dict[str, Any]) -> None:
         if row["status"] == "done":
@@ -41,7 +41,7 @@ class Clock:
 
     def start(self, trial: Trial) -> None:
         if trial.key in self.left and trial.key not in self.began:
-            self.waiting[_place(self.left[trial.key].labels)] -= 1
+            self.waiting[place_of(self.left[trial.key].labels)] -= 1
         if not self.began and not self.work:
             self.started = time.monotonic()  # what processes take to start is no trial's time
         self.began.setdefault(trial.key, time.monotonic())  # what someone else is doing is asked for again and again
@@ -50,9 +50,9 @@ class Clock:
         known = self.left.pop(trial.key, None)
         began = self.began.pop(trial.key, None)  # on a cluster nobody says when a trial starts
         if known is not None and began is None:
-            self.waiting[_place(known.labels)] -= 1
+            self.waiting[place_of(known.labels)] -= 1
         self.work += (row.get("wall_seconds") or 0) if began is None else time.monotonic() - began
-        self._learn(_place(trial.labels), row)
+        self._learn(place_of(trial.labels), row)
 
     def seconds_left(self) -> float | None:
         """None before anything is known. How many trials go side by side is taken from what happened so far: from the
@@ -66,13 +66,13 @@ class Clock:
         work = sum(count * middles.get(place, usual) for place, count in self.waiting.items())
         for key, began in self.began.items():
             if key in self.left:
-                work += max(0.0, middles.get(_place(self.left[key].labels), usual) - (now - began))
+                work += max(0.0, middles.get(place_of(self.left[key].labels), usual) - (now - began))
         spent = self.work + sum(now - began for began in self.began.values())
         speed = spent / (now - self.started) if self.work else self.at_once
         return work / max(speed, 0.1)
 
 
-def _place(labels: dict[str, str]) -> str:
+def place_of(labels: dict[str, str]) -> str:
     """Trials that differ in nothing but their seed stand in the same place of the table."""
     return ", ".join(v for k, v in labels.items() if k != "metric" and v)
 
@@ -172,7 +172,7 @@ def name(trial: Trial) -> str:
     >>> name(Trial({"name": "toy"}, {"name": "erm"}, seed=2))
     'erm, toy, seed 2'
     """
-    return f"{_place(trial.labels) or trial.method['name'] + ', ' + trial.data['name']}, seed {trial.seed}"
+    return f"{place_of(trial.labels) or trial.method['name'] + ', ' + trial.data['name']}, seed {trial.seed}"
 
 
 def outcome(row: dict[str, Any]) -> str:

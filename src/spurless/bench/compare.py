@@ -13,6 +13,7 @@ from spurless.bench.judging import ALPHA, FEW, REAL, SMALL, UNSHOWN, Difference,
 from spurless.bench.naming import name_rows
 from spurless.bench.pairing import (
     Couple,
+    Named,
     Pair,
     between,
     by_seed,
@@ -69,8 +70,7 @@ def compare(words: Sequence[str], metric: str | None = None, against: str | None
     sides, notes = usable_rows([read_rows(path) for path in paths])
     metric = metric or usual_metric([row for side in sides for row in side])
     sides = [asked_for(side, metric, labels) for side in sides]
-    rows = [row for side in sides for row in side]
-    named = with_full_fingerprints(name_rows(rows, [i for i, side in enumerate(sides) for _ in side]))
+    rows, named = _named(sides)
     split = len(sides[0])
     first, second = (scores_by_name(part, metric, notes) for part in (named[:split], named[split:]))
     if not (names := list(dict.fromkeys([*first, *second]))):
@@ -85,6 +85,12 @@ def compare(words: Sequence[str], metric: str | None = None, against: str | None
         raise SettingError("--against is for one place: of two, each result is compared with its own in the other.")
     lines = _judged(_compared(couples, metric, notes))
     return Comparison(lines, [*_explain(lines, metric), *_knew_more(couples), *_groups_without(rows, metric), *notes])
+
+
+def _named(sides: Sequence[Sequence[dict[str, Any]]]) -> tuple[list[dict[str, Any]], list[Named]]:
+    """The rows of all sides, and each with its name and place."""
+    rows = [row for side in sides for row in side]
+    return rows, with_full_fingerprints(name_rows(rows, [i for i, side in enumerate(sides) for _ in side]))
 
 
 def _compared(couples: Sequence[Couple], metric: str, notes: list[str]) -> list[Difference]:

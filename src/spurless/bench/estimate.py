@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from spurless.bench.board import place_of
 from spurless.bench.one import data_of, machine
 from spurless.bench.trials import Trial, digest
 from spurless.core.data import Labels
@@ -195,13 +196,9 @@ def _look(trial: Trial, device: torch.device, root: str | Path | None, budget: f
     if not whole and 0 < followed < 1:
         seconds, between, whole = seconds / followed, between / followed, True  # its schedule says how far it got
     recipe = make_recipe(trial.recipe or None, data)
-    if not watch.steady:
-        how = "roughly"
-    elif recipe.until_accuracy or recipe.until_loss:  # its epochs are the most that it may take
-        how = "at most" if whole else "roughly"
-    else:
-        how = "timed" if whole else "at least"
-    return Guess(seconds + between, how), watch.steady
+    until = bool(recipe.until_accuracy or recipe.until_loss)  # its epochs are the most that it may take
+    how = ("at most" if until else "timed") if whole else "roughly" if until else "at least"
+    return Guess(seconds + between, how if watch.steady else "roughly"), watch.steady
 
 
 def guesses(
@@ -219,23 +216,21 @@ def guesses(
     here = machine(versions(place)["device"])
     found: dict[str, Guess] = {}
     like: dict[str, Guess] = {}
-    by_key = {row["key"]: row for row in rows if row["status"] == "done" and row.get("machine") == here}
-    if place.type == "cuda":  # one at a time is what is asked for
-        by_key = {key: row for key, row in by_key.items() if _alone(row)}
+    by_key = {row["key"]: row for row in rows if _counts(row, here, place)}
     by_kind: dict[str, list[Trial]] = {}
     for trial in trials:
         by_kind.setdefault(trial.kind(), []).append(trial)
     left = ALL
     for number, (kind, own) in enumerate(by_kind.items(), 1):
-        times = [by_key[c.key]["wall_seconds"] for c in own if c.key in by_key and not by_key[c.key].get("resumed")]
+        times = [by_key[c.key]["wall_seconds"] for c in own if c.key in by_key]
         if times:
             found[kind] = Guess(statistics.median(times), "measured")
             continue
         try:
             size = _size(own[0], root)
             if size not in like:
-                where = ", ".join(v for k, v in own[0].labels.items() if k != "metric" and v) or own[0].method["name"]
-                say(f"Timing a few steps, {number} of {len(by_kind)}: {where}")
+                who = place_of(own[0].labels) or own[0].method["name"]
+                say(f"Timing a few steps, {number} of {len(by_kind)}: {who}")
                 began, share = time.monotonic(), left / (len(by_kind) - number + 1)
                 like[size] = timed(own[0], place, root, min(BUDGET, max(LEAST, share)))
                 left -= time.monotonic() - began
@@ -243,6 +238,13 @@ def guesses(
         except UserError as error:
             found[kind] = Guess(None, str(error))
     return found
+
+
+def _counts(row: Mapping[str, Any], here: str, place: torch.device) -> bool:
+    """Whether the time of a row is that of a whole trial on this machine; on a GPU, of one that had it for itself."""
+    if row["status"] != "done" or row.get("machine") != here or row.get("resumed"):
+        return False
+    return place.type != "cuda" or _alone(row)
 
 
 def _alone(row: Mapping[str, Any]) -> bool:

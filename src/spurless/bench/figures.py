@@ -97,14 +97,10 @@ def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
 
         at, rows, beyond = rows_at_end(line, by_key, value_of)
         remarks += beyond
-    found = [value_of(row, line.metric) for row in rows]
-    ours = estimate([v for v in found if v is not None])
-    if line.metric in (*METRICS, "average", "average_train_weighted"):
-        ours = ours.in_percent()
+    good = [row for row in rows if value_of(row, line.metric) is not None]
+    ours = _over_seeds(good, line.metric)
     paper = published(line.paper) if line.paper is not None else None
-    good = [row for row, v in zip(rows, found, strict=True) if v is not None]
     few = _small_groups(good, line.metric)
-    remarks.append(few)
     return Entry(
         line,
         ours,
@@ -113,12 +109,17 @@ def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
         _said(row.get("selection") for row in good),
         _said(row.get("labels_used") for row in good),
         _mean(row.get("seconds") for row in good),
-        ", ".join(filter(None, remarks)),
+        ", ".join(filter(None, [*remarks, few])),
         beside(good),
         at,
         min((n for row in good if (n := samples_of(row, line.metric)) is not None), default=None),
         bool(few),
     )
+
+
+def _over_seeds(rows: Sequence[Mapping[str, Any]], metric: str) -> Estimate:
+    mean = estimate([value for row in rows if (value := value_of(row, metric)) is not None])
+    return mean.in_percent() if metric in (*METRICS, "average", "average_train_weighted") else mean
 
 
 def beside(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -124,9 +124,7 @@ def between(
     first, second = sides
     a_has, b_has = ([name for name in side if not chosen or name in chosen] for side in sides)
     if both := [name for name in a_has if name in b_has]:
-        for path, names in zip(paths, (a_has, b_has), strict=True):
-            if alone := [name for name in names if name not in both]:
-                notes.append(f"Only in {path}, and left out: {'; '.join(alone)}.")
+        notes += _only_in(paths[0], a_has, both) + _only_in(paths[1], b_has, both)
         return [Couple(f"{n} ({paths[0]})", f"{n} ({paths[1]})", first[n], second[n]) for n in both]
     if len(a_has) == 1 and len(b_has) == 1:
         return [Couple(a_has[0], b_has[0], first[a_has[0]], second[b_has[0]])]
@@ -134,6 +132,11 @@ def between(
         f"{paths[0]} has {', '.join(a_has) or 'nothing'}, {paths[1]} has {', '.join(b_has) or 'nothing'}: "
         "they have no label in common. Name one label of each behind the paths."
     )
+
+
+def _only_in(path: str, names: Sequence[str], both: Sequence[str]) -> list[str]:
+    alone = [name for name in names if name not in both]
+    return [f"Only in {path}, and left out: {'; '.join(alone)}."] if alone else []
 
 
 def _trainings(scores: Scores) -> set[Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spurless.bench import table
 from spurless.bench.board import span
@@ -18,6 +18,10 @@ from spurless.bench.run import agreed
 from spurless.bench.spec import Line, Spec
 from spurless.core.errors import UserError, unknown
 from spurless.core.files import atomic, finite, read_toml
+
+if TYPE_CHECKING:
+    from spurless.bench.estimate import Guess
+    from spurless.bench.trials import Trial
 
 SHOWN = 6  # labels of blocks in the list of tables
 HOW = {
@@ -83,10 +87,7 @@ def write_page(spec: Spec, rows: Sequence[dict[str, Any]], out: Path, command: s
 def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: str | None) -> dict[str, Any]:
     """What a run would do: each line's trials, the data that is missing, and how long it would take here."""
     from spurless.bench.estimate import guesses
-    from spurless.bench.executors.mps import processes_on
     from spurless.core.messages import log
-    from spurless.core.threads import cores
-    from spurless.train.device import pick_device
 
     trials = agreed(spec.trials())
     left = {trial.key: trial for trial in trials if finished_row(out / trial.folder, trial.after) is None}
@@ -96,44 +97,58 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
     lines = []
     listed: set[str] = set()  # trials that an earlier line has, too
     for group in _same_trials(spec.lines):
-        line = group[0]
-        todo = [trial for trial in line.trials if trial.key in left]
-        each = [known[trial.kind()] for trial in todo]
-        ready = [guess.seconds for guess in each if guess.seconds is not None]
-        hows = dict.fromkeys(guess.how for guess in each)
-        lines.append(
-            {
-                "data": line.block,
-                "method": "; ".join(dict.fromkeys(x.row for x in group)),
-                "grid": line.grid | {k: f"{line.values[0]} to {line.values[-1]}" for k, v in line.grid.items()
-                                     if line.end and v == line.end},
-                "cells": len(line.trials),
-                "done": len(line.trials) - len(todo),
-                "new": len({trial.key for trial in todo} - listed),
-                "seconds_each": statistics.fmean(ready) if ready else None,
-                "how": line.missing or ", ".join(hows) or "done",
-            }
-        )  # fmt: skip
-        listed |= {trial.key for trial in todo}
-    work = sum(known[trial.kind()].seconds or 0.0 for trial in left.values())
-    place = pick_device(device)
-    gpu = place.type == "cuda"
-    at_once = 1 if gpu else min(workers or cores(), max(1, len(left)))
-    together = workers or (processes_on(place, len(left)) if gpu else 1)
+        lines.append(_planned(group, left, known, listed))
+        listed |= {trial.key for trial in group[0].trials if trial.key in left}
+    total = len({trial.key for trial in trials})
     return {
         "title": spec.title,
         "lines": lines,
-        "cells": len({c.key for c in trials}),
-        "done": len({c.key for c in trials}) - len(left),
+        "cells": total,
+        "done": total - len(left),
         "missing_data": list(dict.fromkeys(g.how for g in known.values() if g.seconds is None)),
-        "can_run": sum(known[trial.kind()].seconds is not None for trial in left.values()),
-        "seconds": work / at_once,
+        **_work([known[trial.kind()] for trial in left.values()], device, workers),
+    }
+
+
+def _work(guesses: Sequence[Guess], device: str | None, workers: int | None) -> dict[str, Any]:
+    """How long the trials that are left take together here, those whose data is missing left out."""
+    from spurless.bench.executors.mps import processes_on
+    from spurless.core.threads import cores
+    from spurless.train.device import pick_device
+
+    known = [guess for guess in guesses if guess.seconds is not None]
+    place = pick_device(device)
+    gpu = place.type == "cuda"
+    at_once = 1 if gpu else min(workers or cores(), max(1, len(guesses)))
+    together = workers or (processes_on(place, len(guesses)) if gpu else 1)
+    return {
+        "can_run": len(known),
+        "seconds": sum(guess.seconds or 0.0 for guess in known) / at_once,
         "at_once": at_once,
-        "bound": _bound(
-            {known[trial.kind()].how for trial in left.values() if known[trial.kind()].seconds is not None}
-        ),
+        "bound": _bound({guess.how for guess in known}),
         "one_at_a_time": gpu,
         "faster": f"{together} processes" if together > 1 else "lanes",
+    }
+
+
+def _planned(
+    group: Sequence[Line], left: Mapping[str, Trial], known: Mapping[str, Guess], listed: Set[str]
+) -> dict[str, Any]:
+    """What is to do of lines with the same trainings, of which those `listed` are another line's too."""
+    line = group[0]
+    todo = [trial for trial in line.trials if trial.key in left]
+    each = [known[trial.kind()] for trial in todo]
+    ready = [guess.seconds for guess in each if guess.seconds is not None]
+    span_of = f"{line.values[0]} to {line.values[-1]}" if line.end else ""
+    return {
+        "data": line.block,
+        "method": "; ".join(dict.fromkeys(x.row for x in group)),
+        "grid": {k: span_of if line.end and v == line.end else v for k, v in line.grid.items()},
+        "cells": len(line.trials),
+        "done": len(line.trials) - len(todo),
+        "new": len({trial.key for trial in todo} - listed),
+        "seconds_each": statistics.fmean(ready) if ready else None,
+        "how": line.missing or ", ".join(dict.fromkeys(guess.how for guess in each)) or "done",
     }
 
 

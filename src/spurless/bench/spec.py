@@ -100,14 +100,17 @@ class Spec:
         for label in labels:
             if label not in blocks | rows:
                 raise unknown("label", label, blocks | rows)
-        want_blocks = {label for label in labels if label in blocks} or blocks
-        want_rows = {label for label in labels if label in rows - blocks} or rows
+        want_blocks, want_rows = blocks & set(labels) or blocks, (rows - blocks) & set(labels) or rows
         lines = tuple(x for x in self.lines if x.block in want_blocks and x.row in want_rows)
         left = {line.block for line in lines}
         others = blocks - left
-        strange = {b for b in others if not any(block.startswith(b) for block in left)}  # "BAR" is of "BAR, small", too
+        strange = {b for b in others if not _begins(b, left)}  # "BAR" is of "BAR, small", too
         notes, choices = _not_about(others, self.notes), _not_about(strange, self.choices)
         return replace(self, lines=lines, notes=notes, choices=choices)
+
+
+def _begins(start: str, names: Iterable[str]) -> bool:
+    return any(name.startswith(start) for name in names)
 
 
 def _not_about(blocks: set[str], texts: Sequence[str]) -> tuple[str, ...]:

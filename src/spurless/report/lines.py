@@ -116,10 +116,7 @@ def against(
     `ends` of the other axis, where several charts are to have the same.
     """
     places = _places([x for points in series.values() for x, _ in points])
-    limits = [v for points in series.values() for _, s in points for v in s[:3] if v is not None]
-    low = 10 * math.floor(min(limits) / 10)
-    high = max(10 * math.ceil(max(limits) / 10), low + 10)
-    low, high = ends or (low, high)
+    low, high = ends or _limits([s for points in series.values() for _, s in points])
     lines = []
     for i, (name, points) in enumerate(series.items()):
         known = sorted(((places[_key(x)], x, s) for x, s in points), key=lambda p: p[0])
@@ -130,11 +127,20 @@ def against(
         path = "M" + "L".join(f"{at:.2f} {_y(s.value, low, high):.2f}" for at, _, s in known)
         lines.append({"name": name, "look": look(name, i), "path": path, "dots": dots})
         lines[-1]["band"] = _band([(at, s) for at, _, s in known if s.low is not None], low, high)
+    return {"title": title, "over": over, "lines": lines, "ticks": _ticks(low, high), "marks": _marks(places)}
+
+
+def _limits(scores: Sequence[Estimate]) -> tuple[int, int]:
+    """Ends of the axis at tens, with room for all numbers and their intervals."""
+    values = [v for s in scores for v in s[:3] if v is not None]
+    low = 10 * math.floor(min(values) / 10)
+    return low, max(10 * math.ceil(max(values) / 10), low + 10)
+
+
+def _ticks(low: int, high: int) -> list[dict[str, Any]]:
     large = int(nice((high - low) / 5))  # for what is far from a percentage
     step = next((s for s in (5, 10, 20, 25, 50, 100, 1000) if (high - low) / s <= 5), large)
-    values = range(-(-low // step) * step, high + 1, step)
-    ticks = [{"y": _y(v, low, high), "text": f"{v}"} for v in values]
-    return {"title": title, "over": over, "lines": lines, "ticks": ticks, "marks": _marks(places)}
+    return [{"y": _y(v, low, high), "text": f"{v}"} for v in range(-(-low // step) * step, high + 1, step)]
 
 
 def _places(values: Sequence[Any]) -> dict[str, float]:

@@ -25,10 +25,11 @@ Point = Mapping[str, Any]
 def charts(series: Sequence[Mapping[str, Any]], over: str) -> list[dict[str, Any]]:
     """A chart for each series, all of them on the same scales; none where no such measure is known."""
     inside = [p for s in series for p in s["points"] if p.get("in_range", True)]
-    if not any(as_score(p.get(m)) for p in inside for m in SHARES):
+    scales = {m: scale for m in (*FIRST, *SHARES) if (scale := _scale(inside, m))}
+    if not scales.keys() & SHARES.keys():
         return []
-    first = next((m for m in FIRST if any(as_score(p.get(m)) for p in inside)), None)
-    scales = {m: scale for m in ([first] if first else []) + list(SHARES) if (scale := _scale(inside, m))}
+    if FIRST[0] in scales:
+        scales.pop(FIRST[1], None)
     chance = {m for m in scales if within_spread([p[m] for p in inside if as_score(p.get(m))])}
     return [chart for one in series if (chart := _chart(one, over, scales, chance))]
 
@@ -40,8 +41,7 @@ def _chart(
     inside = [p for p in one["points"] if p.get("in_range", True)]
     if all(number(p["value"]) is not None for p in inside):
         inside.sort(key=lambda p: p["value"])  # as the dots of a chart are
-    lines_of = {m: [p for p in inside if as_score(p.get(m))] for m in scales}
-    lines_of = {m: points for m, points in lines_of.items() if points}
+    lines_of = {m: points for m in scales if (points := [p for p in inside if as_score(p.get(m))])}
     if not lines_of:
         return None
     title = f"All measures against {one.get('name') or setting}, each from its least (0) to its greatest (100)"

@@ -48,22 +48,31 @@ def scatter(found: Mapping[str, Any]) -> dict[str, Any] | None:
     if not points:
         return None
     points = points[:: math.ceil(len(points) / MANY)]
-    xs, ys = [p[0] for p in points], [p[1] for p in points]
+    places = _on_the_map([(p[0], p[1]) for p in points])
+    panels = [
+        _panel("By label", [p[2] for p in points], list(found["labels"]), places),
+        _panel("By attribute or group", [p[3] for p in points], list(found["groups"]), places),
+    ]
+    return {"how": found.get("how") or "", "panels": panels, "n": len(points)}
+
+
+def _on_the_map(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Places between 3 and 97, the wider side filling that."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
     size = max(max(xs) - min(xs), max(ys) - min(ys)) or 1.0
     middle = (max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2
-    places = [(50 + 94 * (x - middle[0]) / size, 50 - 94 * (y - middle[1]) / size) for x, y in zip(xs, ys, strict=True)]
-    panels: list[dict[str, Any]] = []
-    for title, column, names in (
-        ("By label", 2, list(found["labels"])),
-        ("By attribute or group", 3, list(found["groups"])),
-    ):
-        clouds: list[dict[str, Any]] = []
-        for index, name in enumerate(names):
-            own = [place for place, p in zip(places, points, strict=True) if p[column] == index]
-            # A line of no length with round ends is a dot: a third of the size of a circle element.
-            path = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in own)
-            square = " square" if index >= COLOURS else ""
-            clouds.append({"name": name, "n": len(own), "path": path, "look": f"c{index % COLOURS}{square}"})
-        # The most points first: the rare ones are what one looks for, and must lie on top.
-        panels.append({"title": title, "clouds": sorted(clouds, key=lambda c: -c["n"]), "legend": clouds})
-    return {"how": found.get("how") or "", "panels": panels, "n": len(points)}
+    return [(50 + 94 * (x - middle[0]) / size, 50 - 94 * (y - middle[1]) / size) for x, y in points]
+
+
+def _panel(
+    title: str, column: Sequence[int], names: Sequence[str], places: Sequence[tuple[float, float]]
+) -> dict[str, Any]:
+    clouds: list[dict[str, Any]] = []
+    for index, name in enumerate(names):
+        own = [place for place, value in zip(places, column, strict=True) if value == index]
+        # A line of no length with round ends is a dot: a third of the size of a circle element.
+        path = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in own)
+        square = " square" if index >= COLOURS else ""
+        clouds.append({"name": name, "n": len(own), "path": path, "look": f"c{index % COLOURS}{square}"})
+    # The most points first: the rare ones are what one looks for, and must lie on top.
+    return {"title": title, "clouds": sorted(clouds, key=lambda c: -c["n"]), "legend": clouds}

@@ -35,16 +35,22 @@ def part(results: Sequence[tables.Result], pictures: Sequence[tuple[str, bytes]]
         Section("accuracy", "Accuracy", charts.bars(results), "In percent, with 95 % CIs."),
         Section("change", "Group by group", changes),
         Section("results", "All results", sheet),
-        Section("groups", "Every group", [r for r in runs if r["maps"]]),
+        Section("groups", "Every group", _having("maps", runs)),
         Section("pictures", "Pictures", [{"caption": c, "uri": png_uri(p, c)} for c, p in pictures]),
-        Section("mined", "Scores of the training rows", [r for r in runs if r["histograms"]]),
-        Section("confusion", "What is taken for what", [r for r in runs if r["confusion"]]),
-        Section("points", "What the network sees", [r["points"] | {"name": r["name"]} for r in runs if r["points"]]),
-        Section("training", "Training", [r for r in runs if r["curves"]]),
+        Section("mined", "Scores of the training samples", _having("histograms", runs)),
+        Section("confusion", "What is predicted for what", _having("confusion", runs)),
+        Section(
+            "points", "What the network sees", [r["points"] | {"name": r["name"]} for r in _having("points", runs)]
+        ),
+        Section("training", "Training", _having("curves", runs)),
     ]
     kept = [s for s in sections if (s.data["rows"] if s.name == "results" else s.data)]
     kept.append(Section("measured", "How this was measured", runs))
     return Part(summary(results), kept, _title(results), tables.notes(results), tiles=_tiles(results))
+
+
+def _having(key: str, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [run for run in runs if run[key]]
 
 
 def _tiles(results: Sequence[tables.Result]) -> list[dict[str, str]]:
@@ -80,34 +86,38 @@ def table(results: Sequence[tables.Result]) -> list[list[dict[str, Any]]]:
 
 
 def _run(result: tables.Result, name: str) -> dict[str, Any]:
+    done = tables.finished(result)
+    scores = (result.get("scores") or {}) if done else {}
+    mining = result.get("mining") or {}
+    return {
+        "name": name,
+        "status": None if done else str(result.get("status")),
+        "facts": {k: v for k, v in _facts(result, done).items() if v is not None},
+        "settings": {k: discreet(v) for k, v in tables.flatten(result.get("settings") or {}).items()},
+        "versions": result.get("versions") or {},
+        "mining": {k: v for k, v in mining.items() if "n_mined" in v},
+        "histograms": [_histogram(k, v["histogram"]) for k, v in mining.items() if v.get("histogram")],
+        "confusion": charts.confusion(scores.get("confusion")),
+        "points": points.scatter(result.get("map2d") or {}),
+        "curves": lines.curves(result),
+        "maps": charts.heat_maps(scores.get("groups") or []),
+    }
+
+
+def _facts(result: tables.Result, done: bool) -> dict[str, Any]:
+    """How a run was made; None where it does not say."""
     selection, labels = str(result.get("selection") or "unknown"), str(result.get("labels_used") or "unknown")
     n, folder = result.get("n"), result.get("folder")
-    done = tables.finished(result)
-    facts = {
+    return {
         "data": result.get("data"),
         "network": result.get("net"),
         "seed": result.get("seed"),
         "weights": SELECTION.get(selection, selection) if done else None,
         "bias labels seen": LABELS.get(labels, labels) if done else None,
-        "scored on": f"{n:,} rows of the {result.get('scored_on') or 'test'} split" if isinstance(n, int) else None,
+        "scored on": f"{n:,} samples of the {result.get('scored_on') or 'test'} split" if isinstance(n, int) else None,
         "folder": Path(folder).name if folder else None,  # the rest of the path is nobody else's business
         "command": command(result),
         "ended": result.get("error"),
-    }
-    scores = (result.get("scores") or {}) if done else {}
-    found = result.get("mining") or {}
-    return {
-        "name": name,
-        "status": None if done else str(result.get("status")),
-        "facts": {k: v for k, v in facts.items() if v is not None},
-        "settings": {k: discreet(v) for k, v in tables.flatten(result.get("settings") or {}).items()},
-        "versions": result.get("versions") or {},
-        "mining": {k: v for k, v in found.items() if "n_mined" in v},
-        "histograms": [_histogram(k, v["histogram"]) for k, v in found.items() if v.get("histogram")],
-        "confusion": charts.confusion(scores.get("confusion")),
-        "points": points.scatter(result.get("map2d") or {}),
-        "curves": lines.curves(result),
-        "maps": charts.heat_maps(scores.get("groups") or []),
     }
 
 

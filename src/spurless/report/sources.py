@@ -39,21 +39,26 @@ class Material:
             else:
                 for row in found:
                     self.add(row, file)
-        elif isinstance(found, dict) and "verdict" in found:
-            self.audits.append((found, file.parent))
-        elif isinstance(found, dict) and "over" in found and ("points" in found or "series" in found):
-            self.sweeps.append(found)
-        elif isinstance(found, dict) and _rows_of(found, "paper"):
-            self.reproductions.append(found)
-        elif isinstance(found, dict) and _rows_of(found, "method"):
-            self.runs += found["rows"]
-        elif isinstance(found, dict) and "method" in found and "rows" not in found:  # a pruning has both
-            self.runs.append(found)
-        else:
+        elif not isinstance(found, dict) or not self._add_table(found, file):
             raise UserError(
                 f"{file} is not a result that can be drawn: not a run's {RESULT}, not an {AUDIT}, not a sweep "
                 "(over, points), not a reproduction (rows with ours and paper)."
             )
+
+    def _add_table(self, found: dict[str, Any], file: Path) -> bool:
+        if "verdict" in found:
+            self.audits.append((found, file.parent))
+        elif "over" in found and ("points" in found or "series" in found):
+            self.sweeps.append(found)
+        elif _rows_of(found, "paper"):
+            self.reproductions.append(found)
+        elif _rows_of(found, "method"):
+            self.runs += found["rows"]
+        elif "method" in found and "rows" not in found:  # a pruning has both
+            self.runs.append(found)
+        else:
+            return False
+        return True
 
 
 def find(paths: Sequence[str | Path], sweeps: bool = True) -> Material:

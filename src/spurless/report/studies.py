@@ -28,34 +28,44 @@ def sweep(found: Mapping[str, Any]) -> Part:
     "text", "settings" and "versions" are shown where they are given."""
     over = str(found["over"])
     series = found.get("series") or [{"name": "", "points": found.get("points") or []}]
-    present = [m for m in CHARTED if any(as_score(p.get(m)) for s in series for p in s["points"])]
-    present += [m for m in _others(series) if m not in present]
-    charted = [m for m in present if m not in (*TABLED, *ASIDE) and not (m == "average" and "unbiased" in present)]
+    present = _measures(series)
+    aside = {*TABLED, *ASIDE, *(["average"] if "unbiased" in present else [])}
+    charted = [m for m in present if m not in aside]
     title = str(found.get("title") or f"Sweep over {over}")
-    charts = normalised.charts(series, over)
-    if len(series) == 1:
-        named = {m.replace("_", " "): _line(series[0]["points"], m) for m in charted}
-        charts += [lines.against(f"Accuracy against {over}, %", over, named)] if named else []
-    elif not any(s.get("over") for s in series):
-        charts += [
-            lines.against(f"{m.replace('_', ' ').capitalize()} accuracy against {over}, %", over, chosen)
-            for m in charted
-            if (chosen := {str(s["name"]): line for s in series if (line := _line(s["points"], m))})
-        ]
-    shown = [m for m in present if m not in ASIDE and (m in charted or m in TABLED)]
-    several = len(series) > 1
-    rows = [_row(str(s["name"]) if several else None, p, shown) for s in series for p in s["points"]]
-    headings = [*(["series"] if several else []), over, *(m.replace("_", " ") for m in shown), "runs"]
+    charts = normalised.charts(series, over) + _charts(series, over, charted)
+    table = _table(series, over, [m for m in present if m not in ASIDE and (m in charted or m in TABLED)])
     rule = str(found.get("rule") or "")
-    sections = [Section("sweep", title, {"charts": charts, "headings": headings, "rows": rows}, rule)]
+    sections = [Section("sweep", title, {"charts": charts} | table, rule)]
     if any(s.get("ranges") for s in series[1:]):
         sections.append(Section("sweep", "From least to greatest", _ranges(series)))
     sections += _notes(found)
     sections.append(Section("facts", "How this was measured", [facts(found, "The sweep")], _seeds(series, present)))
-    text = found.get("text")
-    told = [p for p in text.split("\n\n") if p != rule] if isinstance(text, str) else []
-    lead = told or _best(over, series, present)
-    return Part(lead, sections, title)
+    told = [p for p in str(found.get("text") or "").split("\n\n") if p and p != rule]
+    return Part(told or _best(over, series, present), sections, title)
+
+
+def _charts(series: Sequence[Mapping[str, Any]], over: str, measures: Sequence[str]) -> list[dict[str, Any]]:
+    """Of one sweep all measures in a chart; of several over one setting a chart for each measure."""
+    if len(series) == 1:
+        named = {m.replace("_", " "): _line(series[0]["points"], m) for m in measures}
+        return [lines.against(f"Accuracy against {over}, %", over, named)] if named else []
+    if any(s.get("over") for s in series):
+        return []
+    charts = []
+    for m in measures:
+        if chosen := {str(s["name"]): line for s in series if (line := _line(s["points"], m))}:
+            title = f"{m.replace('_', ' ').capitalize()} accuracy against {over}, %"
+            charts.append(lines.against(title, over, chosen))
+    return charts
+
+
+def _table(series: Sequence[Mapping[str, Any]], over: str, shown: Sequence[str]) -> dict[str, Any]:
+    several = len(series) > 1
+    rows = [_row(str(s["name"]) if several else None, p, shown) for s in series for p in s["points"]]
+    return {
+        "headings": [*(["series"] if several else []), over, *(m.replace("_", " ") for m in shown), "runs"],
+        "rows": rows,
+    }
 
 
 def _notes(found: Mapping[str, Any]) -> list[Section]:
@@ -64,9 +74,11 @@ def _notes(found: Mapping[str, Any]) -> list[Section]:
     return [Section("notes", "What was chosen, and what to know", notes)] if notes else []
 
 
-def _others(series: Sequence[Mapping[str, Any]]) -> list[str]:
-    keys = dict.fromkeys(k for s in series for p in s["points"] for k, v in p.items() if isinstance(v, Mapping))
-    return [k for k in keys if any(as_score(p.get(k)) for s in series for p in s["points"])]
+def _measures(series: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What any point has, accuracies first."""
+    points = [p for s in series for p in s["points"]]
+    keys = dict.fromkeys(k for p in points for k, v in p.items() if isinstance(v, Mapping))
+    return [k for k in {**dict.fromkeys(CHARTED), **keys} if any(as_score(p.get(k)) for p in points)]
 
 
 def _line(points: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[Any, Estimate]]:
@@ -177,12 +189,15 @@ def _placed(rows: Sequence[dict[str, Any]], room: float) -> list[str]:
     low = max(0.0, least - room) if least >= 0 else least - room
     high = min(100.0, most + room) if most <= 100 else most + room
     for row in rows:
-        row["at"] = {
-            name: s
-            and {k: None if v is None else 100 * (v - low) / ((high - low) or 1) for k, v in s._asdict().items()}
-            for name, s in (("ours", row["ours"]), ("paper", row["paper"]))
-        }
+        row["at"] = {name: _at(row[name], low, (high - low) or 1) for name in ("ours", "paper")}
     return [f"{v:.{0 if room > 1 else 2}f}" for v in (low, (low + high) / 2, high)]
+
+
+def _at(score: Estimate | None, low: float, span: float) -> dict[str, float | None] | None:
+    """Where a number and its limits stand, in percent of the axis."""
+    if not score:
+        return None
+    return {k: None if v is None else 100 * (v - low) / span for k, v in score._asdict().items()}
 
 
 def _named(row: Mapping[str, Any], *by: str) -> str:
@@ -197,13 +212,14 @@ def _compared(row: Mapping[str, Any], name: str) -> dict[str, Any]:
     n = row["ours"].get("n") if isinstance(row.get("ours"), Mapping) else row.get("n")
     small = str(row.get("metric")).startswith("extra.") and all(abs(s.value) < 2 for s in (ours, paper) if s)
     digits = 3 if small else 2  # as many as papers print
-    limits = f" [{ours.low:.{digits}f}–{ours.high:.{digits}f}]" if ours and ours.low is not None else ""
     samples = row.get("worst_group_n")
     few = samples is not None and samples < MIN_GROUP
-    limits += f" (n = {samples})" if few else ""
+    limits = ours.limits(digits, missing="") if ours else ""
     printed = row.get("paper")  # shown as it is: rounded anew, 91.35 would be 91.3
     texts = {
-        "ours_text": f"{ours.value:.{digits}f}{limits}" if ours else NOTHING,
+        "ours_text": f"{ours.value:.{digits}f} {limits}".rstrip() + (f" (n = {samples})" if few else "")
+        if ours
+        else NOTHING,
         "paper_text": (str(printed) if isinstance(printed, str | float | int) else str(paper)) if paper else NOTHING,
         "difference_text": NOTHING if difference is None else signed(difference, digits),
     }
@@ -251,6 +267,17 @@ def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
     if not known:
         few = any(r["few"] for r in rows)
         return f"Worst groups of fewer than {MIN_GROUP} samples decide nothing." if few else "There is no result yet."
+    text = _overlap(known)
+    for small, what in ((False, " points"), (True, " of a measure of about 0 to 1")):
+        own = [r for r in known if r["small"] == small]
+        if own:
+            far = max(own, key=lambda r: abs(r["difference"]))
+            text += f" The largest difference is {far['difference_text']}{what} ({far['name']})."
+    return text
+
+
+def _overlap(known: Sequence[Mapping[str, Any]]) -> str:
+    """For how many published numbers the intervals meet; for how many there is one run only."""
     judged = [r for r in known if r["ours"] and r["ours"].low is not None]
     near, once = [r for r in judged if _meets(r["ours"], r["paper"])], len(known) - len(judged)
     said = []
@@ -259,13 +286,7 @@ def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
     if once:
         of = f"{once} more" if judged else "the published number" if once == 1 else f"each of {once} published numbers"
         said.append(f"For {of} there is one run only, which gives no interval.")
-    text = " ".join(said)
-    for small, what in ((False, " points"), (True, " of a measure of about 0 to 1")):
-        own = [r for r in known if r["small"] == small]
-        if own:
-            far = max(own, key=lambda r: abs(r["difference"]))
-            text += f" The largest difference is {far['difference_text']}{what} ({far['name']})."
-    return text
+    return " ".join(said)
 
 
 def _meets(ours: Estimate | None, paper: Estimate | None) -> bool:

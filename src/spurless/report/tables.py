@@ -90,23 +90,32 @@ def names(results: Sequence[Result]) -> list[str]:
         said = [f"{word}{r.get(key)}" for r in results]
         if len(set(said)) > 1:
             found = [f"{name}, {value}" for name, value in zip(found, said, strict=True)]
-    flat = [_without_seed(r.get("settings") or {}) for r in results]
-    for twins in _twins(found):
-        every = dict.fromkeys(k for i in twins for k in flat[i])  # a run need not name what another one sets
-        keys = [k for k in every if len({repr(flat[i].get(k)) for i in twins}) > 1]
-        for i in twins:
-            found[i] = ", ".join([found[i], *(f"{k.rpartition('.')[2]} {flat[i].get(k)}" for k in keys[:3])])
-    for twins in _twins(found):
-        as_full = in_full(content_of(results[i])[1] for i in twins)
-        contents = [as_full(content_of(results[i])[1])[:6] for i in twins]
-        several = all(contents) and len(set(contents)) > 1
-        for i, content in zip(twins, contents, strict=True):
-            found[i] += f", content {content}" if several else ""
-    for twins in _twins(found):
-        for place, i in enumerate(twins):
-            found[i] += f", run {place + 1}"
+    for tell_apart in (_by_settings, _by_content, _by_place):
+        for twins in _twins(found):
+            for i, words in zip(twins, tell_apart([results[i] for i in twins]), strict=True):
+                found[i] += words
     # A folder can be called anything, and a terminal obeys control characters.
     return ["".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name) for name in found]
+
+
+def _by_settings(twins: Sequence[Result]) -> list[str]:
+    """Up to three settings in which runs of one name differ."""
+    flat = [_without_seed(r.get("settings") or {}) for r in twins]
+    every = dict.fromkeys(k for own in flat for k in own)  # a run need not name what another one sets
+    keys = [k for k in every if len({repr(own.get(k)) for own in flat}) > 1]
+    return ["".join(f", {k.rpartition('.')[2]} {own.get(k)}" for k in keys[:3]) for own in flat]
+
+
+def _by_content(twins: Sequence[Result]) -> list[str]:
+    """The contents of their data, where these differ."""
+    as_full = in_full(content_of(r)[1] for r in twins)
+    contents = [as_full(content_of(r)[1])[:6] for r in twins]
+    several = all(contents) and len(set(contents)) > 1
+    return [f", content {content}" if several else "" for content in contents]
+
+
+def _by_place(twins: Sequence[Result]) -> list[str]:
+    return [f", run {place + 1}" for place in range(len(twins))]
 
 
 def _twins(found: Sequence[str]) -> list[list[int]]:
@@ -176,21 +185,26 @@ def headings(results: Sequence[Result]) -> list[str]:
 def rows(results: Sequence[Result]) -> list[list[Cell]]:
     """The cells of the table, one row for each result, as `headings` names them."""
     columns = metrics(results)
-    found = [[score(r, m) for m in columns] for r in results]
     data = same_data(results)
     table = []
     for i, (result, name) in enumerate(zip(results, names(results), strict=True)):
         peers = [j for j, other in enumerate(data) if other == data[i]]
-        few = [any(small_n(results[j], m) is not None for j in peers) for m in columns]  # a group too small to decide
-        cells = [_cell(found[i][c], [] if few[c] else [found[j][c] for j in peers]) for c in range(len(columns))]
-        cells = [c._replace(text=with_small_n(c.text, result, m)) for c, m in zip(cells, columns, strict=True)]
+        sides = [results[j] for j in peers]
+        cells = [_scored(result, sides, m) for m in columns]
         if not finished(result):
             cells[0] = Cell(str(result.get("status")))
-        times = [results[j].get("seconds") for j in peers if finished(results[j])]
+        times = [other.get("seconds") for other in sides if finished(other)]
         seconds = result.get("seconds")
         fastest = finished(result) and _is_best(seconds, times, min)
         table.append([Cell(name), *cells, Cell(duration(seconds), fastest), Cell(result.get("labels_used") or NOTHING)])
     return table
+
+
+def _scored(result: Result, peers: Sequence[Result], metric: str) -> Cell:
+    """Marked as the best among its peers, unless a group that is too small would decide it."""
+    few = any(small_n(other, metric) is not None for other in peers)
+    cell = _cell(score(result, metric), [] if few else [score(other, metric) for other in peers])
+    return cell._replace(text=with_small_n(cell.text, result, metric))
 
 
 def duration(seconds: float | None) -> str:

@@ -55,9 +55,7 @@ def choose(points: Sequence[Point], towards: bool = True) -> Choice | None:
     """
     if made_no_difference(points):
         return None
-    usable = [p for p in points if p.stable]
-    by = "val_accuracy" if any("val_accuracy" in run for p in usable for run in p.runs) else "train_accuracy"
-    known = [(p, found) for p in usable if (found := [run[by] for run in p.runs if by in run])]
+    by, known = _deciding([p for p in points if p.stable])
     if not known:
         return None
     means = [fmean(found) for _, found in known]
@@ -67,6 +65,12 @@ def choose(points: Sequence[Point], towards: bool = True) -> Choice | None:
     accuracy = "validation accuracy" if by == "val_accuracy" else "training accuracy (there is no validation split)"
     rule = (EXTREME if towards else BEST).format(accuracy=accuracy)
     return Choice(known[taken][0].value, by, means[taken], means[top], tolerance, rule)
+
+
+def _deciding(usable: Sequence[Point]) -> tuple[str, list[tuple[Point, list[float]]]]:
+    """The measure that decides, validation accuracy where it is known, and what each value has of it."""
+    by = "val_accuracy" if any("val_accuracy" in run for p in usable for run in p.runs) else "train_accuracy"
+    return by, [(p, found) for p in usable if (found := [run[by] for run in p.runs if by in run])]
 
 
 def made_no_difference(points: Sequence[Point]) -> bool:
@@ -121,12 +125,13 @@ def in_words(axis: Axis, points: Sequence[Point], chosen: Choice | None) -> str:
         said.append(_compared(axis, first, at))
     if at.out:
         said.append("But on the test split it fell by more than 25 points, which the rule does not look at.")
-    said.append(_ends(points))
+    return " ".join(filter(None, [*said, _ends(points), _stopped_short(points)]))
+
+
+def _stopped_short(points: Sequence[Point]) -> str:
     short = [p for p in points if p.stopped_short]
-    if short:
-        names = ", ".join(f"{show(p.value)} ({p.stopped_short} of {len(p.runs)})" for p in short)
-        said.append(f"Runs that ended before they had learnt their training rows as well as asked: {names}.")
-    return " ".join(part for part in said if part)
+    names = ", ".join(f"{show(p.value)} ({p.stopped_short} of {len(p.runs)})" for p in short)
+    return f"Runs that ended before they had learnt their training rows as well as asked: {names}." if short else ""
 
 
 def the_rule(chosen: Sequence[tuple[Axis, Choice | None]]) -> str:

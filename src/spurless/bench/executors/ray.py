@@ -58,9 +58,7 @@ def run_on_ray(
     ray = _ray()
     out = Path(out).resolve()
     with _connected(ray, address), _marked(out) as mark:
-        gpus = 0.0 if device == "cpu" else gpus_per_trial
-        if gpus is None:
-            gpus = GPU_SHARE if ray.cluster_resources().get("GPU") else 0.0
+        gpus = 0.0 if device == "cpu" else _gpu_share(ray) if gpus_per_trial is None else gpus_per_trial
         how = {"device": device, "root": str(root or os.environ.get("SPURLESS_DATA") or "") or None}
         job = how | {"out": str(out), "token": token_of(out), "mark": None if send_back else mark, "compile": compile}
         task = ray.remote(do)
@@ -77,17 +75,28 @@ def run_on_ray(
                 ready, _ = ray.wait(list(running), timeout=1)
                 for reference in ready:
                     trial = running.pop(reference)
-                    try:
-                        row, files = ray.get(reference)
-                        row = row if files is None else _put_down(trial, out, row, files)
-                    except ray.exceptions.RayError as error:
-                        row = bury(trial, out, _reason(error))
-                    yield trial, row
+                    yield trial, _row_of(ray, reference, trial, out)
         finally:
             for reference in running:  # Ctrl-C: each trial stops after its step, with a checkpoint
                 ray.cancel(reference)
             if running:
                 ray.wait(list(running), num_returns=len(running), timeout=GRACE)
+
+
+def _gpu_share(ray: Any) -> float:
+    """What a trial asks for if nobody says: a share of a GPU where the cluster has one."""
+    return GPU_SHARE if ray.cluster_resources().get("GPU") else 0.0
+
+
+def _row_of(ray: Any, reference: Any, trial: Trial, out: Path) -> dict[str, Any]:
+    """The row of a task that has ended; of one whose worker was lost, the row that says so."""
+    try:
+        row, files = ray.get(reference)
+        return dict(row) if files is None else _put_down(trial, out, row, files)
+    except ray.exceptions.RayError as error:
+        lost = bury(trial, out, _reason(error))
+        assert lost is not None  # whoever is at it is waited for
+        return lost
 
 
 def do(job: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes] | None]:
