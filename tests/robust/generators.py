@@ -15,6 +15,7 @@ from spurless.bench.trials import Trial
 from spurless.core.recipe import Recipe
 from spurless.core.settings import settings_of
 from spurless.methods import METHODS
+from tests.robust.changes import changes
 from tests.robust.outcomes import call, command
 
 QUICK = ("--device", "cpu", "--set", "recipe.epochs=1", "--set", "recipe.batch_size=16")
@@ -344,6 +345,7 @@ GENERATORS = {
     "parquets": parquets,
     "images": images,
     "run_folders": run_folders,
+    "changes": changes,
 }
 
 

@@ -33,6 +33,7 @@ SHARES = {
     "parquets": 3,
     "images": 3,
     "run_folders": 4,
+    "changes": 3,
 }
 
 
