@@ -71,6 +71,14 @@ def test_small_worst_groups_and_missing_classes_are_remarked(measured):
     assert remark("Vanilla", "0.05") == ""
 
 
+def test_no_spreadsheet_runs_a_label(measured):
+    spec, rows = measured
+    hostile = ['=cmd|" /C calc"!A0', "@SUM(1)", "+1+1", "-1+1", "\t=1", "-0.5"]
+    lines = [replace(line, row=text) for line, text in zip(spec.lines, hostile, strict=False)]
+    read = [line["method"] for line in csv.DictReader(StringIO(tables.as_csv(replace(spec, lines=lines), rows)))]
+    assert read == [text if text == "-0.5" else f"'{text}" for text in hostile[: len(lines)]] and len(read) > 4
+
+
 def test_what_did_not_end_well_counts_nowhere_even_with_scores(measured):
     spec, rows = measured
     for row in rows:

@@ -178,15 +178,32 @@ def as_csv(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     titles = ["data", "method", *spec.over, "metric", "mean", "std", "n", "low95", "high95", "paper", "paper_mean"]
-    writer.writerow([*titles, "difference", "selection", "labels_used", "seconds", "remark", "at", "worst_group_n"])
+    writer.writerow(
+        [*titles, "difference", "selection", "labels_used", "seconds", "remark", "at", "worst_group_n"]
+    )
     for e in entries(spec, rows):
         paper = published(e.line.paper) if e.line.paper is not None else None
         point = [e.line.grid.get(name, "") for name in spec.over]
         ours = _as_row(e.ours)
         own = [ours[k] for k in ("mean", "std", "n", "low", "high")] + [e.line.paper, paper and paper.value]
         rest = [e.difference, e.selection, e.labels, e.seconds, e.remark, e.at, e.samples]
-        writer.writerow([e.line.block, e.line.row, *point, e.line.metric, *own, *rest])
+        writer.writerow(map(_inert, [e.line.block, e.line.row, *point, e.line.metric, *own, *rest]))
     return file.getvalue()
+
+
+def _inert(cell: Any) -> Any:
+    """A cell that no spreadsheet runs: a text that would be a formula there has an apostrophe before it.
+
+    >>> _inert("=1+1"), _inert("-x"), _inert("-0.5"), _inert(-0.5), _inert("erm")
+    ("'=1+1", "'-x", '-0.5', -0.5, 'erm')
+    """
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def as_json(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
