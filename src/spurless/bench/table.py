@@ -178,9 +178,7 @@ def as_csv(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     titles = ["data", "method", *spec.over, "metric", "mean", "std", "n", "low95", "high95", "paper", "paper_mean"]
-    writer.writerow(
-        [*titles, "difference", "selection", "labels_used", "seconds", "remark", "at", "worst_group_n"]
-    )
+    writer.writerow([*titles, "difference", "selection", "labels_used", "seconds", "remark", "at", "worst_group_n"])
     for e in entries(spec, rows):
         paper = published(e.line.paper) if e.line.paper is not None else None
         point = [e.line.grid.get(name, "") for name in spec.over]
