@@ -26,6 +26,7 @@ from spurless.metrics.regions import device_of, spurious_mask
 from spurless.nets.heads import evaluating
 
 if TYPE_CHECKING:
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 Array = np.ndarray
@@ -203,7 +204,6 @@ def plot(found: Landscape | Mapping[str, Landscape], path: str | Path | None = N
     >>> len(plot(Landscape(steps, steps, {"loss": np.outer(steps, steps) + 2})).axes)  # the panel and its colour bar
     2
     """
-    from matplotlib.colors import LogNorm, Normalize
     from matplotlib.figure import Figure
 
     every = {"": found} if isinstance(found, Landscape) else dict(found)
@@ -216,13 +216,7 @@ def plot(found: Landscape | Mapping[str, Landscape], path: str | Path | None = N
     figure.get_layout_engine().set(w_pad=0.12)  # type: ignore[union-attr, call-arg]
     panels = figure.subplots(len(every), len(names), squeeze=False)
     for column, name in enumerate(names):
-        shown = np.concatenate([land.values[name].ravel() for land in every.values()])
-        shown = shown[np.isfinite(shown)]
-        low, high = (float(shown.min()), float(shown.max())) if len(shown) else (0.0, 1.0)
-        high = max(high, low + 1e-9 * max(1.0, abs(low)))  # levels must differ, and rounding is no landscape
-        wide = low > 0 and high / low > 100  # such as a loss that explodes at the rim: equal steps would hide the rest
-        scale = LogNorm(low, high) if wide else Normalize(low, high)
-        levels = np.geomspace(low, high, 16) if wide else np.linspace(low, high, 16)
+        scale, levels = _scale(np.concatenate([land.values[name].ravel() for land in every.values()]))
         for row, (label, land) in enumerate(every.items()):
             panel = panels[row][column]
             drawn = panel.contourf(
@@ -231,10 +225,8 @@ def plot(found: Landscape | Mapping[str, Landscape], path: str | Path | None = N
             panel.plot(0, 0, "+", color="white", markersize=10, markeredgewidth=2)
             panel.set_aspect("equal")
             panel.tick_params(labelsize=8)
-            if row == 0:
-                panel.set_title(LABELS.get(name, name), fontsize=10)
-            if column == 0 and label:
-                panel.set_ylabel(label)
+            panel.set_title(LABELS.get(name, name) if row == 0 else "", fontsize=10)
+            panel.set_ylabel("" if column else label)
         bar = figure.colorbar(drawn, ax=[panels[row][column] for row in range(len(every))], shrink=0.9)
         bar.set_ticks(levels[::3].tolist(), labels=[f"{level:.3g}" for level in levels[::3]])
         bar.ax.minorticks_off()
@@ -242,6 +234,18 @@ def plot(found: Landscape | Mapping[str, Landscape], path: str | Path | None = N
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
+
+
+def _scale(values: np.ndarray) -> tuple[Normalize, np.ndarray]:
+    """The colours and levels of a column; infinite values have none."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    shown = values[np.isfinite(values)]
+    low, high = (float(shown.min()), float(shown.max())) if len(shown) else (0.0, 1.0)
+    high = max(high, low + 1e-9 * max(1.0, abs(low)))  # levels must differ, and rounding is no landscape
+    if low > 0 and high / low > 100:  # such as a loss that explodes at the rim: equal steps would hide the rest
+        return LogNorm(low, high), np.geomspace(low, high, 16)
+    return Normalize(low, high), np.linspace(low, high, 16)
 
 
 def _logits(net: nn.Module, x: Tensor, batch_size: int = 1024) -> Tensor:

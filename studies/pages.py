@@ -209,19 +209,22 @@ def swept(found):
         known.remove("train_accuracy")
     lines = [f"| {found['over']} | {' | '.join(MEASURED[m][0] for m in known)} |", "| --: |" + " --: |" * len(known)]
     for p in points:
-        cells = [mean_cell(p.get(m), m) for m in known]
-        if p["diverged"]:
-            cells[0] = f"{sum(run['status'] == 'diverged' for run in p['runs'])} of {len(p['runs'])} diverged"
-        elif p["fell"]:
-            cells[0] = f"{p['fell']} fell"
-        gone = p["diverged"] or p["fell"]
-        mark = " (chosen)" if p["value"] == chosen else "" if p["in_range"] or gone else " (beyond the range)"
+        why = why_out(p)
+        cells = [why or mean_cell(p.get(known[0]), known[0]), *(mean_cell(p.get(m), m) for m in known[1:])]
+        mark = " (chosen)" if p["value"] == chosen else "" if p["in_range"] or why else " (beyond the range)"
         lines.append(f"| {p['value']:g}{mark} | {' | '.join(cells)} |")
     study = {row["measure"]: row for row in found["paper"]}
     if study:
         cells = [span(study[m]["paper_min"], study[m]["paper_max"], m) if m in study else "" for m in known]
         lines.append(f"| study | {' | '.join(cells)} |")
     return lines
+
+
+def why_out(point):
+    """Why a value has no means; empty for one that has."""
+    if point["diverged"]:
+        return f"{sum(run['status'] == 'diverged' for run in point['runs'])} of {len(point['runs'])} diverged"
+    return f"{point['fell']} fell" if point["fell"] else ""
 
 
 def compared_sweeps(found):

@@ -103,17 +103,19 @@ def measure(seed, work):
     return f"{path.name}: {row['wall_seconds']} s"
 
 
+def times(own, batch, side):
+    """The mean time of a batch, and of a cut network how many times less that is."""
+    taken = [r["latency_ms"][batch] for r in own]
+    mean = f"{statistics.mean(t[side] for t in taken):.2f} ms"
+    return mean if side == "before" else f"{mean} ({statistics.mean(t['before'] / t['after'] for t in taken):.1f}x)"
+
+
 def table(found):
     """What is left, and what it costs, by share and way of fine-tuning."""
     lines = [
         "| channels kept | fine-tuned | parameters | MACs | file | batch of 1 | batch of 64 | unbiased | conflicting |"
     ]
     lines += ["| --: | :-- | --: | --: | --: | --: | --: | --: | --: |"]
-
-    def times(own, batch, side):
-        taken = [r["latency_ms"][batch] for r in own]
-        mean = f"{statistics.mean(t[side] for t in taken):.2f} ms"
-        return mean if side == "before" else f"{mean} ({statistics.mean(t['before'] / t['after'] for t in taken):.1f}x)"
 
     cells = [r for row in found for r in row["after"]]
     first = [r for r in cells if r["objective"] == "own" and r["keep"] == KEEP[0]]

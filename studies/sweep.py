@@ -163,18 +163,7 @@ def picture(points, over, x, y, title, path):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("spec", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--results", type=Path)
-    parser.add_argument("--only", action="append", help="a sweep by the name of its setting; may be repeated")
-    parser.add_argument("--net")
-    parser.add_argument("--set", action="append", default=[], help="recipe.epochs=1; for a trial")
-    parser.add_argument("--seeds", type=int)
-    parser.add_argument("--device")
-    parser.add_argument("--workers", type=int)
-    parser.add_argument("--data-root")
-    given = parser.parse_args()
+    parser, given = arguments()
     spec = changed(tomllib.loads(given.spec.read_text(encoding="utf-8")), given.set)
     sweeps = [s for s in spec["sweep"] if not given.only or s["over"] in given.only]
     if not sweeps:
@@ -186,6 +175,35 @@ def main():
     trial = ", ".join([*([f"net.name={given.net}"] if given.net else []), *given.set])
     if not trial and "core_use" not in spec:  # which looks at the networks themselves
         put_back(Path("results") / study, folder, spec["choices"])
+    found = swept(spec, sweeps, folder, given)
+    if trial:  # must neither pass for the study nor take its place
+        found["title"] += f"; a trial with {trial}"
+    kept = given.results or (folder / "kept" if trial else Path("results") / study)
+    keep(found, folder, kept)
+    for row in found["paper"]:
+        print(json.dumps(row, ensure_ascii=False))
+    print(found["text"])
+    if "core_use" in found:
+        print(core_use_in_words(finite(found["core_use"])))
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--only", action="append", help="a sweep by the name of its setting; may be repeated")
+    parser.add_argument("--net")
+    parser.add_argument("--set", action="append", default=[], help="recipe.epochs=1; for a trial")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--device")
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--data-root")
+    return parser, parser.parse_args()
+
+
+def swept(spec, sweeps, folder, given):
+    """What the sweep found, with what the specification says of it and the study's numbers."""
     over, values = [s["over"] for s in sweeps], [s["values"] for s in sweeps]
     found = run_sweep(
         spec["data"],
@@ -205,10 +223,12 @@ def main():
     if "core_use" in spec:
         found["core_use"] = core_use(found, folder, spec["data"], spec["core_use"], given.data_root, given.device)
     found |= {k: spec[k] for k in ("title", "source")} | {"notes": [*found["notes"], *spec["choices"]]}
-    if trial:  # must neither pass for the study nor take its place
-        found["title"] += f"; a trial with {trial}"
     found["paper"] = against(found, sweeps)
-    kept = given.results or (folder / "kept" if trial else Path("results") / study)
+    return found
+
+
+def keep(found, folder, kept):
+    """The sweep, its rows and its pictures, for the pages."""
     kept.mkdir(parents=True, exist_ok=True)
     text = json.dumps(finite({k: v for k, v in found.items() if k != "folder"}), indent=1, ensure_ascii=False)
     (kept / FILE).write_text(text + "\n", encoding="utf-8")
@@ -220,11 +240,6 @@ def main():
     if "core_use" in found:
         known = [p for p in found["core_use"]["points"] if p["core_share"] is not None]
         picture(known, "lr", "csi", "core_share", found["title"], kept / "core_use.png")
-    for row in found["paper"]:
-        print(json.dumps(row, ensure_ascii=False))
-    print(found["text"])
-    if "core_use" in found:
-        print(core_use_in_words(finite(found["core_use"])))
 
 
 if __name__ == "__main__":
