@@ -111,7 +111,7 @@ def test_the_summary_names_the_best_and_the_change():
     rows = [make("erm", 0.2), make("lff", 0.6), make("pgd", 0.75)]
     erm, _, pgd = (r["scores"] for r in rows)
     text = summary(rows)[0]
-    assert f"plain training (erm) is right on {erm['conflicting']:.1f} % of the samples that contradict" in text
+    assert f"plain training (erm) is right on {erm['conflicting']:.1f} % of the samples that conflict with" in text
     assert f"pgd, the best of 2 other methods, is right on {pgd['conflicting']:.1f} %" in text
     assert f"a gain of {pgd['conflicting'] - erm['conflicting']:.1f} points" in text
     assert "not told any bias label" in text
@@ -186,7 +186,7 @@ def test_the_difference_of_seeds_that_do_not_pair_is_welchs():
 
 def test_one_seed_says_that_test_rows_are_all_that_is_counted():
     text = summary(seeds_of("erm", [30.0]) + seeds_of("lff", [40.0]))[0]
-    assert "(95 % CI over test rows alone, with one seed: +8.6 to +11.4)" in text
+    assert "(95 % CI over test samples alone, with one seed: +8.6 to +11.4)" in text
 
 
 def test_runs_on_a_file_that_was_changed_are_two_data_sets():

@@ -113,7 +113,8 @@ def test_a_suggested_rate_that_fell_on_the_test_split_buys_nothing_and_that_is_s
     assert "which the rule does not look at" in fell["text"] and "it buys" not in fell["text"]
     good = words(lambda rate: row(unbiased=50 + 10 * rate, status="diverged" if rate > 1 else "done"))
     assert (
-        "it buys: accuracy on conflicting rows 31.0 to 39.4 %, prunability 0.50 to 0.50 (1 seed each)" in good["text"]
+        "it buys: accuracy on conflicting samples 31.0 to 39.4 %, prunability 0.50 to 0.50 (1 seed each)"
+        in good["text"]
     )
     falls = words(
         lambda rate: row(status="diverged" if rate > 1 else "done", prunability=1 - rate / 2, pruned_accuracy=50 * rate)

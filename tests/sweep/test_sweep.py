@@ -28,7 +28,7 @@ def test_a_sweep_from_runs_to_files(tmp_path, trained):
     assert second["unbiased"]["mean"] == pytest.approx(sum(by_hand) / 2)
     assert last["diverged"] and not last["in_range"] and "unbiased" not in last
     saved = json.loads((tmp_path / "s" / "sweep.json").read_text())
-    assert saved["text"] == found["text"] and "Neither test rows nor bias labels" in saved["text"]
+    assert saved["text"] == found["text"] and "Neither test samples nor bias labels" in saved["text"]
     assert saved["settings"]["recipe"]["batch_size"] == 40 and "lr" not in saved["settings"]["recipe"]
     assert (tmp_path / "s" / "sweep.png").read_bytes()[1:4] == b"PNG"
     assert "diverged" in (tmp_path / "s" / "report.html").read_text(encoding="utf-8")

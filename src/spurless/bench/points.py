@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 DROP = 25.0  # points
 SCORES = ("unbiased", "conflicting", "aligned", "worst_group", "average")  # of a run, in percent
 SHARES = ("prunability", "magnitude_prunability", "activation_compressibility", "csi", "class_separation", "bsi")
-# largest_share: of a training batch's loss, what conflicting rows made up at most, and smooth that of the mean of 100
-# batches in a row; known where the run was watched.
+# largest_share: of a training batch's loss, what conflicting samples made up at most, and smooth that of the mean of
+# 100 batches in a row; known where the run was watched.
 OTHERS = ("activation_sparsity", "activation_pq_index", "largest_share", "largest_share_smooth")
 PRUNED = ("pruned_accuracy",)  # in percent: unbiased, the mean over the shares that were pruned
-WATCHED = ("train_accuracy", "val_accuracy")  # in percent; known without a test row or a bias label
+WATCHED = ("train_accuracy", "val_accuracy")  # in percent; known without a test sample or a bias label
 MEASURES = (*SCORES, *SHARES, *OTHERS, *PRUNED, *WATCHED)
 PERCENT = frozenset((*SCORES, *PRUNED, *WATCHED))
 
@@ -47,7 +47,7 @@ class Point:
     diverged: bool = False  # in any seed
     fell: str = ""  # what fell in any seed: "training accuracy", "test accuracy", or both; empty: nothing
     in_range: bool = True  # this value and all gentler ones are usable
-    stable: bool = True  # the same, by what is known without test rows and bias labels: for choosing
+    stable: bool = True  # the same, by what is known without test samples and bias labels: for choosing
     stopped_short: int = 0  # runs that ended before they reached the training accuracy or loss they were asked for
 
     @property

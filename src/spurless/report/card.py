@@ -141,7 +141,7 @@ def _groups(row: Result) -> str:
     groups = list((row.get("scores") or {}).get("groups") or [])
     if not groups:
         return ""
-    said = "The shortcut helps in the groups that follow it, and misleads in the others."
+    said = "The shortcut helps in the groups that align with it, and misleads in the others."
     if len(groups) > MANY:
         said += f" Of {len(groups)} groups, the {WORST} with the lowest accuracy:"
         groups = sorted(groups, key=lambda g: (g["accuracy"], -g["n"]))[:WORST]
@@ -185,7 +185,9 @@ def _limits(row: Result) -> str:
     if score(row, "conflicting"):
         lines.append("- Only the bias attributes named above were looked at; there may be other shortcuts.")
     elif (row.get("scores") or {}).get("groups"):
-        lines.append("- No sample that was scored is known to contradict the shortcut: what it does there is unknown.")
+        lines.append(
+            "- No sample that was scored is known to conflict with the shortcut: what it does there is unknown."
+        )
     else:
         lines.append("- No bias attribute was known: nothing is said here about shortcuts.")
     lines.append("- The numbers hold for data like the split they were measured on.")

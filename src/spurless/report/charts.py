@@ -12,8 +12,8 @@ from spurless.report.summary import Contender, World, mean_score
 from spurless.report.tables import Result, finished, metrics, names, score
 
 BARS = {
-    "conflicting": "samples that contradict the shortcut",
-    "aligned": "samples that follow the shortcut",
+    "conflicting": "samples that conflict with the shortcut",
+    "aligned": "samples that align with the shortcut",
     "unbiased": "every group counts the same",
     "average": "all samples",
 }
@@ -75,7 +75,7 @@ def heat_maps(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def before_after(world: World) -> list[dict[str, Any]]:
-    """For each attribute the groups that follow the shortcut and those that do not, with a bar for the plain method
+    """For each attribute the groups that align with the shortcut and those that do not, with a bar for the plain method
     and one for the best other; where there are many groups, those of one label are taken together."""
     before = grouped(world.baseline)
     after = grouped(world.best) if world.best else {}

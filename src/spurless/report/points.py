@@ -15,8 +15,8 @@ COLOURS = 8  # of the palette; after those, they come again as squares
 def histogram(
     edges: Sequence[float], usual: Sequence[int], unusual: Sequence[int], title: str, names: tuple[str, str]
 ) -> dict[str, Any]:
-    """Bars upwards for the usual rows and downwards for the others, each as a share of its own kind: there are far
-    fewer of the others, and counts would hide them."""
+    """Bars upwards for the aligned samples and downwards for the others, each as a share of its own kind: there are
+    far fewer of the others, and counts would hide them."""
     totals = [sum(usual), sum(unusual)]
     shares = [[c / max(1, total) for c in counts] for counts, total in zip((usual, unusual), totals, strict=True)]
     peaks = [max(s, default=0.0) for s in shares]

@@ -122,7 +122,7 @@ def _facts(result: tables.Result, done: bool) -> dict[str, Any]:
 
 
 def _histogram(name: str, found: dict[str, Any]) -> dict[str, Any]:
-    kinds = ("follow the shortcut", "contradict the shortcut")
+    kinds = ("align with the shortcut", "conflict with the shortcut")
     return points.histogram(found["edges"], found["aligned"], found["conflicting"], found.get("title") or name, kinds)
 
 

@@ -69,7 +69,7 @@ def _world(title: str, results: list[Result]) -> World | None:
 
 
 def mean_score(found: Sequence[Estimate]) -> Estimate | None:
-    """Of several runs, with Student's interval over their seeds; of a single one, its own, over the test rows.
+    """Of several runs, with Student's interval over their seeds; of a single one, its own, over the test samples.
 
     >>> str(mean_score([Estimate(50.0, 49.0, 51.0), Estimate(52.0, 51.0, 53.0), Estimate(54.0, 53.0, 55.0)]))
     '52.0 [47.0–57.0]'
@@ -85,9 +85,9 @@ def summary(results: Sequence[Result]) -> list[str]:
     >>> erm = {"method": "erm", "data": "toy", "scores": {"conflicting": 20.0, "aligned": 99.0}}
     >>> lff = {"method": "lff", "data": "toy", "scores": {"conflicting": 65.5, "aligned": 97.0}}
     >>> print(summary([erm, lff])[0])  # doctest: +NORMALIZE_WHITESPACE
-    On toy, plain training (erm) is right on 20.0 % of the samples that contradict the shortcut, and on 99.0 % of those
-    that follow it. lff is right on 65.5 % of those that contradict it, a gain of 45.5 points, and on 97.0 % of those
-    that follow it, a loss of 2.0 points.
+    On toy, plain training (erm) is right on 20.0 % of the samples that conflict with the shortcut, and on 99.0 % of
+    those that align with it. lff is right on 65.5 % of those that conflict with it, a gain of 45.5 points, and on 97.0
+    % of those that align with it, a loss of 2.0 points.
     """
     told = [_paragraph(world) for world in worlds(results)]
     lost = [f"{name} ({r.get('status')})" for r, name in zip(results, names(results), strict=True) if not finished(r)]
@@ -98,7 +98,7 @@ def summary(results: Sequence[Result]) -> list[str]:
 
 def difference(new: Contender, old: Contender, metric: str) -> Estimate | None:
     """`new` less `old` in points. Its interval is over seeds, paired where both have the same ones; where each has one
-    only, over the test rows."""
+    only, over the test samples."""
     ours, theirs = new.scores(metric), old.scores(metric)
     if not ours or not theirs:
         return None
@@ -113,7 +113,7 @@ def difference(new: Contender, old: Contender, metric: str) -> Estimate | None:
 
 
 def _over_rows(new: Estimate, old: Estimate) -> Estimate:
-    """Zou and Donner's interval, as if each had test rows of its own.
+    """Zou and Donner's interval, as if each had test samples of its own.
 
     Here both have the same rows, on which they mostly agree, so that the true interval is narrower.
 
@@ -165,20 +165,20 @@ def _performance(who: Contender, first: str) -> str:
     if first == "average":
         return f"{who} is right on {_value(who, first):.1f} % of the samples; no bias attribute is known there"
     follow = who.mean("aligned")
-    also = f", and on {follow.value:.1f} % of those that follow it" if follow else ""
-    return f"{who} is right on {_value(who, first):.1f} % of the samples that contradict the shortcut{also}"
+    also = f", and on {follow.value:.1f} % of those that align with it" if follow else ""
+    return f"{who} is right on {_value(who, first):.1f} % of the samples that conflict with the shortcut{also}"
 
 
 def _comparison(who: Contender, baseline: Contender, first: str, change: Estimate) -> str:
-    what = "those that contradict it" if first == "conflicting" else "them"
+    what = "those that conflict with it" if first == "conflicting" else "them"
     seeds = max(len(side.scores(first)) for side in (who, baseline)) > 1
-    counted = "over seeds" if seeds else "over test rows alone, with one seed"
+    counted = "over seeds" if seeds else "over test samples alone, with one seed"
     limits = "" if change.low is None else f" (95 % CI {counted}: {change.low:+.1f} to {change.high:+.1f})"
     text = f"is right on {_value(who, first):.1f} % of {what}, {_points(change.value)}{limits}"
     follow, before = who.mean("aligned"), baseline.mean("aligned")
     if first == "conflicting" and follow and before:
         moved = _points(follow.value - before.value)
-        text += f", and on {follow.value:.1f} % of those that follow it, {moved}"
+        text += f", and on {follow.value:.1f} % of those that align with it, {moved}"
     return text
 
 

@@ -1,4 +1,4 @@
-"""Which value to choose, by a rule that looks at no test row and at no bias label; and what it comes to, in words."""
+"""Which value to choose, by a rule that looks at no test sample and no bias label; and what it comes to, in words."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ STABLE = (
 WORDS = "of the values at which training diverged in no seed"  # they have no order
 EXTREME = "the one with the largest steps whose {accuracy} is at most one standard error below the best"
 BEST = "the one with the best {accuracy}"
-BLIND = "Neither test rows nor bias labels decide."
+BLIND = "Neither test samples nor bias labels decide."
 TOLD = {
     "unbiased": ("unbiased accuracy", 1, " %"),
-    "conflicting": ("accuracy on conflicting rows", 1, " %"),
+    "conflicting": ("accuracy on conflicting samples", 1, " %"),
     "average": ("accuracy", 1, " %"),
     "prunability": ("prunability", 2, ""),
     "pruned_accuracy": ("accuracy when pruned", 1, " %"),
@@ -131,7 +131,7 @@ def in_words(axis: Axis, points: Sequence[Point], chosen: Choice | None) -> str:
 def _stopped_short(points: Sequence[Point]) -> str:
     short = [p for p in points if p.stopped_short]
     names = ", ".join(f"{show(p.value)} ({p.stopped_short} of {len(p.runs)})" for p in short)
-    return f"Runs that ended before they had learnt their training rows as well as asked: {names}." if short else ""
+    return f"Runs that ended before they had learnt their training samples as well as asked: {names}." if short else ""
 
 
 def the_rule(chosen: Sequence[tuple[Axis, Choice | None]]) -> str:

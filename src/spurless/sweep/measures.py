@@ -1,7 +1,7 @@
 """What a sweep measures of each trained network, where it was trained: `after="spurless.sweep.measures:measures"`.
 
 As in the large-learning-rate study (Barsbey et al. 2025) all of it is on the test split, in which the bias tells
-nothing; but the training and validation accuracies, which need no bias label and no test row, are what decides.
+nothing; but the training and validation accuracies, which need no bias label and no test sample, are what decides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spurless.metrics.scores import score
 from spurless.nets.outputs import Inputs, outputs
 from spurless.train.feed import Resident, resident
 
-INPUTS = 1000  # random test rows whose activations are looked at, as in the study
+INPUTS = 1000  # random test samples whose activations are looked at, as in the study
 RESIDENT = 2**31  # bytes of inputs that may lie on the device while a dozen pruned networks see them
 
 

@@ -1,5 +1,5 @@
-"""What several runs say together: does accuracy go with the loss that conflicting rows made up, do two ways to measure
-the use of the core feature agree."""
+"""What several runs say together: does accuracy go with the loss that conflicting samples made up, do two ways to
+measure the use of the core feature agree."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def correlation(points: Sequence[Point], x: str = "largest_share", y: str = "unb
 
 
 def loss_share_points(folders: Iterable[str | Path], over: str = "recipe.lr") -> list[dict[str, Any]]:
-    """For each watched run its unbiased accuracy and the largest share of a batch's loss that conflicting rows made up.
+    """For each watched run its unbiased accuracy and the largest share of a batch's loss of conflicting samples.
 
     `over` is the setting that the runs differ in; it is in the point under its last word, such as `lr`.
     """
@@ -135,7 +135,7 @@ def _point(result: Result, over: str) -> dict[str, Any]:
     table, _, name = over.rpartition(".")
     settings = result.settings.get(table, {}) if table else result.settings
     scores = result.scores or {}
-    # None without attributes, where the average stands for it; and where a class has no test row, where nothing does.
+    # None without attributes, where the average stands for it; where a class has no test sample, nothing does.
     grouped = scores.get("unbiased") is not None or bool(scores.get("missing_classes"))
     unbiased = scores.get("unbiased" if grouped else "average")
     return {name: settings.get(name), "seed": result.seed, "status": result.status, "unbiased": unbiased}

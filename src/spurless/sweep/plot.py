@@ -109,7 +109,7 @@ def compose(figure: Any, series: Series, title: str, chosen: Sequence[Any], give
         ncols=1 if alone else 2,
         fontsize=8,
         frameon=False,
-        title=f"means in range; {band};\ndotted: chosen, without test rows",
+        title=f"means in range; {band};\ndotted: chosen, without test samples",
         title_fontsize=8,
     )
     if alone:

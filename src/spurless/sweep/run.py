@@ -51,7 +51,7 @@ def run_sweep(
     Returns what is saved as sweep.json in `out`, beside the plot and the report. Each run is a folder below `out`; what
     is there already is not trained again. How long it will take is logged before, and each run as it ends. With
     `dynamics` the steps of every run are watched (see fit), and the sweep
-    says how unbiased accuracy goes with the largest share of a batch's loss that conflicting rows made up (figure 12).
+    says how unbiased accuracy goes with the largest share of a batch's loss of conflicting samples (figure 12).
     """
     base = base_of(data, method, net, recipe)
     axes = make_axes(over, values, base["method"]["name"])
@@ -204,13 +204,13 @@ def watched_in_words(found: Mapping[str, Any]) -> str:
     """The correlation in a sentence, with what it rests on."""
     if number(found["pearson"]) is None:
         return (
-            "How unbiased accuracy goes with the largest share of a batch's loss that conflicting rows made up cannot "
-            f"be said from {found['n']} watched runs."
+            "How unbiased accuracy goes with the largest share of a batch's loss that conflicting samples made up "
+            f"cannot be said from {found['n']} watched runs."
         )
     few = found["n"] < 4
     limits = "too few for limits" if few else f"95 % limits {found['low']:.2f} to {found['high']:.2f}"
     return (
-        "Unbiased accuracy and the largest share of a batch's loss that conflicting rows made up: correlation "
+        "Unbiased accuracy and the largest share of a batch's loss that conflicting samples made up: correlation "
         f"{found['pearson']:.2f} ({limits}; by rank {found['spearman']:.2f}) over the {found['n']} runs in range."
     )
 

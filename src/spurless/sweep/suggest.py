@@ -148,7 +148,7 @@ def suggest_lr(
     """Find the largest stable learning rate within `budget` seconds, and say what it buys over the recipe's own.
 
     A rate is stable if no seed diverges at it and no seed's training accuracy is more than 25 points below the best at
-    a smaller rate. No test row and no bias label is looked at. The same call again resumes where the budget ended it.
+    a smaller rate. No test sample and no bias label decides. The same call again resumes where the budget ended it.
     """
     if budget <= 0:
         raise UserError(f"budget = {budget:g} is not allowed; it takes seconds, more than 0.")
@@ -229,7 +229,7 @@ def in_words(
     said.append(_what_it_buys(own, taken, gains))
     said.append(f"Tried, in this order: {tried}.")
     if not search.whole:
-        said.append("The budget ended the search before its end: the same command goes on.")
+        said.append("The budget ended the search before its end: re-running the command resumes it.")
     return " ".join(said) + "\n\n" + the_rule([(axis, choice)])
 
 

@@ -32,7 +32,7 @@ COMPARED = {
 }
 FIRST = ("unbiased", "average")  # shown with its standard deviation
 MEANING = (
-    "{runs}. confl.: conflicting rows; prun.: prunability; pruned: mean unbiased "
+    "{runs}. confl.: conflicting samples; prun.: prunability; pruned: mean unbiased "
     "accuracy of the pruned networks; act.c.: activation compressibility; R²: class separation; valid. and train: "
     "accuracy on those splits, which decides; *: chosen; †: beyond the range."
 )
