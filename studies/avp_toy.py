@@ -58,26 +58,28 @@ def measure(kind, way, seed):
     from spurless.bench.one import stamp
     from spurless.core.data import Split
     from spurless.methods.parts.pruning import sparsity
-    from spurless.train.session import Session
+    from spurless.train.session import RunArguments, Session
 
     path = OUT / f"{kind}-{way}-seed{seed}"
     if holds(path):
         return f"{path.name}: there already"
     torch.set_num_threads(1)
     session = Session(
-        WAYS[way] | PHASE,
-        {"name": "gaussians", "labels": kind, "seed": seed},
-        net=NET,
-        recipe={
-            "optimizer": "adam",
-            "lr": 0.01,
-            "batch_size": 100,
-            "epochs": 2000,
-            "until_accuracy": 100,
-            "eval_every": 0,
-        },
-        seed=seed,
-        device="cpu",
+        RunArguments(
+            WAYS[way] | PHASE,
+            {"name": "gaussians", "labels": kind, "seed": seed},
+            net=NET,
+            recipe={
+                "optimizer": "adam",
+                "lr": 0.01,
+                "batch_size": 100,
+                "epochs": 2000,
+                "until_accuracy": 100,
+                "eval_every": 0,
+            },
+            seed=seed,
+            device="cpu",
+        )
     )
     data, axis = session.data, torch.linspace(-REACH, REACH, SIDE)
     where = torch.cartesian_prod(axis, axis).flip(1)  # (SIDE², 2): row by row from below, x running fastest

@@ -30,7 +30,7 @@ from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.nets import build
 from spurless.train.device import arithmetic
-from spurless.train.session import Session
+from spurless.train.session import RunArguments, Session
 from studies.rows import put
 
 ROWS = (10_000, 100_000)
@@ -236,7 +236,8 @@ def watching(out, device, rounds):
         recipe = Recipe("sgd", 0.01, momentum=0.0, batch_size=100, iterations=steps, eval_every=0)
         ways = {"plain": None, "watched": watched}
         runs = {
-            k: iter(Session("erm", data, net=net, recipe=recipe, device=device, dynamics=d)) for k, d in ways.items()
+            k: iter(Session(RunArguments("erm", data, net=net, recipe=recipe, device=device, dynamics=d)))
+            for k, d in ways.items()
         }
         spent = dict.fromkeys(runs, 0.0)
         with arithmetic(recipe, place):

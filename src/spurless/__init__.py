@@ -28,7 +28,7 @@ _WHERE = {
     "embed": "compress.embedding",
     "run_sweep": "sweep",
     "suggest_lr": "sweep",
-    "Result": "core.result",
+    "Result": "train.result",
     "Split": "core.data",
     "Bundle": "core.data",
     "Batch": "core.data",
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from spurless.core.errors import UserError
     from spurless.core.method import Method, Run, Stage
     from spurless.core.recipe import Recipe
-    from spurless.core.result import Result
     from spurless.methods.group_inference import infer_groups
     from spurless.methods.group_inference.mining import mine
     from spurless.metrics.frame import group_metrics
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from spurless.registry import load_data
     from spurless.sweep import run_sweep, suggest_lr
     from spurless.train.fit import evaluate, fit
+    from spurless.train.result import Result
     from spurless.train.saved import load_run
 
 

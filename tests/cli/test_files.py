@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -14,9 +15,13 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from spurless.cli.main import app
 from spurless.core.errors import DataError, FolderError
 from spurless.core.files import atomic, check_output, open_regular, remove_leftovers
+from spurless.core.tensor_files import load_tensors, save_tensors
+from spurless.train.stage_loop import StageLoop
 from tests.support.commands import class_folders, invoke, mistake
 
 QUICK = ("--device", "cpu", "--set", "recipe.epochs=2")
@@ -242,3 +247,56 @@ def test_a_pickle_is_refused_without_advice_to_run_it():
     Path("evil.pt").write_bytes(pickle.dumps(print))
     said = mistake("evaluate", "evil.pt", "toy", "--net", "mlp")
     assert "weights_only" not in said and "not loaded" in said
+
+
+@pytest.mark.parametrize("method", ["erm", "pgd"])
+def test_a_folder_that_is_removed_during_the_run_stops_it(method, monkeypatch):
+    """A file of a later epoch would lie there without settings, and the command would end as if all were well."""
+    epochs = StageLoop._end_epoch
+
+    def removes(self, asked):
+        shutil.rmtree("run", ignore_errors=True)
+        return epochs(self, asked)
+
+    monkeypatch.setattr(StageLoop, "_end_epoch", removes)
+    said = mistake("train", method, "toy", *QUICK, "--out", "run")
+    assert "run/settings.toml was removed while the run was training" in said
+    assert not Path("run/result.json").exists() and not Path("run/model.safetensors").exists()
+    monkeypatch.undo()
+    invoke("train", method, "toy", *QUICK, "--out", "again")
+
+
+@pytest.mark.parametrize(
+    "line", ['{"stage": "erm", "epoch": 1}', '{"stage": 1, "stage_index": 0}', "[]", '{"stage": "erm", "epoch": "x"}']
+)
+def test_a_history_of_other_keys_is_damaged(line):
+    invoke("train", "erm", "toy", *QUICK, "--out", "run")
+    Path("run/result.json").unlink()
+    Path("run/history.jsonl").write_text(f"{line}\n")
+    for command in (("train", "erm", "toy", *QUICK, "--out", "run"), ("show", "run")):
+        assert "run/history.jsonl is damaged" in mistake(*command)
+
+
+def test_a_checkpoint_of_other_keys_says_what_to_remove():
+    invoke("train", "erm", "toy", *QUICK, "--out", "run")
+    Path("run/result.json").unlink()
+    file = next(Path("run").glob("stage-*.safetensors"))
+    tensors, facts = load_tensors(file)
+    for damaged in ((tensors, {}), ({}, facts), ({"module.0.other": torch.zeros(1)}, facts)):
+        save_tensors(file, *damaged)
+        assert f"Remove {file}" in str(mistake("train", "erm", "toy", *QUICK, "--out", "run")) or "Remove it" in str(
+            mistake("train", "erm", "toy", *QUICK, "--out", "run")
+        )
+
+
+@pytest.mark.parametrize("net", ["vgg11", "resnet18", "swin_t", "simconv1", "conv3"])
+def test_a_network_that_does_not_fit_the_images_gives_the_folder_back(net):
+    class_folders("photos", ["cow", "dog"], 6)
+    command = ("train", "erm", "folder:photos", "--net", net, "--set", "data.size=8", "--set", "recipe.epochs=1",
+               "--device", "cpu", "--out", "run")  # fmt: skip
+    done = CliRunner().invoke(app, command)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    if done.exit_code == 2:
+        assert "cannot take inputs of shape (3, 8, 8)" in done.stderr and not Path("run").exists()
+    else:
+        assert done.exit_code == 0 and Path("run/result.json").exists()

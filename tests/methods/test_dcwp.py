@@ -19,7 +19,7 @@ from spurless.nets import build
 from spurless.registry import make_method, make_recipe
 from spurless.train.fit import fit
 from spurless.train.observe import Interrupted
-from spurless.train.session import Session
+from spurless.train.session import RunArguments, Session
 from tests.support.runs import CPU, stages_of
 from tests.support.worlds import pictures, tiny
 
@@ -164,7 +164,7 @@ def test_a_run_that_is_stopped_after_a_fall_of_the_miners_rate_goes_on_as_if_it_
     settings = {"data": tiny(), "net": "mlp", "recipe": Recipe("adam", 0.02, batch_size=32, epochs=1)}
     method = DCWP(**QUICK, **RELEASED)
     whole = fit(method, **settings, **CPU).classifier
-    session = Session(method, **settings, out=tmp_path / "run", device="cpu")
+    session = Session(RunArguments(method, **settings, out=tmp_path / "run", device="cpu"))
     steps = (progress for progress in session if progress.done)
     assert [next(steps).stage for _ in range(4)] == ["mine"] * 4  # one step after the first fall
     session.stop()

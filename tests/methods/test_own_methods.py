@@ -16,7 +16,7 @@ from spurless.nets import Net, build
 from spurless.registry import load_data, make_method, name_of
 from spurless.train.identity import settings_of_method
 from spurless.train.saved import load_run
-from spurless.train.session import Session
+from spurless.train.session import RunArguments, Session
 
 QUIET = {"device": "cpu"}
 RECIPE = Recipe("sgd", 0.05, batch_size=50, epochs=3)
@@ -47,7 +47,9 @@ class Noisy(Method):
 @pytest.mark.parametrize("steps", [1, 7, 12, 18, 25, 35])
 def test_a_generator_in_a_loss_goes_on_after_a_kill(tmp_path, data, steps):
     whole = fit(Noisy(), data, net="mlp", recipe=RECIPE, progress=False, **QUIET)
-    session = Session(Noisy(), data, net="mlp", recipe=RECIPE, out=tmp_path / "run", checkpoint_seconds=0, **QUIET)
+    session = Session(
+        RunArguments(Noisy(), data, net="mlp", recipe=RECIPE, out=tmp_path / "run", checkpoint_seconds=0, **QUIET)
+    )
     for _, _ in zip(range(steps), session, strict=False):
         pass
     del session  # its lock is given up with it

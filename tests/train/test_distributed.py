@@ -241,11 +241,13 @@ def other_settings(folder):
 
 def taken(folder):
     """While a run is trained, by one process or by several, nobody else trains it."""
-    from spurless.train.session import Session
+    from spurless.train.session import RunArguments, Session
 
     def session():
         return Session(
-            "erm", pictures(ROWS), net="simconv1", recipe=SGD, seed=3, out=folder / f"taken {world()}", device="cpu"
+            RunArguments(
+                "erm", pictures(ROWS), net="simconv1", recipe=SGD, seed=3, out=folder / f"taken {world()}", device="cpu"
+            )
         )
 
     error = ""

@@ -158,7 +158,7 @@ def test_a_lane_whose_first_steps_end_an_epoch_is_saved_too(data, tmp_path, monk
             yield place
 
     monkeypatch.setattr(StageLoop, "__iter__", waits_after_each_step)
-    held = lanes.Lanes(torch.device("cpu"))
+    held = lanes.Lanes(torch.device("cpu"), iter(()))
     lane = held.open(job("erm", data, out=tmp_path))
     held.advance(lane)
     assert lane.done == 0 and lane.pending
@@ -168,7 +168,7 @@ def test_a_lane_whose_first_steps_end_an_epoch_is_saved_too(data, tmp_path, monk
 
 def test_a_lane_that_was_opened_after_the_interruption_stops_too(data, tmp_path):
     recipe = RECIPE | {"epochs": 10_000}
-    held = lanes.Lanes(torch.device("cpu"))
+    held = lanes.Lanes(torch.device("cpu"), iter(()))
     late = held.open(job("erm", data, recipe=recipe, out=tmp_path))
     held.advance(late)
     lanes._save_the_others(held)
@@ -176,7 +176,7 @@ def test_a_lane_that_was_opened_after_the_interruption_stops_too(data, tmp_path)
 
 
 def test_a_lane_that_fails_when_it_should_be_saved_does_not_cost_the_others_their_place(data, tmp_path, monkeypatch):
-    held = lanes.Lanes(torch.device("cpu"))
+    held = lanes.Lanes(torch.device("cpu"), iter(()))
     for seed in (0, 1):
         held.advance(held.open(job("erm", data, seed, out=tmp_path / str(seed))), 1)
 
@@ -338,14 +338,15 @@ def test_lanes_are_opened_as_they_are_tried(monkeypatch, rates, room, jobs, best
     class Warm:
         waiting, pace, done = False, 1.0, 10**6
 
-    held = lanes.Lanes(torch.device("cpu"))
+    held = lanes.Lanes(torch.device("cpu"), iter(()))
     monkeypatch.setattr(held, "has_room_for_as_many_again", lambda: 2 * len(held.lanes) <= room)
-    monkeypatch.setattr(lanes, "_rate", lambda held, count, step: rates[count])
+    monkeypatch.setattr(lanes, "_rate", lambda held, count: rates[count])
 
     def fill(count):
         held.lanes += [Warm() for _ in range(min(count, jobs) - len(held.lanes))]
 
-    assert lanes.best_lanes(held, fill, step=None) == best and len(held.lanes) == opened
+    monkeypatch.setattr(held, "fill", fill)
+    assert lanes.best_lanes(held) == best and len(held.lanes) == opened
 
 
 def test_one_slow_reading_does_not_decide_how_many_lanes_there_are(monkeypatch):
@@ -364,7 +365,7 @@ def test_one_slow_reading_does_not_decide_how_many_lanes_there_are(monkeypatch):
     alone = iter([1.0, 0.01])  # seconds a step of the first lane: an epoch ended in the first reading
     together = {1: 0.01, 2: 0.012, 4: 0.03}
 
-    def seconds(held, chosen, step, at_least):
+    def seconds(held, chosen, at_least):
         if at_least < lanes.TRIAL:
             return [next(alone, 0.01)]
         return [together[len(chosen)]] * len(chosen)
@@ -375,5 +376,6 @@ def test_one_slow_reading_does_not_decide_how_many_lanes_there_are(monkeypatch):
     def fill(count):
         held.lanes += [StandIn() for _ in range(count - len(held.lanes))]
 
-    assert lanes.best_lanes(held, fill, None) == 2
+    held.fill = fill
+    assert lanes.best_lanes(held) == 2
     assert [lane.pace for lane in held.lanes] == [0.01] * 4

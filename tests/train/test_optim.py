@@ -32,7 +32,7 @@ from spurless.train.observe import Interrupted
 from spurless.train.optim import layer_weights, make_optimizer, why_eager
 from spurless.train.saved import load_run
 from spurless.train.schedule import schedule
-from spurless.train.session import Session
+from spurless.train.session import RunArguments, Session
 from spurless.train.sharpness import Sharpness
 from tests.support.quick import QUICK
 from tests.support.runs import CPU, StopAt, same_weights, timeless
@@ -207,7 +207,7 @@ def test_what_focal_loss_changes(name):
 
 def test_runs_that_take_turns_have_each_their_own_loss():
     recipes = replace(FAST, loss="focal"), FAST, replace(FAST, loss="focal", focal_gamma=0.5)
-    together = [Session("erm", tiny(n=64), net="mlp", recipe=recipe, device="cpu") for recipe in recipes]
+    together = [Session(RunArguments("erm", tiny(n=64), net="mlp", recipe=recipe, device="cpu")) for recipe in recipes]
     for _ in itertools.zip_longest(*map(iter, together)):
         pass
     for session, recipe in zip(together, recipes, strict=True):

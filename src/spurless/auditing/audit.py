@@ -456,7 +456,7 @@ class Step:
 
 def _facts(case: Case, audited: Audited | None, command: str | None, model: Any) -> dict[str, Any]:
     from spurless import __version__
-    from spurless.core.result import versions
+    from spurless.train.result import versions
 
     data = case.data
     return {

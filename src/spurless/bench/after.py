@@ -8,8 +8,8 @@ from typing import Any
 
 from spurless.core.data import Bundle
 from spurless.core.errors import UserError
-from spurless.core.result import Result
 from spurless.train.fit import evaluate
+from spurless.train.result import Result
 from spurless.train.run_folder import RunFolder
 
 KEPT = ("average", "unbiased", "aligned", "conflicting", "worst_group", "n")

@@ -12,6 +12,7 @@ from spurless.bench.figures import value_of
 from spurless.bench.trials import Trial
 from spurless.core.messages import log
 from spurless.report.tables import METRICS
+from spurless.train.forecast import span
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -189,16 +190,3 @@ def outcome(row: dict[str, Any]) -> str:
         if value is not None:
             return f"{one.replace('_', ' ')} {value:.2f} ({span(row.get('wall_seconds') or 0)})"
     return f"done ({span(row.get('wall_seconds') or 0)})"
-
-
-def span(seconds: float) -> str:
-    """A time in the unit that fits.
-
-    >>> span(4.2), span(75), span(600), span(9000), span(400_000)
-    ('4 s', '75 s', '10 min', '2.5 h', '4.6 days')
-    """
-    for size, unit, limit in ((1, "s", 100), (60, "min", 6000), (3600, "h", 172_800)):
-        if seconds < limit:
-            digits = 1 if unit == "h" else 0
-            return f"{seconds / size:.{digits}f} {unit}"
-    return f"{seconds / 86400:.1f} days"

@@ -21,12 +21,12 @@ from spurless.bench.trials import Trial, digest
 from spurless.core.data import Labels
 from spurless.core.errors import UserError
 from spurless.core.method import Method, Run, Stage
-from spurless.core.result import versions
 from spurless.nets import Net
 from spurless.registry import make_method, make_recipe
 from spurless.train.device import pick_device
 from spurless.train.fit import fit
 from spurless.train.observe import Progress
+from spurless.train.result import versions
 from spurless.train.schedule import batch_sizes, stage_length
 
 STEPS = 30  # of each stage that are timed

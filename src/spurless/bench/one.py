@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from spurless.core.data import Bundle
-    from spurless.core.result import Result
+    from spurless.train.result import Result
 
 HELD = 2**30  # bytes of data sets that a process keeps for the trials to come
 PATIENCE = 0.5  # seconds between two looks at a trial that someone else is doing

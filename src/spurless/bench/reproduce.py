@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spurless.bench import table
-from spurless.bench.board import span
 from spurless.bench.claim import finished_row
 from spurless.bench.remarks import remarks
 from spurless.bench.rows import all_rows
@@ -18,6 +17,7 @@ from spurless.bench.run import agreed
 from spurless.bench.spec import Line, Spec
 from spurless.core.errors import UserError, unknown
 from spurless.core.files import atomic, finite, read_toml
+from spurless.train.forecast import span
 
 if TYPE_CHECKING:
     from spurless.bench.estimate import Guess

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,7 +43,10 @@ def train(
         Path | None, typer.Option(help="The run's folder. Default: runs/METHOD-DATA-NET-seedN, and a hash of settings.")
     ] = None,
     data_root: Root = None,
-    tensorboard: Annotated[Path | None, typer.Option(help="Also log the epochs to this folder (tensorboardX).")] = None,
+    track: Annotated[
+        str | None, typer.Option(help="Also send the epochs to tensorboard, wandb or mlflow; wandb:PROJECT names one.")
+    ] = None,
+    tensorboard: Annotated[Path | None, typer.Option(help="The same as --track tensorboard:FOLDER.")] = None,
     as_json: Json = False,
 ) -> None:
     """Train a method and score it by group. Re-running the command resumes the run or prints its result."""
@@ -51,9 +56,10 @@ def train(
     chosen |= {section: chosen[section] | {"name": name} for section, name in names.items() if name is not None}
     seed = config_seed if seed is None else seed
     from spurless.nets import builder
-    from spurless.registry import check_recipe, load_data, make_method
+    from spurless.registry import check_recipe, make_method
     from spurless.train.device import pick_device
     from spurless.train.fit import fit
+    from spurless.train.session import load_for
 
     # Before the data: a mistake in any of these should not have to wait for it.
     made, place = make_method(chosen["method"]), pick_device(device)
@@ -61,18 +67,22 @@ def train(
     if "name" in chosen["net"]:
         resolve(builder(chosen["net"]["name"]), {k: v for k, v in chosen["net"].items() if k != "name"}, "net")
     with redirect_stdout(sys.stderr):  # libraries print where they please
-        bundle = load_data(chosen["data"], root=data_root)
-        network = {"name": bundle.net} | chosen["net"]
-        folder = out or default_folder(method, data, network["name"], seed, chosen)
+        bundle, net_spec, recipe_spec = load_for(
+            chosen["data"], chosen["net"] or None, chosen["recipe"] or None, place, data_root
+        )
+        network = {"name": bundle.net} | (dict(net_spec) if isinstance(net_spec, Mapping) else {})
+        recipe_table = dict(recipe_spec) if isinstance(recipe_spec, Mapping) else {}
+        folder = out or default_folder(method, data, network["name"], seed, chosen | {"recipe": recipe_table})
         result = fit(
             made,
             bundle,
             net=network,
-            recipe=chosen["recipe"],
+            recipe=recipe_table,
             seed=seed,
             out=folder,
             device=place,
-            progress=watcher(made, tensorboard),
+            command=shlex.join(["spurless", *sys.argv[1:]]),
+            track=f"tensorboard:{tensorboard}" if tensorboard else track,
         )
     row = {k: v for k, v in result.row().items() if k != "history"}
     if as_json:
@@ -217,11 +227,3 @@ def how_to_resume(checkpoint: dict[str, Any] | None) -> str:
     stage = f"stage '{checkpoint['stage']}'" if checkpoint["stage"] else f"stage {checkpoint['stage_index'] + 1}"
     at = f"the end of {stage}" if checkpoint["stage_done"] else f"epoch {checkpoint['epoch']} of {stage}"
     return f"Re-running the train command resumes from the last checkpoint, at {at}."
-
-
-def watcher(method: Any, tensorboard: Path | None) -> Any:
-    if tensorboard is None:
-        return None  # the usual bar
-    from spurless.train.tracking import TensorBoard
-
-    return TensorBoard(method, tensorboard)

@@ -6,11 +6,20 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Protocol, Self, TypeVar
 
 T = TypeVar("T")
+Event = TypeVar("Event", contravariant=True)
 
 log = logging.getLogger("spurless")
+
+
+class Watcher(Protocol[Event]):
+    """Anything that shows or records how far something is: used as a context, called with every event."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: object) -> None: ...
+    def __call__(self, event: Event, /) -> None: ...
 
 
 # Control characters but newline and tab, and those that reverse the direction of text: what a name, a value or a file

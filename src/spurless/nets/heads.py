@@ -44,15 +44,39 @@ def find_head(module: nn.Module, head: str | None, example: Tensor | None) -> st
     return found
 
 
+PLACES_OF_HEAD = "_places_of_head"  # an attribute of a module whose head was taken off: (path, name) of each
+
+
 def take_off(module: nn.Module, head: nn.Linear) -> nn.Module:
     """The module without its head: an Identity takes its place, under every name that it has."""
     if module is head:
-        return nn.Identity()
-    for parent in list(module.modules()):
-        for name, child in list(parent._modules.items()):  # named_children() leaves out second names
-            if child is head:
-                setattr(parent, name, nn.Identity())
+        module, places = nn.Identity(), []
+    else:
+        places = [
+            (path, name)
+            for path, parent in module.named_modules()
+            for name, child in parent._modules.items()  # named_children() leaves out second names
+            if child is head
+        ]
+        for path, name in places:
+            setattr(module.get_submodule(path), name, nn.Identity())
+    setattr(module, PLACES_OF_HEAD, places)
     return module
+
+
+def put_back(module: nn.Module, head: nn.Linear) -> nn.Module | None:
+    """The module that `take_off` took the head from, with this head; None if no head was taken from it.
+
+    >>> own = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> [*put_back(take_off(own, own[2]), nn.Linear(3, 2)).state_dict()]
+    ['0.weight', '0.bias', '2.weight', '2.bias']
+    """
+    places = getattr(module, PLACES_OF_HEAD, None)
+    if places is None:
+        return None
+    for path, name in places:
+        setattr(module.get_submodule(path), name, head)
+    return module if places else head
 
 
 def logits(module: nn.Module, example: Tensor) -> Tensor:

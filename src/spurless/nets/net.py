@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from spurless.core.errors import UserError
 from spurless.core.parallel import divided
-from spurless.nets.heads import check_same, find_head, logits, take_off
+from spurless.nets.heads import check_same, find_head, logits, put_back, take_off
 
 
 @final
@@ -34,6 +34,15 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))  # (n, classes)
+
+    def unwrapped(self) -> nn.Module:
+        """A copy as the module that `wrap` was given, with its own keys; of a network that was made here, itself.
+
+        >>> own = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> _ = own.load_state_dict(Net.wrap(own).unwrapped().state_dict())
+        """
+        net = copy.deepcopy(self)
+        return put_back(net.encoder, net.head) or net
 
     @classmethod
     def wrap(cls, module: nn.Module, head: str | None = None, example: Tensor | None = None) -> Net:

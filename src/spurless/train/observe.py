@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from spurless.core import messages
+
 if TYPE_CHECKING:
     from spurless.train.step import Steps
 
@@ -25,14 +27,18 @@ class Progress:
     stage: str
     step: int
     total: int
-    done: int = 0  # steps since the last word
+    done: int = 0  # steps since the last event
+    share: float = 1.0  # of a training that a method cuts into many stages
     row: dict[str, Any] | None = None  # the finished epoch, as it stands in the history
     waiting: bool = False  # for another run that trains a stage both share
     pending: torch.cuda.Event | None = None  # a time to let other lanes work, until the device has come here
 
 
+Watcher = messages.Watcher[Progress]
+
+
 class StepWatch:
-    """Sees the steps of one stage. This one looks at nothing; metrics.dynamics has one that does.
+    """Sees the steps of one stage from inside. This one does nothing; `dynamics` has one that does.
 
     `begin` and `gradients` are part of the step and so of its CUDA graph: they may only write to tables on the device.
     The others are called between two steps.
@@ -64,7 +70,7 @@ class StepWatch:
         """A step or several are done, with the `step`-th of the stage."""
 
     def resume(self, step: int) -> None:
-        """The stage goes on after this step."""
+        """The stage is resumed after this step."""
 
     def save(self) -> None:
-        """The place is being saved."""
+        """A checkpoint is being saved."""

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from spurless.train.observe import Progress
+from spurless.train.observe import Watcher as Watcher
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
-
-    from spurless.train.observe import Progress
-
-
-class Watcher(Protocol):
-    """Anything that wants to know where a run is: used as a context, called after every step."""
-
-    def __enter__(self) -> Watcher: ...
-    def __exit__(self, *error: object) -> None: ...
-    def __call__(self, where: Progress) -> None: ...
 
 
 class Bar:
@@ -39,6 +32,7 @@ class Bar:
         self.task: TaskID | None = None
 
     def __enter__(self) -> Bar:
+        self.task = self.bar.add_task(f"{self.label}: preparing", total=None, note="")  # the first step may take long
         self.bar.start()
         return self
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError, unknown
 from spurless.core.recipe import Recipe
-from spurless.core.result import Result
 from spurless.metrics import checks
 from spurless.metrics.feature_use import some_rows
 from spurless.metrics.groups import MIN_GROUP
 from spurless.metrics.regions import device_of, first_rows
 from spurless.nets.outputs import Inputs
+from spurless.train.result import Result
 
 CHUNK = 256  # images that are corrupted and judged at a time
 SHOWN = ("average", "unbiased", "aligned", "conflicting", "worst_group")

@@ -85,9 +85,17 @@ class RunFolder:
                 (self.path / TRAINING).unlink()
             held.close()
 
+    def check_is_there(self) -> None:
+        """Refuse to write where the folder was removed during the run: what follows would have no settings."""
+        if not (self.path / SETTINGS).exists():
+            raise FolderError(
+                f"{self.path / SETTINGS} was removed while the run was training, so nothing more can be saved there. "
+                f"Re-run the command to train again{'' if not self.path.exists() else f', after removing {self.path}'}."
+            )
+
     def release(self) -> None:
         """Give the folder back when a mistake showed before anything was trained."""
-        if not any(self.path.glob("*.safetensors")) and not self.history():
+        if self.path.exists() and not any(self.path.glob("*.safetensors")) and not self.history():
             for name in (SETTINGS, HISTORY, TRAINING):
                 (self.path / name).unlink(missing_ok=True)
             if not any(self.path.iterdir()):
@@ -106,7 +114,12 @@ class RunFolder:
             raise FolderError(f"{path} is damaged: remove it, and re-run the command to make it again.")
         return found
 
+    def save_model(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        self.check_is_there()
+        save_tensors(self.path / MODEL, tensors, facts)
+
     def write_result(self, result: Mapping[str, Any]) -> None:
+        self.check_is_there()
         with atomic(self.path / RESULT) as part:
             text = json.dumps(finite(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             part.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -122,7 +135,7 @@ class RunFolder:
                 row = from_json(line)
             except ValueError:
                 break
-            if not isinstance(row, dict) or not {"stage", "epoch"} <= row.keys():
+            if not is_epoch(row):
                 raise FolderError(f"{path} is damaged: its rows are not epochs. Remove {self.path} to train again.")
             rows.append(row)
         return rows
@@ -132,6 +145,7 @@ class RunFolder:
             part.write_text("".join(_line(row) for row in rows), encoding="utf-8")
 
     def append_history(self, row: dict[str, Any]) -> None:
+        self.check_is_there()
         with open(self.path / HISTORY, "a", encoding="utf-8") as file:
             file.write(_line(row))
 
@@ -141,6 +155,7 @@ class RunFolder:
         return self.path / f"stage-{index:03d}{'' if done else '-part'}.safetensors"
 
     def save(self, index: int, done: bool, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        self.check_is_there()
         save_tensors(self.stage_file(index, done), tensors, facts)
         if done:
             self.stage_file(index, done=False).unlink(missing_ok=True)
@@ -223,6 +238,18 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "")
         elif a != b and not (isinstance(a, str) and from_text(a) == b):  # older folders hold the text of a shell
             found.append(f"{prefix}{key}: {a!r} there, {b!r} now")
     return found
+
+
+def is_epoch(row: Any) -> bool:
+    """Whether a line of the history is one of ours, with what a resumed run reads of it.
+
+    >>> is_epoch({"stage": "erm", "stage_index": 0, "epoch": 1, "step": 9, "loss": 0.5, "seconds": 1}), is_epoch({})
+    (True, False)
+    """
+    if not isinstance(row, dict) or not isinstance(row.get("stage"), str):
+        return False
+    whole, numbers = ("stage_index", "epoch", "step"), ("loss", "seconds")
+    return all(isinstance(row.get(k), int) for k in whole) and all(isinstance(row.get(k), int | float) for k in numbers)
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -81,7 +81,7 @@ class StageLoop:
                     yield from self._pause()
                 row = self._end_epoch(asked) if asked else None
                 self._save_or_stop(ends)
-                yield Progress(self.stage.name, self.step, self.total, done)
+                yield Progress(self.stage.name, self.step, self.total, done, self.stage.span[1] - self.stage.span[0])
                 if row:
                     yield Progress(self.stage.name, self.step, self.total, row=row)
                 if self.steps.slow:

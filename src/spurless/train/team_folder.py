@@ -7,15 +7,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from spurless.core.parallel import first, from_first, world
+from spurless.train.run_folder import RunFolder
 
-if TYPE_CHECKING:
-    pass
 if TYPE_CHECKING:
     from torch import Tensor
-from spurless.train.run_folder import RunFolder
 
 
 class TeamFolder(RunFolder):
@@ -45,6 +41,10 @@ class TeamFolder(RunFolder):
     def release(self) -> None:
         if first():
             RunFolder(self.path).release()
+
+    def save_model(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        if first():
+            super().save_model(tensors, facts)
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         if first():

@@ -1,19 +1,16 @@
-"""Optional logging of the epochs to TensorBoard, beside the bar."""
+"""Sends a run's numbers to TensorBoard, Weights & Biases or MLflow: each epoch's, and in the end the scores."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from spurless.core.errors import SettingError
-from spurless.core.files import atomic
-from spurless.registry import name_of
-from spurless.train.progress import Bar
-
-if TYPE_CHECKING:
-    from spurless.core.method import Method
-    from spurless.train.observe import Progress
+from spurless.core.errors import SettingError, one_of
+from spurless.core.files import atomic, from_json, read_text
+from spurless.train.observe import Progress, Watcher
+from spurless.train.result import Result
 
 # What a row of the history calls it, and the name that it is sent under. There are two training losses: the mean over
 # the epoch's batches, of whatever the method minimises and while the weights change; and the cross entropy of the whole
@@ -26,51 +23,165 @@ SENT = {
     "val_accuracy": "val_accuracy",
     "lr": "lr",
 }
+SCORES = ("average", "unbiased", "worst_group", "aligned", "conflicting")
+STEPS = ".steps.json"  # the last step of each stage, and the tracker's own name of the run
+PROJECT = "spurless"
 
 
-STEPS = ".steps.json"  # beside the events: the last step of each stage
+class Tracker(Protocol):
+    """A service that keeps numbers by step."""
+
+    def open(self, step: int, run_id: str | None) -> str | None:
+        """Begin, or go on with the run of that id, at this step; returns the run's id, if it has one."""
+
+    def send(self, numbers: Mapping[str, float], step: int) -> None: ...
+    def close(self, scores: Mapping[str, float], finished: bool) -> None: ...
 
 
 class TensorBoard:
-    """Writes each epoch's numbers under its stage's name, by the steps of the whole run.
+    """Event files, written by tensorboardX."""
 
-    A stage counts its own steps. But stages may have the same name (a method that yields one for every round), and what
-    TensorBoard forgets where a run goes on after a kill, it forgets by step, under all names.
-    """
-
-    def __init__(self, method: Method, folder: Path):
+    def __init__(self, folder: Path):
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
-            raise SettingError("--tensorboard needs tensorboardX: pip install 'spurless[tracking]'.") from None
-        folder.mkdir(parents=True, exist_ok=True)  # a place that cannot be used is told before the training
-        self.open, self.folder = SummaryWriter, folder
-        self.writer: Any = None  # until the first epoch says from which step on
-        self.ends = _saved(folder)  # by stage: its last step
-        self.bar = Bar(name_of(method))
+            raise _missing("tensorboard", "tensorboardX", "tracking") from None
+        folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be used is told before the training
+        self.folder, self.make, self.writer = folder, SummaryWriter, None
 
-    def __enter__(self) -> TensorBoard:
-        self.bar.__enter__()
+    def open(self, step: int, run_id: str | None) -> None:
+        """TensorBoard forgets what it has from this step on: those steps are made again."""
+        before = any(self.folder.glob("events.*"))
+        self.writer = self.make(str(self.folder), purge_step=step if before else None)
+
+    def send(self, numbers: Mapping[str, float], step: int) -> None:
+        for name, value in numbers.items():
+            self.writer.add_scalar(name, value, step)  # type: ignore[attr-defined]
+
+    def close(self, scores: Mapping[str, float], finished: bool) -> None:
+        if self.writer is not None:
+            self.send(scores, 0)
+            self.writer.close()
+
+
+class WandB:
+    """Weights & Biases; WANDB_MODE=offline keeps everything on this machine."""
+
+    def __init__(self, project: str, name: str, settings: Mapping[str, Any], folder: Path | None):
+        try:
+            import wandb
+        except ImportError:
+            raise _missing("wandb", "wandb", "wandb") from None
+        self.make = lambda run_id: wandb.init(
+            project=project, name=name, id=run_id, resume="allow", config=dict(settings), dir=folder
+        )
+        self.run: Any = None
+
+    def open(self, step: int, run_id: str | None) -> str:
+        self.run = self.make(run_id)
+        return str(self.run.id)
+
+    def send(self, numbers: Mapping[str, float], step: int) -> None:
+        self.run.log(dict(numbers), step=step)
+
+    def close(self, scores: Mapping[str, float], finished: bool) -> None:
+        if self.run is not None:
+            self.run.summary.update(dict(scores))
+            self.run.finish(exit_code=0 if finished else 1)
+
+
+class MLflow:
+    """MLflow, at its usual tracking URI (MLFLOW_TRACKING_URI)."""
+
+    def __init__(self, experiment: str, name: str, settings: Mapping[str, Any]):
+        try:
+            from mlflow import MlflowClient
+        except ImportError:
+            raise _missing("mlflow", "mlflow-skinny", "mlflow") from None
+        self.client, self.experiment, self.name, self.settings = MlflowClient(), experiment, name, settings
+        self.run_id: str | None = None
+
+    def open(self, step: int, run_id: str | None) -> str:
+        self.run_id = run_id or self._new_run()
+        return self.run_id
+
+    def _new_run(self) -> str:
+        there = self.client.get_experiment_by_name(self.experiment)
+        where = there.experiment_id if there else self.client.create_experiment(self.experiment)
+        run_id = str(self.client.create_run(where, run_name=self.name).info.run_id)
+        for key, value in flat(self.settings).items():
+            self.client.log_param(run_id, key, str(value)[:500])
+        return run_id
+
+    def send(self, numbers: Mapping[str, float], step: int) -> None:
+        for name, value in numbers.items():
+            self.client.log_metric(self.run_id, name, value, step=step)
+
+    def close(self, scores: Mapping[str, float], finished: bool) -> None:
+        if self.run_id is not None:
+            self.send(scores, 0)
+            self.client.set_terminated(self.run_id, "FINISHED" if finished else "KILLED")
+
+
+TRACKERS = ("tensorboard", "wandb", "mlflow")
+
+
+def make_tracker(track: str, result: Result) -> Tracker:
+    """A tracker by its name, `tensorboard`, `wandb` or `mlflow`; a folder, project or experiment after a colon."""
+    kind, _, place = track.partition(":")
+    one_of("tracker", kind, TRACKERS)
+    folder = None if result.folder is None else Path(result.folder)
+    name = f"{result.method} {result.data} {result.net} seed {result.seed}"
+    if kind == "wandb":
+        return WandB(place or PROJECT, name, result.settings, folder)
+    if kind == "mlflow":
+        return MLflow(place or PROJECT, name, result.settings)
+    if not place and folder is None:
+        raise SettingError("track = tensorboard writes into the run's folder: give `out`, or tensorboard:FOLDER.")
+    return TensorBoard(Path(place) if place else folder / "tensorboard")  # type: ignore[operator]
+
+
+class Tracking:
+    """Shows a run with another observer, and sends each epoch's numbers under its stage's name.
+
+    They are counted by the steps of the whole run. A stage counts its own, but stages may have the same name (a method
+    that yields one for every round), and services order numbers by step, under all names.
+    """
+
+    def __init__(self, tracker: Tracker, folder: Path | None, shown: Watcher):
+        self.tracker, self.folder, self.shown = tracker, folder, shown
+        self.ends, self.run_id = _saved(folder)  # by stage: its last step
+        self.opened = False
+        self.scores: dict[str, float] = {}
+        self.finished = False
+
+    def __enter__(self) -> Tracking:
+        self.shown.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.bar.__exit__(*error)
-        if self.writer is not None:
-            self.writer.close()
+        self.shown.__exit__(*error)
+        if self.opened:
+            self.tracker.close(self.scores, self.finished)
 
-    def __call__(self, where: Progress) -> None:
-        self.bar(where)
-        if where.row is None:
+    def __call__(self, progress: Progress) -> None:
+        self.shown(progress)
+        row = progress.row
+        if row is None:
             return
-        step = self._step(where.row["stage_index"], where.row["step"])
-        if self.writer is None:
-            before = any(self.folder.glob("events.*"))
-            self.writer = self.open(str(self.folder), purge_step=step if before else None)
-        for key, name in SENT.items():
-            if key in where.row:
-                self.writer.add_scalar(f"{where.stage}/{name}", where.row[key], step)
-        with atomic(self.folder / STEPS) as part:
-            part.write_text(json.dumps(self.ends), encoding="utf-8")
+        step = self._step(row["stage_index"], row["step"])
+        if not self.opened:
+            self.run_id, self.opened = self.tracker.open(step, self.run_id), True
+        self.tracker.send({f"{progress.stage}/{name}": row[key] for key, name in SENT.items() if key in row}, step)
+        if self.folder is not None:
+            with atomic(self.folder / STEPS) as part:
+                part.write_text(json.dumps(self.ends | ({"run": self.run_id} if self.run_id else {})), encoding="utf-8")
+
+    def finish(self, result: Result) -> None:
+        """The run has ended by itself: its scores are sent when the observer is closed."""
+        self.finished = result.status == "done"
+        values = {name: (result.scores or {}).get(name) for name in SCORES}
+        self.scores = {f"{result.scored_on}/{name}": value for name, value in values.items() if value is not None}
 
     def _step(self, stage: int, step: int) -> int:
         """Of the run; what was noted of this stage and later ones is made again."""
@@ -80,9 +191,32 @@ class TensorBoard:
         return before + step
 
 
-def _saved(folder: Path) -> dict[int, int]:
+def track_run(track: str, result: Result, shown: Watcher) -> Tracking:
+    tracker = make_tracker(track, result)
+    if isinstance(tracker, TensorBoard):
+        return Tracking(tracker, tracker.folder, shown)
+    return Tracking(tracker, None if result.folder is None else Path(result.folder), shown)
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """
+    >>> flat({"seed": 0, "recipe": {"lr": 0.1}})
+    {'seed': 0, 'recipe.lr': 0.1}
+    """
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def _saved(folder: Path | None) -> tuple[dict[int, int], str | None]:
     try:
-        found = json.loads((folder / STEPS).read_text(encoding="utf-8"))
-        return {int(stage): int(end) for stage, end in found.items()}
+        known = from_json(read_text(folder / STEPS)) if folder else {}
+        run_id = known.pop("run", None)
+        return {int(stage): int(end) for stage, end in known.items()}, run_id
     except (OSError, ValueError, TypeError, AttributeError):
-        return {}
+        return {}, None
+
+
+def _missing(track: str, package: str, extra: str) -> SettingError:
+    return SettingError(f"track = {track} needs {package}: pip install 'spurless[{extra}]'.")

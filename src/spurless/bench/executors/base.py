@@ -6,13 +6,13 @@ An executor takes the trials that are left and yields an Event for every one tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Literal, TypedDict
 
 from spurless.bench.trials import Trial
 from spurless.core.errors import SettingError, unknown
+from spurless.core.messages import Watcher
 
 WHERE = ("here", "ray", "slurm")
 
@@ -28,10 +28,7 @@ class Event:
     plan: tuple[Sequence[Trial], Sequence[dict[str, Any]], int] = ((), (), 1)
 
 
-class Watch(AbstractContextManager[Any], Protocol):
-    """Anything that shows how far a benchmark is: used as a context, called with every event."""
-
-    def __call__(self, event: Event) -> None: ...
+Watch = Watcher[Event]
 
 
 class Options(TypedDict, total=False):
