@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-if "torch" not in sys.modules:
-    # OpenMP threads that spin while they wait cost up to ten times the work when another process wants the core;
-    # deterministic matrix products on a GPU need a fixed workspace. Both are read when torch is first imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+# OpenMP threads that spin while they wait cost up to ten times the work when another process wants the core. How they
+# wait is decided when torch is first imported: if that was before, a run on a busy machine says so once, and everything
+# else is the same. Processes that are started from here wait as they should.
+THREADS_MAY_SPIN = "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Deterministic matrix products on a GPU need a fixed workspace; read when the first one is made.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 _WHERE = {
     "fit": "train.fit",

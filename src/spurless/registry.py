@@ -64,20 +64,27 @@ SOURCES: dict[Kind, Source] = {
 
 def find(kind: Kind, name: str) -> Any:
     """The object of a name: a method's class, a dataset's `load`, a network's builder, a recipe."""
-    ours = _table(kind)
-    if name in ours:
+    check_name(kind, name)
+    if name in _table(kind):
         return _ours(kind, name)
     prefix, _, rest = name.partition(":")
     if rest and prefix in PREFIXES.get(kind, ()):
         return _prefixed(prefix, rest)
     path = entry_points(kind).get(name, name)
-    if not is_path(path):
-        listed = [*ours, *entry_points(kind), *(f"{p}:{'PATH' if p == 'folder' else 'FILE'}" for p in PLACES)]
-        raise unknown(SOURCES[kind].noun, name, listed if kind == "data" else [*ours, *entry_points(kind)])
     target = _imported(path, f"{SOURCES[kind].noun} '{name}'")
     if not _is_a(kind, target):
         raise SettingError(f"{SOURCES[kind].noun} '{name}': {path} is not {SOURCES[kind].must_be}.")
     return target
+
+
+def check_name(kind: Kind, name: str) -> None:
+    """Refuse a name that nothing has, without importing what it names."""
+    ours = _table(kind)
+    prefix, _, rest = name.partition(":")
+    if name in ours or (rest and prefix in PREFIXES.get(kind, ())) or is_path(entry_points(kind).get(name, name)):
+        return
+    listed = [*ours, *entry_points(kind), *(f"{p}:{'PATH' if p == 'folder' else 'FILE'}" for p in PLACES)]
+    raise unknown(SOURCES[kind].noun, name, listed if kind == "data" else [*ours, *entry_points(kind)])
 
 
 def _table(kind: Kind) -> Mapping[str, Any]:
@@ -303,9 +310,9 @@ def _base_recipe(spec: str | Mapping[str, Any] | None) -> tuple[Recipe | None, d
 
 def _check_values(fields: Mapping[str, Any]) -> None:
     """What a type and a range cannot say."""
-    from spurless.core.augment import preset
+    if fields.get("augment", "data") not in ("data", "none"):
+        from spurless.core.augment import preset
 
-    if fields.get("augment", "data") != "data":
         preset(fields["augment"])
     betas = fields.get("betas", (0, 0))
     if len(betas) != 2 or max(betas) >= 1:

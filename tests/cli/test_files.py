@@ -258,11 +258,11 @@ def test_a_folder_that_is_removed_during_the_run_stops_it(method, monkeypatch):
         shutil.rmtree("run", ignore_errors=True)
         return epochs(self, asked)
 
-    monkeypatch.setattr(StageLoop, "_end_epoch", removes)
-    said = mistake("train", method, "toy", *QUICK, "--out", "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(StageLoop, "_end_epoch", removes)
+        said = mistake("train", method, "toy", *QUICK, "--out", "run")
     assert "run/settings.toml was removed while the run was training" in said
     assert not Path("run/result.json").exists() and not Path("run/model.safetensors").exists()
-    monkeypatch.undo()
     invoke("train", method, "toy", *QUICK, "--out", "again")
 
 
@@ -289,7 +289,7 @@ def test_a_checkpoint_of_other_keys_says_what_to_remove():
         )
 
 
-@pytest.mark.parametrize("net", ["vgg11", "resnet18", "swin_t", "simconv1", "conv3"])
+@pytest.mark.parametrize("net", ["vgg11_lin", "resnet18", "swin_t", "simconv1", "conv3"])
 def test_a_network_that_does_not_fit_the_images_gives_the_folder_back(net):
     class_folders("photos", ["cow", "dog"], 6)
     command = ("train", "erm", "folder:photos", "--net", net, "--set", "data.size=8", "--set", "recipe.epochs=1",
@@ -297,6 +297,7 @@ def test_a_network_that_does_not_fit_the_images_gives_the_folder_back(net):
     done = CliRunner().invoke(app, command)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     if done.exit_code == 2:
-        assert "cannot take inputs of shape (3, 8, 8)" in done.stderr and not Path("run").exists()
+        assert "cannot take inputs of shape (3, 8, 8)" in done.stderr or "takes images of at least" in done.stderr
+        assert not Path("run").exists()
     else:
         assert done.exit_code == 0 and Path("run/result.json").exists()

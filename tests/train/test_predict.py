@@ -15,8 +15,9 @@ from torch import nn
 from spurless import Bundle, Split, fit, load_run
 from spurless.core.errors import DataError, FolderError, UserError
 from spurless.data.ingest.images import IMAGENET_MEAN, IMAGENET_STD
+from spurless.data.tokens import tokenise
 from tests.support.commands import class_folders, image, invoke, mistake
-from tests.support.text_worlds import BAG, sentences, word_tokenizer
+from tests.support.text_worlds import word_tokenizer
 
 SETTINGS = {"device": "cpu", "progress": False}
 
@@ -141,8 +142,8 @@ def table(tmp_path_factory):
     rows = [(20, "cook", 0), (40, "nurse", 1)] * 6
     lines = ["age,job,label,split", *(f"{a},{j},{y},{s}" for s in ("train", "test") for a, j, y in rows)]
     (folder / "jobs.csv").write_text("\n".join(lines))
-    recipe = {"epochs": 2}
-    fit("erm", f"csv:{folder / 'jobs.csv'}", net="linear", recipe=recipe, out=folder / "run", **SETTINGS)
+    data = {"name": f"csv:{folder / 'jobs.csv'}", "duplicates": "keep"}
+    fit("erm", data, net="linear", recipe={"epochs": 2}, out=folder / "run", **SETTINGS)
     return folder
 
 
@@ -168,16 +169,18 @@ def test_new_rows_of_a_table_are_coded_by_the_training_rows(table, caplog):
 
 @pytest.mark.skipif(find_spec("tokenizers") is None, reason="needs the package tokenizers")
 def test_new_texts_are_read_by_the_models_own_tokenizer(tmp_path):
-    texts, y = sentences(40)[:2]
     tokenizer = word_tokenizer(tmp_path / "words")
-    data = Bundle.from_texts(list(texts), np.asarray(y), tokenizer=tokenizer, length=16)
-    result = fit("erm", data, net=BAG, recipe={"epochs": 1}, out="run", **SETTINGS)
-    names = [int(name.split()[-1]) if isinstance(name, str) else int(name) for name in data.test.names or ()]
-    logits = result.classifier.eval()(data.test.x).softmax(1).detach().numpy()
-    chosen = [texts[i] for i in names] if names else [data.tokens.text(row) for row in data.test.x]
-    assert load_run("run").predict_proba(chosen) == pytest.approx(logits, abs=1e-5)
-    Path("new.txt").write_text("\n".join(chosen))
-    assert load_run("run").predict_proba(Path("new.txt")) == pytest.approx(logits, abs=1e-5)
+    seen = ["the film was good", "the film was bad"] * 10
+    data = Bundle.from_texts(seen, np.arange(20) % 2, tokenizer=tokenizer, length=16)
+    net = {"name": "embedding_bag", "vocab": data.tokens.size}
+    result = fit("erm", data, net=net, recipe={"epochs": 1}, out="run", **SETTINGS)
+    new = ["good", "the film was bad", "unheard of"]
+    expected = result.classifier.eval()(tokenise(new, tokenizer, 16)).softmax(1).detach().numpy()
+    assert load_run("run").predict_proba(new) == pytest.approx(expected, abs=1e-5)
+    assert load_run("run").predict_proba("good") == pytest.approx(expected[:1], abs=1e-5)
+    Path("new.txt").write_text("\n".join(new))
+    assert load_run("run").predict_proba(Path("new.txt")) == pytest.approx(expected, abs=1e-5)
+    assert load_run("run").predict_proba({"text": new}) == pytest.approx(expected, abs=1e-5)
     with pytest.raises(DataError, match="must be a text"):
         load_run("run").predict(["good", 3])
 
@@ -249,8 +252,8 @@ def json_of(weights, x):
 
 
 def test_a_run_that_diverged_predicts_nothing():
-    with np.errstate(all="ignore"):
-        result = fit("erm", {"name": "toy", "n": 100}, recipe={"epochs": 3, "lr": 1e30, "optimizer": "sgd"}, **SETTINGS)
+    recipe = {"epochs": 3, "lr": 1e30, "optimizer": "sgd"}
+    result = fit("erm", {"name": "toy", "n": 100}, net="mlp", recipe=recipe, **SETTINGS)
     assert result.status == "diverged"
     with pytest.raises(DataError, match="diverged"):
         result.predict(torch.zeros(1, 7))

@@ -1,29 +1,48 @@
-"""What is sent to TensorBoard is what its name says."""
+"""What is sent to TensorBoard, Weights & Biases and MLflow is what its name says, and a resumed run is one run."""
 
+import json
 import struct
-from types import SimpleNamespace
+import sys
 
 import pytest
 import torch
 
-from spurless.registry import load_data, make_method
+from spurless.core.errors import SettingError
+from spurless.registry import load_data
 from spurless.train.fit import fit
 from spurless.train.observe import Progress
-from spurless.train.tracking import SENT, TensorBoard
+from spurless.train.progress import Bar
+from spurless.train.tracking import SENT, TensorBoard, Tracking
+from tests.support.runs import StopAt
 
 RECIPE = {"epochs": 3, "batch_size": 50, "until_accuracy": 100, "lr": 0.1, "eval_every": 1}
 
 
+class Kept:
+    """A tracker that keeps what it is sent."""
+
+    def __init__(self):
+        self.found, self.scores, self.finished = {}, None, None
+
+    def open(self, step, run_id):
+        return None
+
+    def send(self, numbers, step):
+        for name, value in numbers.items():
+            self.found.setdefault(name, []).append((step, value))
+
+    def close(self, scores, finished):
+        self.scores, self.finished = scores, finished
+
+
 @pytest.fixture
-def sent(tmp_path):
-    """Train a run that looks at its training split; what was sent by name, the result and the data."""
-    pytest.importorskip("tensorboardX")
-    data = load_data({"name": "toy", "n": 200})
-    board, found = TensorBoard(make_method("erm"), tmp_path), {}
-    add = lambda name, value, step: found.setdefault(name, []).append((step, value))  # noqa: E731
-    board.open = lambda folder, purge_step: SimpleNamespace(add_scalar=add, close=lambda: None)
-    result = fit("erm", data, net="linear", recipe=RECIPE, device="cpu", progress=board)
-    return found, result, data
+def sent(monkeypatch):
+    """Train a run that evaluates its training split; what was sent by name, the result and the data."""
+    data, kept = load_data({"name": "toy", "n": 200}), Kept()
+    monkeypatch.setattr("spurless.train.tracking.make_tracker", lambda track, result: kept)
+    result = fit("erm", data, net="linear", recipe=RECIPE, device="cpu", progress=False, track="tensorboard")
+    assert kept.finished and kept.scores["test/unbiased"] == result.scores["unbiased"]
+    return kept.found, result, data
 
 
 def test_the_two_training_losses_are_told_apart(sent):
@@ -56,9 +75,9 @@ def epochs(stages):
 
 
 def log(folder, *stages):
-    with TensorBoard(make_method("erm"), folder) as board:
+    with Tracking(TensorBoard(folder), folder, Bar("erm", shown=False)) as tracking:
         for word in epochs(stages):
-            board(word)
+            tracking(word)
 
 
 def events(folder):
@@ -97,3 +116,83 @@ def test_a_run_that_goes_on_after_a_kill_repeats_no_step(tmp_path):
     for _ in range(2):  # from the beginning
         log(tmp_path / "other", (0, "biased", [4]))
     assert events(tmp_path / "other")[-1][0] == [4]
+
+
+SHORT = {"net": "linear", "recipe": {"epochs": 3, "batch_size": 50}, "device": "cpu", "progress": False}
+TOY = {"name": "toy", "n": 200}
+
+
+def interrupted(track, out):
+    """A run that was stopped inside its second epoch, and then resumed."""
+    with pytest.raises(KeyboardInterrupt):
+        fit("erm", TOY, **SHORT | {"progress": StopAt(6)}, out=out, track=track)
+    return fit("erm", TOY, **SHORT, out=out, track=track)
+
+
+def test_wandb_offline(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb", reason="needs the package wandb")
+    for name, value in {"MODE": "offline", "SILENT": "true", "CONSOLE": "off", "DISABLE_CODE": "true"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    result = interrupted("wandb:ours", tmp_path / "run")
+    assert wandb.run is None
+    rows, summary, ids = {}, {}, set()
+    for file in sorted((tmp_path / "run").glob("wandb/offline-run-*/run-*.wandb")):
+        for record in records(file.read_bytes()):
+            if record.HasField("run"):
+                ids.add((record.run.project, record.run.run_id))
+            items = {"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in record.history.item}
+            if record.HasField("history"):
+                rows[items["_step"]] = items
+            summary |= {"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in record.summary.update}
+    assert len(ids) == 1 and next(iter(ids))[0] == "ours"  # one run, though two processes wrote it
+    assert {step: row["erm/loss_of_batches"] for step, row in rows.items()} == {
+        row["step"]: pytest.approx(row["loss"]) for row in result.history
+    }
+    assert summary["test/unbiased"] == pytest.approx(result.scores["unbiased"])
+
+
+def records(data):
+    """What a .wandb file holds: a header of 7 bytes, then pieces of records (crc, size, kind) in blocks of 32 KiB."""
+    from wandb.proto import wandb_internal_pb2
+
+    at, whole = 7, b""
+    while at < len(data):
+        if 32768 - at % 32768 < 7:  # what is left of a block is padding
+            at += 32768 - at % 32768
+            continue
+        size, kind = struct.unpack("<HB", data[at + 4 : at + 7])
+        whole += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # a whole record, or its last piece
+            yield wandb_internal_pb2.Record.FromString(whole)
+            whole = b""
+
+
+def test_mlflow_in_files(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="needs the package mlflow-skinny")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    result = interrupted("mlflow", tmp_path / "run")
+    client = mlflow.MlflowClient((tmp_path / "store").as_uri())
+    experiment = client.get_experiment_by_name("spurless")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED" and run.data.params["recipe.batch_size"] == "50"
+    losses = {m.step: m.value for m in client.get_metric_history(run.info.run_id, "erm/loss_of_batches")}
+    assert losses == {row["step"]: pytest.approx(row["loss"]) for row in result.history}
+    assert run.data.metrics["test/unbiased"] == pytest.approx(result.scores["unbiased"])
+
+
+def test_what_cannot_be_tracked_is_told_before_the_training(tmp_path, monkeypatch):
+    with pytest.raises(SettingError, match="tracker 'tensorbord'; did you mean 'tensorboard'"):
+        fit("erm", TOY, **SHORT, track="tensorbord")
+    with pytest.raises(SettingError, match="give `out`"):
+        fit("erm", TOY, **SHORT, track="tensorboard")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(SettingError, match=r"needs wandb: pip install 'spurless\[wandb\]'"):
+        fit("erm", TOY, **SHORT, track="wandb", out=tmp_path / "run")
+
+
+def test_tensorboard_lies_in_the_runs_folder(tmp_path):
+    pytest.importorskip("tensorboardX")
+    interrupted("tensorboard", tmp_path / "run")
+    assert events(tmp_path / "run" / "tensorboard")[-1][1]["erm/lr"] == [8, 12]  # 4 was sent before the stop

@@ -55,15 +55,21 @@ def train(
     chosen = gather(set_ or [], SECTIONS, chosen)
     chosen |= {section: chosen[section] | {"name": name} for section, name in names.items() if name is not None}
     seed = config_seed if seed is None else seed
+    from spurless.registry import check_name, check_recipe, make_method
+
+    # Before torch: a mistake in any of these should not have to wait for it.
+    for kind in ("method", "data", "net"):
+        if isinstance(name := chosen[kind].get("name"), str):
+            check_name(kind, name)
+    check_recipe(chosen["recipe"])
+    if sys.stderr.isatty():
+        echo(f"Loading torch and {data} ...", err=True)
     from spurless.nets import builder
-    from spurless.registry import check_recipe, make_method
     from spurless.train.device import pick_device
     from spurless.train.fit import fit
     from spurless.train.session import load_for
 
-    # Before the data: a mistake in any of these should not have to wait for it.
-    made, place = make_method(chosen["method"]), pick_device(device)
-    check_recipe(chosen["recipe"])
+    made, place = make_method(chosen["method"]), pick_device(device)  # before the data, for the same reason
     if "name" in chosen["net"]:
         resolve(builder(chosen["net"]["name"]), {k: v for k, v in chosen["net"].items() if k != "name"}, "net")
     with redirect_stdout(sys.stderr):  # libraries print where they please

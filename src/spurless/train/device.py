@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+import spurless
 from spurless.core.errors import SettingError
 from spurless.core.messages import log
 from spurless.core.parallel import local_gpu, world
@@ -90,7 +91,7 @@ def switches(recipe: Recipe, device: torch.device) -> Generator[None, None, None
 def hint_if_threads_spin(device: torch.device) -> None:
     """Say once how to avoid a slow-down of up to ten times: threads that spin while they wait, on a busy machine."""
     busy = os.getloadavg()[0] > (os.cpu_count() or 1) if hasattr(os, "getloadavg") else False
-    if device.type == "cpu" and busy and torch.get_num_threads() > 1 and "OMP_WAIT_POLICY" not in os.environ:
+    if device.type == "cpu" and busy and torch.get_num_threads() > 1 and spurless.THREADS_MAY_SPIN:
         log.warning(
             "This machine is busy, and torch was imported before spurless: its threads spin while they wait, which can "
             "be much slower. Import spurless first, or set OMP_WAIT_POLICY=PASSIVE."
