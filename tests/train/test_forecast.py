@@ -32,9 +32,8 @@ def clock(monkeypatch):
 
 
 def told(clock, caplog, seconds_a_step, total, command=None, share=1.0, stages=("erm",)):
-    session = Session(
-        RunArguments("erm", {"name": "toy", "n": 640}, recipe={"epochs": 100}, device="cpu", command=command)
-    )
+    recipe = {"epochs": 100, "batch_size": 64}
+    session = Session(RunArguments("erm", {"name": "toy", "n": 640}, recipe=recipe, device="cpu", command=command))
     watch = Forecast(session, Bar("erm", shown=False))
     caplog.clear()
     for stage in stages:
