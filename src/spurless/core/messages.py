@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 Event = TypeVar("Event", contravariant=True)
@@ -17,7 +17,7 @@ log = logging.getLogger("spurless")
 class Watcher(Protocol[Event]):
     """Anything that shows or records how far something is: used as a context, called with every event."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> object: ...
     def __exit__(self, *error: object) -> None: ...
     def __call__(self, event: Event, /) -> None: ...
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spurless.bench import Trial
-from spurless.bench.board import span
 from spurless.bench.claim import finished_row
 from spurless.bench.executors.base import Options
 from spurless.bench.rows import all_rows
 from spurless.core.messages import log
 from spurless.core.threads import cores
+from spurless.train.forecast import span
 
 
 def log_forecast(trials: Sequence[Trial], folder: Path, options: Options) -> None:

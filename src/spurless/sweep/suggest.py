@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from spurless.bench import Trial, run_trials
-from spurless.bench.board import span
 from spurless.bench.claim import finished_row
 from spurless.bench.executors.base import Options
 from spurless.bench.points import DROP, Point, measured, points_of
@@ -21,6 +20,7 @@ from spurless.sweep.choice import TOLD, Choice, buys, choose, show, the_rule
 from spurless.sweep.forecast import log_search
 from spurless.sweep.result import Sweep
 from spurless.sweep.run import AFTER, Spec, base_of, check, default_folder, save, seed_list, summary
+from spurless.train.forecast import span
 
 GROW = 4.0  # from one rate to the next, until one is not stable
 NEAR = 1.25  # the largest stable rate and the smallest unstable one are this near when the search ends
