@@ -6,37 +6,69 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spurless.cli.common import echo, mistakes_in_one_line, print_json
-from spurless.cli.options import AllowCode, Device, Json, Root, Workers
+from spurless.cli.options import AllowCode, Json, Machine
 from spurless.core.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from spurless.bench import Spec
 
-Out = Annotated[Path | None, typer.Option(help="The folder of trials and rows; several processes may share it.")]
-Only = Annotated[list[str] | None, typer.Option(help="A block or row by its label; may be repeated.")]
-Seeds = Annotated[int | None, typer.Option(help="So many seeds, instead of those in the specification.", min=1)]
-On = Annotated[str, typer.Option(help="here, ray or slurm.")]
-Address = Annotated[str | None, typer.Option(help="The Ray cluster's address. Default: the one that is found.")]
-GpusPerTrial = Annotated[
-    float | None,
-    typer.Option(
-        "--gpus-per-trial",
-        "--gpus-per-cell",
-        help="On Ray: GPUs for each trial, such as 0.25; 0 keeps to CPUs. Default: 0.25 where there are GPUs.",
-    ),
-]
-Compile = Annotated[
-    bool | None,
-    typer.Option(help="Compile the losses with torch.compile. Default: on a GPU, if the specification says so."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what is to do or missing, and how long it takes.")]
-Format = Annotated[str, typer.Option("--format", help="table, markdown, latex, csv, jsonl or parquet.")]
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which trials, and where they are kept."""
+
+    out: Annotated[Path | None, typer.Option(help="The folder of trials and rows; several processes may share it.")] = (
+        None
+    )
+    only: Annotated[list[str] | None, typer.Option(help="A block or row by its label; may be repeated.")] = None
+    seeds: Annotated[int | None, typer.Option(help="So many seeds, instead of those in the specification.", min=1)] = (
+        None
+    )
+
+
+@dataclass(frozen=True)
+class Executor(Machine):
+    """Where the trials run."""
+
+    on: Annotated[str, typer.Option(help="here, ray or slurm.")] = "here"
+    address: Annotated[str | None, typer.Option(help="The Ray cluster's address. Default: the one that is found.")] = (
+        None
+    )
+    gpus_per_trial: Annotated[
+        float | None,
+        typer.Option(
+            "--gpus-per-trial",
+            "--gpus-per-cell",
+            help="On Ray: GPUs for each trial, such as 0.25; 0 keeps to CPUs. Default: 0.25 where there are GPUs.",
+        ),
+    ] = None
+    compile: Annotated[
+        bool | None,
+        typer.Option(help="Compile the losses with torch.compile. Default: on a GPU, if the specification says so."),
+    ] = None
+
+    def options(self) -> dict[str, Any]:
+        return super().options() | {
+            name: getattr(self, name) for name in ("on", "address", "gpus_per_trial", "compile")
+        }
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is printed."""
+
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what is to do or missing, and how long it takes.")
+    ] = False
+    form: Annotated[str, typer.Option("--format", help="table, markdown, latex, csv, jsonl or parquet.")] = "table"
+    as_json: Json = False
 
 
 def add(app: typer.Typer) -> None:
@@ -47,123 +79,92 @@ def add(app: typer.Typer) -> None:
 
 def bench(
     specification: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="What to run: see docs/bench.md.")],
-    out: Out = None,
-    only: Only = None,
-    seeds: Seeds = None,
-    device: Device = None,
-    workers: Workers = None,
-    on: On = "here",
-    address: Address = None,
-    gpus_per_trial: GpusPerTrial = None,
-    compile: Compile = None,
-    dry_run: DryRun = False,
+    chosen: Chosen,
+    executor: Executor,
+    output: Output,
     allow_code: AllowCode = False,
-    form: Format = "table",
-    data_root: Root = None,
-    as_json: Json = False,
 ) -> None:
     """Run a specification: data x method x network x recipe x seeds. Re-running the command resumes it."""
-    out = out or Path("runs/bench") / specification.stem
-    place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_trial": gpus_per_trial}
-    place["compile"] = compile
-    spec = lambda: read(specification, seeds, only, allow_code)  # noqa: E731
-    _run(spec, out, place, dry_run, form, data_root, as_json, page=False)
+    folder = chosen.out or Path("runs/bench") / specification.stem
+    _run(lambda: read(specification, chosen, allow_code), folder, executor, output, page=False)
 
 
 def reproduce(
+    chosen: Chosen,
+    executor: Executor,
+    output: Output,
     name: Annotated[str | None, typer.Argument(help="A published table. Without it, they are listed.")] = None,
-    out: Out = None,
-    only: Only = None,
-    seeds: Seeds = None,
-    device: Device = None,
-    workers: Workers = None,
-    on: On = "here",
-    address: Address = None,
-    gpus_per_trial: GpusPerTrial = None,
-    compile: Compile = None,
-    dry_run: DryRun = False,
-    form: Format = "table",
-    data_root: Root = None,
-    as_json: Json = False,
 ) -> None:
     """Reproduce a published table: run or resume its trials, print ours beside the paper's, write the page."""
     from spurless.bench.reproduce import paper, titles
 
     if name is None:
         known = titles()
-        if as_json:
+        if output.as_json:
             print_json({"tables": [{"name": k, "what": v} for k, v in known.items()]})
             return
         width = max(map(len, known), default=0)
         echo("\n".join(f"{k:{width}}  {v}" for k, v in known.items()) or "No papers' tables are installed here.")
         return
-    path, out = paper(name), out or Path("runs/reproduce") / name
-    place = {"device": device, "workers": workers, "on": on, "address": address, "gpus_per_trial": gpus_per_trial}
-    place["compile"] = compile
-    spec = lambda: read(path, seeds, only)  # noqa: E731
-    _run(spec, out, place, dry_run, form, data_root, as_json, page=True)
+    path = paper(name)
+    _run(lambda: read(path, chosen), chosen.out or Path("runs/reproduce") / name, executor, output, page=True)
 
 
-def read(path: Path, seeds: int | None, only: list[str] | None, allow_code: bool = True) -> Spec:
-    """A specification, or the part of it with these labels."""
+def read(path: Path, chosen: Chosen, allow_code: bool = True) -> Spec:
+    """A specification, or the part of it with the chosen labels."""
     from spurless.bench import read_spec
 
-    spec = read_spec(path, seeds, allow_code)
-    return spec.only(only) if only else spec
+    spec = read_spec(path, chosen.seeds, allow_code)
+    return spec.only(chosen.only) if chosen.only else spec
 
 
-def _run(
-    read_it: Callable[[], Spec],
-    out: Path,
-    place: dict[str, Any],
-    dry_run: bool,
-    form: str,
-    root: str | None,
-    as_json: bool,
-    page: bool,
-) -> None:
+def _run(read_it: Callable[[], Spec], out: Path, executor: Executor, output: Output, page: bool) -> None:
     from spurless.bench import run_trials, table
     from spurless.bench.board import Board
     from spurless.bench.trials import remember
 
-    if form not in table.FORMATS:
-        raise unknown("format", form, table.FORMATS)
+    if output.form not in table.FORMATS:
+        raise unknown("format", output.form, table.FORMATS)
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; name a folder.")
     remember(out)
+    if output.dry_run:
+        _plan(read_it, out, executor, output.as_json)
+        return
     with redirect_stdout(sys.stderr):  # libraries print where they please
         spec = read_it()
-        if place["compile"] is None:
-            place["compile"] = "gpu" if spec.compile else False
-        if dry_run:
-            from spurless.bench.reproduce import plan, plan_text
-
-            found = plan(spec, out, place["device"], place["workers"], root)
-        else:
-            rows = run_trials(spec.trials(), out, root=root, watch=Board(), **place)
-    if dry_run:
-        if as_json:
-            print_json(found)
-        else:
-            echo(plan_text(found))
-        return
+        options = executor.options()
+        if options["compile"] is None:
+            options["compile"] = "gpu" if spec.compile else False
+        rows = run_trials(spec.trials(), out, watch=Board(), **options)
     written = None
     if page:
         from spurless.bench.reproduce import write_page
 
         written = write_page(spec, rows, out, shlex.join(["spurless", *sys.argv[1:]]))
-    if as_json:
+    if output.as_json:
         print_json(
             {"title": spec.title, "source": spec.source, "folder": str(out), "page": written and str(written)}
             | {"table": table.as_json(spec, rows), "notes": table.remarks(spec, rows)}
             | _counts({row["key"]: row["status"] for row in rows})
         )
     else:
-        _show(spec, rows, out, form)
+        _show(spec, rows, out, output.form)
         if written:
-            echo(f"Page: {written}", err=form != "table")
+            echo(f"Page: {written}", err=output.form != "table")
     if any(row["status"] == "failed" for row in rows):
         raise typer.Exit(3)
+
+
+def _plan(read_it: Callable[[], Spec], out: Path, executor: Executor, as_json: bool) -> None:
+    from spurless.bench.reproduce import plan, plan_text
+
+    with redirect_stdout(sys.stderr):
+        found = plan(read_it(), out, executor.device, executor.workers, executor.data_root)
+    if as_json:
+        print_json(found)
+    else:
+        echo(plan_text(found))
 
 
 def _counts(statuses: dict[str, str]) -> dict[str, int]:

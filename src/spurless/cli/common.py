@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from spurless.cli.options import grouped
 from spurless.core import output
 from spurless.core.errors import UserError, first_line, unknown
 from spurless.core.messages import printable, show_messages
@@ -22,8 +23,10 @@ NAMED_BY = {"method": "the argument METHOD", "data": "the argument DATA", "net":
 SECTIONS = tuple(NAMED_BY)
 
 
-def mistakes_in_one_line(command: Callable) -> Callable:
+def mistakes_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
     """A user's mistake ends in one or two sentences and exit code 2, Ctrl-C in one line and 130; never a traceback."""
+
+    command = grouped(command)
 
     @functools.wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> None:

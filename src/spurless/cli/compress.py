@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from spurless.cli.common import echo, gather, mistakes_in_one_line, print_json
-from spurless.cli.options import Device, Json, Root, Set
+from spurless.cli.options import Json, Set, Where
 
 
 def add(app: typer.Typer) -> None:
@@ -39,21 +40,25 @@ def export(
     echo("\n".join([*lines(found), f"Saved in {found['folder']}"]))
 
 
+@dataclass(frozen=True)
+class Pruning:
+    """How a network is pruned and trained on."""
+
+    keep: Annotated[list[float] | None, typer.Option(help="Share that stays; may be repeated. Default: 0.3.")] = None
+    how: Annotated[str, typer.Option(help="magnitude, avp, random or dcwp.")] = "magnitude"
+    structured: Annotated[bool, typer.Option("--structured", help="Remove whole channels, not single weights.")] = False
+    finetune: Annotated[float, typer.Option(help="Train on: a share of the recipe's length.", min=0)] = 0.0
+    objective: Annotated[str, typer.Option(help="own: train on as the run was trained; plain: cross entropy.")] = "own"
+    batchnorm: Annotated[str, typer.Option(help="Its statistics: kept, or recomputed from training samples.")] = "kept"
+
+
 def prune(
     run: Annotated[Path, typer.Argument(help="A finished run's folder. It is not changed.")],
-    keep: Annotated[list[float] | None, typer.Option(help="Share that stays; may be repeated. Default: 0.3.")] = None,
-    how: Annotated[str, typer.Option(help="magnitude, avp, random or dcwp.")] = "magnitude",
-    structured: Annotated[
-        bool, typer.Option("--structured", help="Remove whole channels, not single weights.")
-    ] = False,
-    finetune: Annotated[float, typer.Option(help="Train on: a share of the recipe's length.", min=0)] = 0.0,
-    objective: Annotated[str, typer.Option(help="own: train on as the run was trained; plain: cross entropy.")] = "own",
-    batchnorm: Annotated[str, typer.Option(help="Its statistics: kept, or recomputed from training samples.")] = "kept",
+    pruning: Pruning,
+    where: Where,
     seed: Annotated[int | None, typer.Option(help="Decides everything that is random. Default: the run's.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/prune-NAME-HOW-...")] = None,
     set_: Set = None,
-    device: Device = None,
-    data_root: Root = None,
     as_json: Json = False,
 ) -> None:
     """Prune a trained run to one or more sizes, score each, and draw accuracy against size."""
@@ -62,8 +67,8 @@ def prune(
     chosen = gather(set_ or [], ("method", "recipe"))
     with redirect_stdout(sys.stderr):
         found = prune(
-            run, keep or [0.3], how, structured, finetune, out, None, None, seed, device, data_root, chosen, objective,
-            batchnorm,
+            run, pruning.keep or [0.3], pruning.how, pruning.structured, pruning.finetune, out, None, None, seed,
+            where.device, where.data_root, chosen, pruning.objective, pruning.batchnorm,
         )  # fmt: skip
     if as_json:
         print_json(found)

@@ -1,8 +1,12 @@
-"""The options that commands share."""
+"""The options that commands share: single ones, and groups of them that are always offered together."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -13,6 +17,7 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="method.q=0.9, data.rho=0.005, recipe.epochs=5 ..."),
 ]
+Method = Annotated[str, typer.Argument(help="A method: see `spurless list methods`; or package.module:Class.")]
 Data = Annotated[
     str,
     typer.Argument(help="A dataset: see `spurless list datasets`; or folder:PATH, csv:FILE, package.module:function."),
@@ -23,6 +28,7 @@ Net = Annotated[
 ]
 MethodName = Annotated[str, typer.Option(help="A method: see `spurless list methods`; or package.module:Class.")]
 RecipeName = Annotated[str | None, typer.Option(help="A named recipe, such as pgd-cmnist. Default: the dataset's own.")]
+Seed = Annotated[int, typer.Option(help="Decides everything that is random.")]
 Workers = Annotated[
     int | None,
     typer.Option(
@@ -33,3 +39,61 @@ AllowCode = Annotated[
     bool,
     typer.Option("--allow-code", help="Import modules that the specification names and that are not installed."),
 ]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a command computes, and where its data lies."""
+
+    device: Device = None
+    data_root: Root = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where trainings run side by side, and where their data lies."""
+
+    device: Device = None
+    workers: Workers = None
+    data_root: Root = None
+
+    def options(self) -> dict[str, Any]:
+        return {"device": self.device, "workers": self.workers, "root": self.data_root}
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained, beside the data."""
+
+    net: Net = None
+    method: MethodName = "erm"
+    recipe: RecipeName = None
+    set_: Set = None
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take dataclasses of options: each of their fields becomes an option of its own."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if is_dataclass(kind := parameter.annotation):
+            groups[parameter.name] = kind
+            hints = get_type_hints(kind, include_extras=True)
+            for of in fields(kind):
+                default = inspect.Parameter.empty if of.default is MISSING else of.default
+                parameters.append(_option(of.name, default, hints[of.name]))
+        else:
+            parameters.append(_option(parameter.name, parameter.default, parameter.annotation))
+
+    @functools.wraps(command)
+    def with_groups(**given: Any) -> None:
+        made = {name: kind(**{of.name: given.pop(of.name) for of in fields(kind)}) for name, kind in groups.items()}
+        command(**given, **made)
+
+    with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_groups.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_groups
+
+
+def _option(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -6,13 +6,14 @@ import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spurless.cli.common import SECTIONS, default_folder, echo, gather, mistakes_in_one_line, print_json, show_result
-from spurless.cli.options import Data, Device, Json, Net, RecipeName, Root, Set
+from spurless.cli.options import Data, Device, Json, Method, Net, RecipeName, Seed, Set, Where
 from spurless.core.errors import UserError
 from spurless.core.settings import resolve
 
@@ -27,22 +28,36 @@ def add(app: typer.Typer) -> None:
         app.command()(mistakes_in_one_line(command))
 
 
-def train(
-    method: Annotated[str, typer.Argument(help="A method: see `spurless list methods`; or package.module:Class.")],
-    data: Data,
-    net: Net = None,
-    recipe: RecipeName = None,
-    seed: Annotated[int | None, typer.Option(help="Decides everything that is random. Default: 0.")] = None,
-    device: Device = None,
+@dataclass(frozen=True)
+class Settings:
+    """How a run is trained."""
+
+    net: Net = None
+    recipe: RecipeName = None
+    seed: Annotated[int | None, typer.Option(help="Decides everything that is random. Default: 0.")] = None
     config: Annotated[
         Path | None,
         typer.Option(help="Settings as TOML, such as a settings.toml; command-line options take precedence."),
-    ] = None,
-    set_: Set = None,
+    ] = None
+    set_: Set = None
+
+    def gathered(self, method: str, data: str) -> tuple[dict[str, dict[str, Any]], int]:
+        """The settings by section, and the seed."""
+        names = {"method": method, "data": data, "net": self.net, "recipe": self.recipe}
+        chosen, seed = from_config(self.config, names) if self.config else ({}, 0)
+        chosen = gather(self.set_ or [], SECTIONS, chosen)
+        chosen |= {section: chosen[section] | {"name": name} for section, name in names.items() if name is not None}
+        return chosen, seed if self.seed is None else self.seed
+
+
+def train(
+    method: Method,
+    data: Data,
+    settings: Settings,
+    where: Where,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder. Default: runs/METHOD-DATA-NET-seedN, and a hash of settings.")
     ] = None,
-    data_root: Root = None,
     track: Annotated[
         str | None, typer.Option(help="Also send the epochs to tensorboard, wandb or mlflow; wandb:PROJECT names one.")
     ] = None,
@@ -50,11 +65,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a method and score it by group. Re-running the command resumes the run or prints its result."""
-    names = {"method": method, "data": data, "net": net, "recipe": recipe}
-    chosen, config_seed = from_config(config, names) if config else ({}, 0)
-    chosen = gather(set_ or [], SECTIONS, chosen)
-    chosen |= {section: chosen[section] | {"name": name} for section, name in names.items() if name is not None}
-    seed = config_seed if seed is None else seed
+    chosen, seed = settings.gathered(method, data)
     from spurless.registry import check_name, check_recipe, make_method
 
     # Before torch: a mistake in any of these should not have to wait for it.
@@ -69,12 +80,12 @@ def train(
     from spurless.train.fit import fit
     from spurless.train.session import load_for
 
-    made, place = make_method(chosen["method"]), pick_device(device)  # before the data, for the same reason
+    made, place = make_method(chosen["method"]), pick_device(where.device)  # before the data, for the same reason
     if "name" in chosen["net"]:
         resolve(builder(chosen["net"]["name"]), {k: v for k, v in chosen["net"].items() if k != "name"}, "net")
     with redirect_stdout(sys.stderr):  # libraries print where they please
         bundle, net_spec, recipe_spec = load_for(
-            chosen["data"], chosen["net"] or None, chosen["recipe"] or None, place, data_root
+            chosen["data"], chosen["net"] or None, chosen["recipe"] or None, place, where.data_root
         )
         network = {"name": bundle.net} | (dict(net_spec) if isinstance(net_spec, Mapping) else {})
         recipe_table = dict(recipe_spec) if isinstance(recipe_spec, Mapping) else {}
@@ -103,13 +114,12 @@ def train(
 def evaluate(
     model: Annotated[Path, typer.Argument(help="A run's folder, or a weights file.")],
     data: Data,
+    where: Where,
     net: Annotated[str | None, typer.Option(help="The network, for a weights file that does not say.")] = None,
     split: Annotated[
         str | None, typer.Option(help="train, val or test. Default: test; all samples of other data without splits.")
     ] = None,
     set_: Set = None,
-    device: Device = None,
-    data_root: Root = None,
     as_json: Json = False,
 ) -> None:
     """Score a trained model on a dataset, by group. The data of a run is read as it was for its training."""
@@ -122,10 +132,11 @@ def evaluate(
     chosen = gather(set_ or [], ("data", "net") if net else ("data",))
     if not model.exists():
         raise UserError(f"{model} is neither a run's folder nor a weights file.")
-    place = pick_device(device)
+    place = pick_device(where.device)
     with redirect_stdout(sys.stderr):
         named = chosen["data"] | {"name": data}
-        bundle = load_data(named, root=data_root) if net else data_for(model, named, data_root, split is None)
+        root = where.data_root
+        bundle = load_data(named, root=root) if net else data_for(model, named, root, split is None)
         if net:
             classifier = with_weights(chosen["net"] | {"name": net}, model, bundle)
             precision: Precision = "fp32"
@@ -181,7 +192,7 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")], as_json: 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where the runs and the report go.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Decides everything that is random.")] = 0,
+    seed: Seed = 0,
     device: Device = None,
 ) -> None:
     """Train plain and debiased classifiers on coloured digits, and show what the shortcut costs. About a minute."""

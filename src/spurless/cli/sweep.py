@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from spurless.cli.common import SECTIONS, echo, gather, mistakes_in_one_line, print_json
-from spurless.cli.options import Data, Device, MethodName, Net, RecipeName, Root, Set, Workers
+from spurless.cli.options import Data, Machine, Training
 from spurless.core.errors import SettingError, UserError
 
 
@@ -32,19 +32,14 @@ def sweep(
         ),
     ],
     values: Annotated[list[str], typer.Option(help="0.001,0.01,0.1: the values of the --over at the same place.")],
-    net: Net = None,
+    training: Training,
+    machine: Machine,
     seeds: Annotated[int, typer.Option(help="Runs at each value.", min=1)] = 3,
-    method: MethodName = "erm",
-    recipe: RecipeName = None,
-    set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/sweep-DATA-NET-...")] = None,
-    device: Device = None,
-    workers: Workers = None,
     dynamics: Annotated[
         bool,
         typer.Option("--dynamics", help="Watch the steps: whose loss it is, and whether accuracy goes with that."),
     ] = False,
-    data_root: Root = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the points as a JSON list, and nothing else.")] = False,
 ) -> None:
     """Train over a setting and measure accuracy by group, prunability and representation; say which value to choose.
@@ -52,12 +47,12 @@ def sweep(
     from spurless.sweep import run_sweep
     from spurless.sweep.terminal import MEANING, tables
 
-    chosen = settings(data, net, method, recipe, set_)
+    chosen = settings(data, training)
     with redirect_stdout(sys.stderr):
         found = run_sweep(
             chosen["data"], over, values, chosen["net"] or None, chosen["method"], chosen["recipe"] or None, seeds, out,
             command=shlex.join(["spurless", *sys.argv[1:]]), dynamics=dynamics or None,
-            device=device, workers=workers, root=data_root,
+            **machine.options(),
         )  # fmt: skip
     if as_json:
         series = found.get("series") or [found]
@@ -68,16 +63,11 @@ def sweep(
 
 def suggest_lr(
     data: Data,
-    net: Net = None,
+    training: Training,
+    machine: Machine,
     budget: Annotated[float, typer.Option(help="Seconds after which no further rate is tried.", min=1)] = 600.0,
     seeds: Annotated[int, typer.Option(help="Runs at each rate; one that fails is enough.", min=1)] = 1,
-    method: MethodName = "erm",
-    recipe: RecipeName = None,
-    set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/suggest-lr-DATA-NET-...")] = None,
-    device: Device = None,
-    workers: Workers = None,
-    data_root: Root = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
 ) -> None:
     """Find the largest stable learning rate, and what it buys over the recipe's own. Re-running resumes."""
@@ -86,11 +76,11 @@ def suggest_lr(
     from spurless.sweep import suggest_lr as suggest
     from spurless.sweep.terminal import MEANING, tables
 
-    chosen = settings(data, net, method, recipe, set_)
+    chosen = settings(data, training)
     with redirect_stdout(sys.stderr):
         found = suggest(
             chosen["data"], chosen["net"] or None, chosen["method"], chosen["recipe"] or None, seeds, budget, out,
-            command=shlex.join(["spurless", *sys.argv[1:]]), device=device, workers=workers, root=data_root,
+            command=shlex.join(["spurless", *sys.argv[1:]]), **machine.options(),
         )  # fmt: skip
     if as_json:
         print_json(found)
@@ -98,15 +88,12 @@ def suggest_lr(
     show(found, tables(found), MEANING)
 
 
-def settings(
-    data: str, net: str | None, method: str, recipe: str | None, pairs: list[str] | None
-) -> dict[str, dict[str, Any]]:
+def settings(data: str, training: Training) -> dict[str, dict[str, Any]]:
     """What was given on the command line, by section."""
-    found = gather(pairs or [], SECTIONS)
-    for section, name in (("data", data), ("net", net), ("method", method), ("recipe", recipe)):
-        if name is not None:
-            found[section] = {"name": name} | found[section]
-    if net is None and found["net"]:
+    found = gather(training.set_ or [], SECTIONS)
+    names = {"data": data, "net": training.net, "method": training.method, "recipe": training.recipe}
+    found |= {section: {"name": name} | found[section] for section, name in names.items() if name is not None}
+    if training.net is None and found["net"]:
         raise UserError("--set net... needs --net, which says whose setting it is.")
     return found
 

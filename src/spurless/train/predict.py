@@ -42,7 +42,7 @@ class Predictor:
         return self._of(new, new.train)
 
     def names_of(self, probabilities: np.ndarray) -> np.ndarray:
-        return np.array(self.classes, object)[probabilities.argmax(1)]
+        return np.array([self.classes[k] for k in probabilities.argmax(1)], object)
 
     def frame(self, data: Bundle, split: str | None) -> DataFrame:
         """See Result.predictions."""
