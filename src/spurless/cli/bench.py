@@ -121,6 +121,7 @@ def read(path: Path, chosen: Chosen, allow_code: bool = True) -> Spec:
 def _run(read_it: Callable[[], Spec], out: Path, executor: Executor, output: Output, page: bool) -> None:
     from spurless.bench import run_trials, table
     from spurless.bench.board import Board
+    from spurless.bench.remarks import remarks
     from spurless.bench.trials import remember
 
     if output.form not in table.FORMATS:
@@ -145,7 +146,7 @@ def _run(read_it: Callable[[], Spec], out: Path, executor: Executor, output: Out
     if output.as_json:
         print_json(
             {"title": spec.title, "source": spec.source, "folder": str(out), "page": written and str(written)}
-            | {"table": table.as_json(spec, rows), "notes": table.remarks(spec, rows)}
+            | {"table": table.as_json(spec, rows), "notes": remarks(spec, rows)}
             | _counts({row["key"]: row["status"] for row in rows})
         )
     else:

@@ -69,9 +69,10 @@ def train(
     from spurless.registry import check_name, check_recipe, make_method
 
     # Before torch: a mistake in any of these should not have to wait for it.
-    for kind in ("method", "data", "net"):
-        if isinstance(name := chosen[kind].get("name"), str):
-            check_name(kind, name)
+    check_name("method", method)
+    check_name("data", data)
+    if "name" in chosen["net"]:
+        check_name("net", chosen["net"]["name"])
     check_recipe(chosen["recipe"])
     if sys.stderr.isatty():
         echo(f"Loading torch and {data} ...", err=True)

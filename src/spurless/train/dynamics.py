@@ -158,25 +158,30 @@ class StageDynamics(StepWatch):
         self.step = 0  # of the stage
         self.done = self.flushed = 0  # steps of this epoch: made, and looked at
         self.steps: Steps | None = None
-        held = {id(p) for _, opt in stage.updates for group in opt.param_groups for p in group["params"]}
-        self.columns = columns_of(stage.model, owner.parts, held)
-        self.names = [column.part for column in self.columns]
-        rows = -(-len(sizes) // owner.every) if owner.every else 0
-        self.norms = torch.zeros(rows, 2, len(self.columns), device=device)  # of gradients and of weights
-        self.wanted = [bool(self.columns and rows) and at % owner.every == 0 for at in range(len(sizes))]
-        self.alike = [sys.maxsize] * len(sizes)  # from each step of an epoch on, how many are wanted or not like it
-        if any(self.wanted):
-            self.alike = [1 if wanted else owner.every - at % owner.every for at, wanted in enumerate(self.wanted)]
-        self.nothing = [torch.zeros((), device=device)] * (2 * len(self.columns))
-        self.row: list[Tensor] = []  # norms of the step that is being made
-        self.rows: list[list[Tensor]] = []  # on a CPU, of those since the last look
-        self.looked: list[int] = []  # the steps that had them
-        self.at = torch.zeros(1, dtype=torch.long, device=device)
+        self._plan_norms(sizes)
         self.attributed = owner.attributed if _can_attribute(data) else 0
         chosen = owner.moments
         if chosen is None:
             chosen = usual_moments(total, moment_cost(owner, data) / self.batch + ASIDE[device.type])
         self.moments = sorted(set(chosen)) if isinstance(stage.model, Net) and data.test is not None else []
+
+    def _plan_norms(self, sizes: list[int]) -> None:
+        """Which parameters' norms are taken, and in which steps of an epoch."""
+        every = self.owner.every
+        held = {id(p) for _, opt in self.stage.updates for group in opt.param_groups for p in group["params"]}
+        self.columns = columns_of(self.stage.model, self.owner.parts, held)
+        self.names = [column.part for column in self.columns]
+        rows = -(-len(sizes) // every) if every else 0
+        self.norms = torch.zeros(rows, 2, len(self.columns), device=self.device)  # of gradients and of weights
+        self.wanted = [bool(self.columns and rows) and at % every == 0 for at in range(len(sizes))]
+        self.alike = [sys.maxsize] * len(sizes)  # from each step of an epoch on, how many are wanted or not like it
+        if any(self.wanted):
+            self.alike = [1 if wanted else every - at % every for at, wanted in enumerate(self.wanted)]
+        self.nothing = [torch.zeros((), device=self.device)] * (2 * len(self.columns))
+        self.row: list[Tensor] = []  # norms of the step that is being made
+        self.rows: list[list[Tensor]] = []  # on a CPU, of those since the last look
+        self.looked: list[int] = []  # the steps that had them
+        self.at = torch.zeros(1, dtype=torch.long, device=self.device)
 
     # Inside the step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,29 +37,34 @@ def as_bundle(x: Tensor | Rows, names: Sequence[str] | None, facts: Facts) -> Bu
 
 def read(inputs: Any, facts: Facts) -> Bundle:
     """What a user gives to `predict`, which describes it."""
-    if isinstance(inputs, Mapping) or hasattr(inputs, "to_pandas"):  # columns; a polars frame
-        import pandas as pd
-
-        inputs = inputs.to_pandas() if hasattr(inputs, "to_pandas") else pd.DataFrame(inputs)
-    if hasattr(inputs, "columns"):
-        return _of_frame(inputs, [str(name) for name in inputs.index], facts)
-    if isinstance(inputs, os.PathLike) or (isinstance(inputs, str) and (not _of_text(facts) or Path(inputs).exists())):
-        return read_paths([inputs], facts)
-    if isinstance(inputs, str):
+    if hasattr(inputs, "columns") or isinstance(inputs, Mapping):
+        frame = _as_pandas(inputs)
+        return _of_frame(frame, [str(name) for name in frame.index], facts)
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "OU":  # names or texts
+        inputs = inputs.tolist()
+    if isinstance(inputs, (str, os.PathLike)) or hasattr(inputs, "getexif"):
         inputs = [inputs]
-    if isinstance(inputs, Iterable) and not isinstance(inputs, (Tensor, np.ndarray)):
-        inputs = list(inputs)
-    if isinstance(inputs, (list, np.ndarray)) and len(inputs):
-        first = inputs[0]
-        if _of_text(facts) and isinstance(first, (str, tuple, list)):
-            return _of_texts(list(inputs), [str(i) for i in range(len(inputs))], facts)
-        if isinstance(first, (str, os.PathLike)):
-            return read_paths(list(inputs), facts)
-        if hasattr(first, "getexif"):
-            frame = _frame(facts)
-            pixels = torch.stack([torch.from_numpy(frame.cut(picture)) for picture in inputs])
-            return as_bundle(_channels(pixels, facts), [str(i) for i in range(len(inputs))], facts)
+    if not isinstance(inputs, (list, tuple)) or not inputs:
+        return _of_array(inputs, facts)
+    rows = [str(i) for i in range(len(inputs))]
+    first = inputs[0]
+    if _of_text(facts) and isinstance(first, (str, tuple, list)):
+        is_file = len(inputs) == 1 and isinstance(first, str) and Path(first[:255]).is_file()
+        return read_paths(inputs, facts) if is_file else _of_texts(inputs, rows, facts)
+    if isinstance(first, (str, os.PathLike)):
+        return read_paths(inputs, facts)
+    if hasattr(first, "getexif"):
+        frame = _frame(facts)
+        pixels = torch.stack([torch.from_numpy(frame.cut(picture)) for picture in inputs])
+        return as_bundle(_channels(pixels, facts), rows, facts)
     return _of_array(inputs, facts)
+
+
+def _as_pandas(inputs: Any) -> Any:
+    """A frame of pandas from one of polars, or from columns."""
+    import pandas as pd
+
+    return inputs.to_pandas() if hasattr(inputs, "to_pandas") else pd.DataFrame(inputs)
 
 
 def read_paths(paths: Sequence[str | os.PathLike[str]], facts: Facts) -> Bundle:

@@ -228,16 +228,21 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "")
     found = []
     for key in dict.fromkeys([*old, *new]):
         a, b = old.get(key), new.get(key)
-        if prefix == "method." and key == "class":  # where it is found, not what it is: its code is compared
-            continue
         if isinstance(a, Mapping) or isinstance(b, Mapping):
             there, now = (x if isinstance(x, Mapping) else {} for x in (a, b))  # another program's file holds anything
             found += difference(there, now, f"{prefix}{key}.")
-        elif key == "fingerprint" and (same_content(a, b) or (a and b)):
-            found += [] if same_content(a, b) else [f"{prefix}{key}: {changed_parts(a, b)}"]
-        elif a != b and not (isinstance(a, str) and from_text(a) == b):  # older folders hold the text of a shell
-            found.append(f"{prefix}{key}: {a!r} there, {b!r} now")
+        elif not _same_setting(f"{prefix}{key}", a, b):
+            changed = key == "fingerprint" and a and b
+            found.append(f"{prefix}{key}: " + (changed_parts(a, b) if changed else f"{a!r} there, {b!r} now"))
     return found
+
+
+def _same_setting(name: str, a: Any, b: Any) -> bool:
+    if name == "method.class":  # where it is found, not what it is: its code is compared
+        return True
+    if name.endswith("fingerprint") and same_content(a, b):
+        return True
+    return bool(a == b) or (isinstance(a, str) and from_text(a) == b)  # older folders hold the text of a shell
 
 
 def is_epoch(row: Any) -> bool:

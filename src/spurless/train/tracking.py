@@ -47,7 +47,9 @@ class TensorBoard:
         except ImportError:
             raise _missing("tensorboard", "tensorboardX", "tracking") from None
         folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be used is told before the training
-        self.folder, self.make, self.writer = folder, SummaryWriter, None
+        self.folder = folder
+        self.make: Any = SummaryWriter
+        self.writer: Any = None
 
     def open(self, step: int, run_id: str | None) -> None:
         """TensorBoard forgets what it has from this step on: those steps are made again."""
@@ -56,7 +58,7 @@ class TensorBoard:
 
     def send(self, numbers: Mapping[str, float], step: int) -> None:
         for name, value in numbers.items():
-            self.writer.add_scalar(name, value, step)  # type: ignore[attr-defined]
+            self.writer.add_scalar(name, value, step)
 
     def close(self, scores: Mapping[str, float], finished: bool) -> None:
         if self.writer is not None:
@@ -72,13 +74,12 @@ class WandB:
             import wandb
         except ImportError:
             raise _missing("wandb", "wandb", "wandb") from None
-        self.make = lambda run_id: wandb.init(
-            project=project, name=name, id=run_id, resume="allow", config=dict(settings), dir=folder
-        )
+        self.how = {"project": project, "name": name, "config": dict(settings), "dir": folder, "resume": "allow"}
+        self.wandb: Any = wandb
         self.run: Any = None
 
     def open(self, step: int, run_id: str | None) -> str:
-        self.run = self.make(run_id)
+        self.run = self.wandb.init(id=run_id, **self.how)
         return str(self.run.id)
 
     def send(self, numbers: Mapping[str, float], step: int) -> None:
@@ -98,7 +99,8 @@ class MLflow:
             from mlflow import MlflowClient
         except ImportError:
             raise _missing("mlflow", "mlflow-skinny", "mlflow") from None
-        self.client, self.experiment, self.name, self.settings = MlflowClient(), experiment, name, settings
+        self.client: Any = MlflowClient()
+        self.experiment, self.name, self.settings = experiment, name, settings
         self.run_id: str | None = None
 
     def open(self, step: int, run_id: str | None) -> str:
