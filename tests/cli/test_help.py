@@ -40,3 +40,9 @@ def test_the_start_is_quick(script):
         for _ in range(3)
     ]
     assert min(took) < 0.3
+
+
+def test_an_error_does_not_stick_to_a_spinner(monkeypatch):
+    stopped = []
+    monkeypatch.setattr("spurless.core.messages.displays", [lambda: stopped.append(True)])
+    assert invoke("train", "pdg", "toy", code=2).stderr.startswith("Error: ") and stopped == [True]

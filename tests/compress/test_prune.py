@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from spurless import evaluate, fit
 from spurless.cli.main import app
-from spurless.compress.prune import PruneTrained, channel_masks, check_shares, draw, prune, table
+from spurless.compress.prune import PruneTrained, channel_masks, check_shares, claim, draw, prune, table
 from spurless.compress.shrink import Channels
-from spurless.core.errors import UserError
+from spurless.core.errors import FolderError, UserError
 from spurless.core.method import Method, Stage
 from spurless.methods.dcwp import DCWP
 from spurless.methods.parts.gates import Gates
@@ -507,3 +507,10 @@ def test_fine_tuning_has_the_length_that_was_asked_for(data):
         PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=by), data, net=NET, recipe=recipe, device="cpu"
     )
     assert [row["epoch"] for row in found.history] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("rows", [None, 3, [1], [{"keep": 0.5}], [{"keep": "x", "error": "none"}]])
+def test_a_curve_of_other_keys_is_damaged(tmp_path, rows):
+    (tmp_path / "prune.json").write_text(json.dumps({"rows": rows, "notes": []}))
+    with pytest.raises(FolderError, match=r"prune\.json is damaged"):
+        claim(tmp_path, tmp_path / "run", {})

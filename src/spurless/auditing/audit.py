@@ -60,7 +60,7 @@ from spurless.core.digests import same_content
 from spurless.core.errors import UserError
 from spurless.core.files import atomic, read_toml
 from spurless.core.fingerprint import fingerprint
-from spurless.core.messages import log
+from spurless.core.messages import displays, log
 from spurless.metrics.groups import confusion
 from spurless.metrics.scores import coverage
 from spurless.train.run_folder import SETTINGS
@@ -439,6 +439,8 @@ class Step:
         console = Console(stderr=True)
         shown = console.is_terminal if progress is None else progress is True
         self.status = console.status("") if shown else None
+        if self.status is not None:
+            displays.append(self.status.stop)
 
     def __call__(self, name: str, detail: str = "") -> None:
         if self.status is None:

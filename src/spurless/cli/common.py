@@ -17,7 +17,7 @@ import typer
 from spurless.cli.options import grouped
 from spurless.core import output
 from spurless.core.errors import UserError, first_line, unknown
-from spurless.core.messages import printable, show_messages
+from spurless.core.messages import close_displays, printable, show_messages
 
 NAMED_BY = {"method": "the argument METHOD", "data": "the argument DATA", "net": "--net", "recipe": "--recipe"}
 SECTIONS = tuple(NAMED_BY)
@@ -52,6 +52,7 @@ def mistakes_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
                 "recipe.eval_batch_size, fewer samples or smaller images, or another --device."
             )
         except KeyboardInterrupt as stop:
+            close_displays()
             echo(f"Stopped. {stop}".rstrip(), err=True)
             raise typer.Exit(130) from None
 
@@ -59,6 +60,7 @@ def mistakes_in_one_line(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def stop_with(mistake: str) -> NoReturn:
+    close_displays()
     echo(f"Error: {mistake}", err=True, fg="red")
     raise typer.Exit(2) from None
 

@@ -433,6 +433,19 @@ def check_use(method: Mapping[str, Any], finetune: float) -> None:
             raise UserError(f"method.{name} has no effect without fine-tuning: add --finetune.")
 
 
+def _is_curve(saved: Mapping[str, Any]) -> bool:
+    """Whether a file holds what is printed of a pruning."""
+    rows, sizes = saved.get("rows"), ("weights_percent", "parameters", "macs")
+    if not isinstance(rows, list) or not isinstance(saved.get("notes"), list):
+        return False
+    return all(
+        isinstance(row, dict)
+        and isinstance(row.get("keep"), (int, float))
+        and (row.get("error") or all(isinstance(row.get(name), (int, float)) for name in sizes))
+        for row in rows
+    )
+
+
 def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the folder holds if it was asked the same before; refuse a folder with anything else."""
     if folder.resolve() == run.resolve():
@@ -443,7 +456,7 @@ def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] |
             saved = from_json(read_bytes(curve)) if curve.exists() else header(unfinished)
         except ValueError:
             saved = None
-        if not isinstance(saved, dict):
+        if not isinstance(saved, dict) or (curve.exists() and not _is_curve(saved)):
             raise FolderError(f"{curve} is damaged: remove it, and the pruning is done again.")
         wanted = {"batchnorm": None} | json.loads(json.dumps(asked))  # not named: kept
         other = ", ".join(k for k in wanted if saved.get(k) != wanted[k] and (k != WEIGHTS or k in saved))

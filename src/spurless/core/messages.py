@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
@@ -35,6 +35,15 @@ def printable(text: str) -> str:
     'red\\\\x1b[31m\\tand\\nplain'
     """
     return text.translate(_STEERING)
+
+
+displays: list[Callable[[], None]] = []  # what stops the spinners that are shown: an error is printed after them
+
+
+def close_displays() -> None:
+    """Stop the spinners, so that what is printed next begins a line of its own."""
+    while displays:
+        displays.pop()()
 
 
 class _ToStderr(logging.Handler):
