@@ -51,7 +51,7 @@ def rates(methods, data, net, recipe, device, seconds, past):
     """For each window, steps a second of each of the runs, which share the device."""
     place = pick_device(device)
     with arithmetic(Recipe(), place):
-        held = Lanes(place)
+        held = Lanes(place, iter(()))
         for seed, method in enumerate(methods):
             arguments = {"method": method, "data": data, "net": net, "recipe": recipe, "seed": seed}
             held.open(Job(f"{method}-{seed}", arguments))

@@ -18,7 +18,7 @@ from spurless.core.errors import UserError
 from spurless.core.recipe import RECIPES
 from spurless.registry import make_method, make_recipe
 from spurless.report.studies import published
-from spurless.train.session import permit
+from spurless.train.permit import permit
 from tests.support.worlds import pictures
 
 FOLDER = Path(__file__).parents[2] / "papers"

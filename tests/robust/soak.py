@@ -94,14 +94,14 @@ def commands(scenario: str, address: str) -> list[list[str]]:
 def work(args: list[str], folder: Path, limit: int | None) -> None:
     """In a process of its own: the command, as the shell runs it, and the process says when it begins."""
     from spurless.cli.main import main
-    from spurless.train.session import Session
+    from spurless.train.session import RunArguments
 
     os.setsid()
     log = os.open(f"{folder}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.chdir(folder)
-    Session.__init__.__kwdefaults__["checkpoint_seconds"] = OFTEN
+    RunArguments.__init__.__kwdefaults__["checkpoint_seconds"] = OFTEN
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     sys.argv = ["spurless", *args]
