@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spurless.bench.figures import Entry, entries
 from spurless.bench.remarks import line_name, remarks
 from spurless.bench.spec import Spec
+from spurless.core.messages import inert
 from spurless.core.stats import CI, NOTHING, Estimate
 from spurless.report.studies import published
 from spurless.report.tables import duration, html, plain, with_words
@@ -185,23 +186,8 @@ def as_csv(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
         ours = _as_row(e.ours)
         own = [ours[k] for k in ("mean", "std", "n", "low", "high")] + [e.line.paper, paper and paper.value]
         rest = [e.difference, e.selection, e.labels, e.seconds, e.remark, e.at, e.samples]
-        writer.writerow(map(_inert, [e.line.block, e.line.row, *point, e.line.metric, *own, *rest]))
+        writer.writerow(map(inert, [e.line.block, e.line.row, *point, e.line.metric, *own, *rest]))
     return file.getvalue()
-
-
-def _inert(cell: Any) -> Any:
-    """A cell that no spreadsheet runs: a text that would be a formula there has an apostrophe before it.
-
-    >>> _inert("=1+1"), _inert("-x"), _inert("-0.5"), _inert(-0.5), _inert("erm")
-    ("'=1+1", "'-x", '-0.5', -0.5, 'erm')
-    """
-    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
 
 
 def as_json(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ def predict(
 ) -> None:
     """Predict the class of new files with a trained model. No labels are needed."""
     from spurless.core.files import atomic, check_output
+    from spurless.core.messages import inert
     from spurless.train.saved import load_predictor
 
     if csv:
@@ -39,7 +40,7 @@ def predict(
         rows = load_predictor(model, device).frame_of_paths(paths)
     if csv:
         with atomic(csv) as part:
-            rows.map(spreadsheet_safe).to_csv(part, index=False)
+            rows.map(inert).to_csv(part, index=False)
     if as_json:
         print_json({"model": str(model), "predictions": rows.to_dict("records")})
         return
@@ -56,12 +57,3 @@ def predict(
         echo(f"{len(rows) - SHOWN:,} more rows; {'all are in the file' if csv else '--csv FILE writes all'}.")
     if csv:
         echo(f"Predictions: {csv}")
-
-
-def spreadsheet_safe(cell: object) -> object:
-    """A text that a spreadsheet would run as a formula gets an apostrophe in front.
-
-    >>> spreadsheet_safe("=1+1"), spreadsheet_safe("cat"), spreadsheet_safe(0.5)
-    ("'=1+1", 'cat', 0.5)
-    """
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

@@ -37,6 +37,21 @@ def printable(text: str) -> str:
     return text.translate(_STEERING)
 
 
+def inert(cell: object) -> object:
+    """A cell that no spreadsheet runs: a text that would be a formula there has an apostrophe before it.
+
+    >>> inert("=1+1"), inert("-x"), inert("-0.5"), inert(-0.5), inert("erm")
+    ("'=1+1", "'-x", '-0.5', -0.5, 'erm')
+    """
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
 displays: list[Callable[[], None]] = []  # what stops the spinners that are shown: an error is printed after them
 
 
