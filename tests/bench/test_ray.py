@@ -18,7 +18,7 @@ import pytest
 
 from spurless.bench import Trial, run_trials
 from spurless.bench.claim import ROW
-from spurless.bench.executors.ray import LEFT_OUT, do, own_place, run_on_ray, small_files, token_of
+from spurless.bench.executors.ray import LEFT_OUT, _connected, do, own_place, run_on_ray, small_files, token_of
 from spurless.core.errors import UserError
 from spurless.train.fit import fit
 from spurless.train.saved import load_run
@@ -116,6 +116,23 @@ def test_a_worker_is_killed_and_nothing_is_lost(cluster, tmp_path):
 
 
 # Before this process has a connection
+
+
+def test_a_connection_leaves_the_signals_to_the_command_line():
+    """Ray takes SIGTERM for itself, and would end without letting the trials save anything."""
+
+    class Fake:
+        exceptions = ray.exceptions
+        is_initialized = staticmethod(lambda: False)
+        shutdown = staticmethod(lambda: None)
+
+        @staticmethod
+        def init(**_):
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+
+    before = signal.getsignal(signal.SIGTERM)
+    with _connected(Fake, None):
+        assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_an_address_where_nobody_answers_is_said_at_once(tmp_path):

@@ -14,8 +14,10 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import socket
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -208,6 +210,7 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    handlers = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
     try:
         if address and address != "auto":
             _knock(address)
@@ -218,6 +221,9 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
             f"No Ray cluster was found {where}({first_line(error)}). Start one with `ray start --head`, or "
             "name it with --address."
         ) from None
+    if threading.current_thread() is threading.main_thread():
+        for sign, handler in handlers.items():  # Ray's own would end without letting the trials save anything
+            signal.signal(sign, handler)
     try:
         yield
     finally:
