@@ -24,7 +24,6 @@ _WHERE = {
     "group_metrics": "metrics.frame",
     "load_run": "train.saved",
     "load_data": "registry",
-    "mine": "methods.group_inference.mining",
     "audit": "auditing",
     "infer_groups": "methods.group_inference",
     "embed": "compress.embedding",
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
     from spurless.core.method import Method, Run, Stage
     from spurless.core.recipe import Recipe
     from spurless.methods.group_inference import infer_groups
-    from spurless.methods.group_inference.mining import mine
     from spurless.metrics.frame import group_metrics
     from spurless.nets import Net
     from spurless.registry import load_data

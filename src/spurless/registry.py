@@ -19,7 +19,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 from spurless.core.errors import SettingError, UserError, first_line, unknown
-from spurless.core.settings import check, resolve, settings_of
+from spurless.core.settings import arguments, build, check, resolve, settings_of, values_of
 
 if TYPE_CHECKING:
     from spurless.core.data import Bundle
@@ -216,7 +216,7 @@ def make_method(spec: Method | str | Mapping[str, Any]) -> Method:
         )
     name, given = name_and_settings(spec, "method")
     kind = method_class(name)
-    return kind(**resolve(kind, given, "method"))
+    return build(kind, resolve(kind, given, "method"))
 
 
 def name_of(method: Method) -> str:
@@ -248,7 +248,7 @@ def saved_method(table: Mapping[str, Any]) -> Method | None:
         if not is_path(name) or not is_installed(name):
             return None
     kind = find("method", name)
-    return kind(**resolve(kind, {k: v for k, v in given.items() if k in settings_of(kind)}, "method"))
+    return build(kind, resolve(kind, {k: v for k, v in given.items() if k in settings_of(kind)}, "method"))
 
 
 def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = None) -> Bundle:
@@ -321,8 +321,8 @@ def _check_values(fields: Mapping[str, Any]) -> None:
 
 def _checked(made: T, where: str) -> T:
     """An object whose settings were given to its class, which takes anything: each in its right type and range."""
-    known = settings_of(type(made))
-    return dataclasses.replace(made, **check(known, {name: getattr(made, name) for name in known}, where, now={}))
+    checked = check(settings_of(type(made)), values_of(made), where, now={})
+    return dataclasses.replace(made, **arguments(type(made), checked))
 
 
 def name_and_settings(spec: str | Mapping[str, Any], what: str) -> tuple[str, dict[str, Any]]:

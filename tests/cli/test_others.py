@@ -129,10 +129,13 @@ def test_bench_compare_and_sweep(spurless, tmp_path):
     (tmp_path / "spec.toml").write_text(
         'seeds = [0, 1]\n[[block]]\ndata = "corners"\nnet = "wide"\nrecipe = {epochs = 2}\n'
         'methods = ["erm", "halved", "theirs.parts:Halved"]\n'
+        '[[block]]\ndata = "theirs.parts:corners"\nnet = "theirs.parts:Plain"\nrecipe = {epochs = 2}\n'
+        'methods = ["theirs.parts:Halved"]\n'
     )
     done = json.loads(spurless("bench", "spec.toml", "--out", "bench", "--workers", "1", "--device", "cpu", "--json"))
-    assert done["done"] == done["cells"] == 6
-    assert "halved" in spurless("compare", "bench", "--json")
+    assert done["done"] == done["cells"] == 8
+    compared = spurless("compare", "bench", "--json")
+    assert "halved" in compared and "theirs.parts:corners" in compared
     swept = spurless(
         "sweep", "theirs.parts:corners", "--net", "wide", "--method", "halved", "--over", "scale",
         "--values", "0.1,0.9",        "--seeds", "1", "--workers", "1", *QUICK, "--json",
@@ -140,11 +143,16 @@ def test_bench_compare_and_sweep(spurless, tmp_path):
     assert len(json.loads(swept)) == 2
 
 
-def test_an_audit_with_repairs(spurless):
-    done = spurless(
-        "audit", "corners", "--net", "wide", "--fix", "--set", "recipe.epochs=1", "--device", "cpu", "--json"
-    )
+@pytest.mark.parametrize(("data", "net"), [("corners", "wide"), ("theirs.parts:corners", "theirs.parts:Plain")])
+def test_an_audit_with_repairs(spurless, data, net):
+    done = spurless("audit", data, "--net", net, "--fix", "--set", "recipe.epochs=1", "--device", "cpu", "--json")
     assert json.loads(done)["fix"]
+
+
+def test_an_audit_of_a_model_that_their_method_trained(spurless):
+    spurless("train", "halved", "corners", "--net", "theirs.parts:Plain", *QUICK, "--out", "run")
+    done = json.loads(spurless("audit", "corners", "--model", "run", "--device", "cpu", "--json"))
+    assert done["verdict"]
 
 
 def test_changed_code_is_another_trial(spurless, site, tmp_path):

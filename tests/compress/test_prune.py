@@ -19,6 +19,7 @@ from spurless.compress.prune import PruneTrained, channel_masks, check_shares, c
 from spurless.compress.shrink import Channels
 from spurless.core.errors import FolderError, UserError
 from spurless.core.method import Method, Stage
+from spurless.core.settings import check, settings_of
 from spurless.methods.dcwp import DCWP
 from spurless.methods.parts.gates import Gates
 from spurless.methods.parts.losses import ce
@@ -106,7 +107,7 @@ def test_what_stays_is_highest_in_what_was_asked_for(run, data, tmp_path, monkey
             super().__init__(*args)
             gates.append(self)
 
-    monkeypatch.setattr("spurless.compress.prune.Gates", Noted)
+    monkeypatch.setattr("spurless.methods.parts.gates.Gates", Noted)
     for how in ("avp", "dcwp"):
         settings = QUICK if how == "dcwp" else None
         prune(run, [0.5], how, out=tmp_path / how, data=data, device="cpu", settings=settings)
@@ -124,7 +125,7 @@ def test_what_stays_is_highest_in_what_was_asked_for(run, data, tmp_path, monkey
 
 def test_dcwp_fine_tunes_on_batches_with_more_mined_rows(data, monkeypatch):
     trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
-    dcwp = DCWP(mask_iterations=3, mining_iterations=3, lambda_up=33)
+    dcwp = make_method({"name": "dcwp", "lambda_up": 33} | QUICK["method"])
     method = PruneTrained("dcwp", 0.5, finetune=0.5, trained=trained, dcwp=dcwp)
     stages, _ = stages_of(monkeypatch, method, data, NET)
     assert [s.name for s in stages] == ["mine", "mask", "finetune"]
@@ -133,7 +134,8 @@ def test_dcwp_fine_tunes_on_batches_with_more_mined_rows(data, monkeypatch):
 
 def test_dcwps_settings_of_fine_tuning_are_used(data, monkeypatch):
     trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
-    dcwp = DCWP(mask_iterations=3, mining_iterations=3, lambda_up=33, finetune_up=7, finetune_lr=0.004)
+    ups = {"lambda_up": 33, "finetune_up": 7, "finetune_lr": 0.004}
+    dcwp = make_method({"name": "dcwp"} | ups | QUICK["method"])
     method = PruneTrained("dcwp", 0.5, finetune=0.5, trained=trained, dcwp=dcwp)
     stages, _ = stages_of(monkeypatch, method, data, NET)
     assert [float(s.sample_weights.max()) for s in stages[1:]] == [33, 7]
@@ -144,13 +146,13 @@ def test_dcwps_settings_of_fine_tuning_are_used(data, monkeypatch):
 @pytest.mark.parametrize(
     "setting",
     [
-        {"prune": False}, {"reset": True}, {"over": "channel"}, {"layers": ["head"]}, {"finetune_iterations": 5},
-        {"finetune_lr": 0.1}, {"finetune_up": 3}, {"finetune_align": 0.0},
+        {"prune": False}, {"reset": True}, {"mask.over": "channel"}, {"layers": ["head"]}, {"finetune_iterations": 5},
+        {"finetune_lr": 0.1}, {"finetune": {"up": 3}}, {"finetune.align": 0.0},
     ],
     ids=lambda s: next(iter(s)),
 )  # fmt: skip
 def test_settings_of_dcwp_that_would_change_nothing_are_refused(setting, run, data, tmp_path):
-    name, out = next(iter(setting)), tmp_path / "out"
+    (name,), out = (settings_of(DCWP)[k].path for k in check(settings_of(DCWP), setting, "", {})), tmp_path / "out"
     with pytest.raises(UserError, match=rf"method\.{name} has no effect"):
         prune(run, [0.5], "dcwp", out=out, data=data, device="cpu", settings={"method": setting})
     assert not out.exists()

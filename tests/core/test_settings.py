@@ -46,7 +46,7 @@ def test_an_unknown_setting_lists_all_others_with_their_meaning(target):
     with pytest.raises(UserError) as caught:
         resolve(target, {"no_such_thing": 1}, "here")
     for setting in settings_of(target).values():
-        assert f"here.{setting.name} ({setting.allowed}; now {setting.default!r}): {setting.meaning}" in str(
+        assert f"here.{setting.path} ({setting.allowed}; now {setting.default!r}): {setting.meaning}" in str(
             caught.value
         )
 

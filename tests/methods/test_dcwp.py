@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from spurless.core.data import Batch
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
-from spurless.methods.dcwp import DCWP, alignment, oversampling, pair_sets
-from spurless.methods.group_inference.mining import MINERS
+from spurless.methods.dcwp import Mining, alignment, oversampling, pair_sets
+from spurless.methods.group_inference.errors import GceErrors
+from spurless.methods.parts import losses
 from spurless.methods.parts.pruning import sparsity
 from spurless.nets import build
 from spurless.registry import make_method, make_recipe
@@ -29,6 +31,11 @@ PAPERS = Path(__file__).parents[2] / "papers"
 Y = torch.tensor([0, 0, 0, 1, 1, 1])
 BC = torch.tensor([True, False, False, True, False, False])
 QUICK = {"mining_iterations": 8, "mask_iterations": 8, "finetune_iterations": 8}
+
+
+def dcwp(**settings):
+    """By the names that the settings had before they were groups."""
+    return make_method({"name": "dcwp"} | settings)
 
 
 def sets(matrix):
@@ -123,7 +130,7 @@ def test_odds_are_lambda_up_to_one_and_1_means_no_oversampling():
 
 def test_the_stages_their_lengths_odds_and_learning_rates(monkeypatch):
     recipe = Recipe("adam", 0.02, batch_size=32, epochs=3)
-    method = DCWP(**QUICK, lambda_up=70, finetune_up=30)
+    method = dcwp(**QUICK, lambda_up=70, finetune_up=30)
     stages, result = stages_of(monkeypatch, method, tiny(), recipe=recipe)
     assert [s.name for s in stages] == ["mine", "pretrain", "mask", "finetune"]
     assert [s.select for s in stages] == [False, False, False, True]
@@ -140,7 +147,7 @@ RELEASED = {"mining_optimizer": "sgd", "mining_lr": 0.1, "mining_decay": 1e-4, "
 
 def test_as_released_mining_has_an_optimiser_of_its_own_and_the_mask_its_own_betas(monkeypatch):
     recipe = Recipe("adam", 0.02, betas=(0.9, 0.99), batch_size=32, epochs=2)
-    stages, result = stages_of(monkeypatch, DCWP(**QUICK, **RELEASED, form="code"), tiny(), recipe=recipe)
+    stages, result = stages_of(monkeypatch, dcwp(**QUICK, **RELEASED, form="code"), tiny(), recipe=recipe)
     assert [(s.name, s.iterations) for s in stages] == [
         ("mine", 3),
         ("mine", 3),
@@ -162,7 +169,7 @@ def test_as_released_mining_has_an_optimiser_of_its_own_and_the_mask_its_own_bet
 
 def test_a_run_that_is_stopped_after_a_fall_of_the_miners_rate_goes_on_as_if_it_had_not_been(tmp_path):
     settings = {"data": tiny(), "net": "mlp", "recipe": Recipe("adam", 0.02, batch_size=32, epochs=1)}
-    method = DCWP(**QUICK, **RELEASED)
+    method = dcwp(**QUICK, **RELEASED)
     whole = fit(method, **settings, **CPU).classifier
     session = Session(RunArguments(method, **settings, out=tmp_path / "run", device="cpu"))
     steps = (progress for progress in session if progress.done)
@@ -183,20 +190,21 @@ def test_the_rows_as_released_are_what_the_script_says():
     for line in lines:
         cell = line.trials[0]
         method, recipe = make_method(cell.method), make_recipe(cell.recipe, tiny())
-        mining = (method.mining, method.mining_optimizer, method.mining_lr, method.mining_decay, method.mining_falls)
-        assert mining == ("gce", "sgd", 0.1, 1e-4, 600) and method.mining_iterations is None  # 2,000 steps
+        assert method.mining == Mining(
+            optimizer="sgd", lr=0.1, weight_decay=1e-4, decay_every=600
+        )  # 2,000 steps of GCE
         assert (recipe.optimizer, recipe.lr, recipe.betas) == ("adam", 0.01, (0.9, 0.99))
         assert (recipe.iterations, recipe.batch_size, recipe.weight_decay) == (10_000, 256, 0)
-        assert (method.form, method.lambda_up, method.lambda_l1) == ("code", 80, 1e-8)
-        assert (method.mask_iterations, method.finetune_iterations, method.finetune_lr) == (2000, 1000, 0)
+        assert (method.form, method.mask.up, method.mask.l1) == ("code", 80, 1e-8)
+        assert (method.mask.iterations, method.finetune.iterations, method.finetune.lr) == (2000, 1000, 0)
         assert cell.net == {"name": "conv3", "order": "bn_relu"}
         assert len(line.trials) == 4
 
 
 def test_the_ablation_switches_take_stages_and_losses_away(monkeypatch):
-    stages, result = stages_of(monkeypatch, DCWP(**QUICK, prune=False), tiny())
+    stages, result = stages_of(monkeypatch, dcwp(**QUICK, prune=False), tiny())
     assert [s.name for s in stages] == ["mine", "pretrain", "finetune"] and sparsity(result.classifier) == 0
-    plain, _ = stages_of(monkeypatch, DCWP(**QUICK, prune=False, lambda_up=1, finetune_align=0), tiny())
+    plain, _ = stages_of(monkeypatch, dcwp(**QUICK, prune=False, lambda_up=1, finetune_align=0), tiny())
     assert plain[-1].sample_weights is None
 
 
@@ -212,10 +220,10 @@ def test_the_alignment_loss_can_be_left_out_of_either_stage(monkeypatch):
     steps = QUICK | {"mask_iterations": 7, "finetune_iterations": 5, "contrast": 0.5}
     for off, calls in ({}, 12), ({"lambda_align": 0}, 5), ({"finetune_align": 0}, 7):
         seen.clear()
-        fit(DCWP(**steps, **off), tiny(n=64), **CPU)
+        fit(dcwp(**steps, **off), tiny(n=64), **CPU)
         assert seen == [(0.5, "paper", False)] * calls
     seen.clear()
-    fit(DCWP(**steps, form="code"), tiny(n=64), **CPU)
+    fit(dcwp(**steps, form="code"), tiny(n=64), **CPU)
     assert seen == [(0.5, "code", True)] * 12
 
 
@@ -223,30 +231,32 @@ def test_equation_17_is_the_sum():
     features, logits = torch.randn(6, 4), torch.randn(6, 2)
     batch = Batch(features, Y, None, torch.arange(6), torch.zeros(()))
     wanted = nn.functional.cross_entropy(logits, Y) + 0.3 * alignment(features, Y, BC, 0.5)
-    torch.testing.assert_close(DCWP(contrast=0.5)._debiased(batch, features, logits, BC, 0.3), wanted)
+    net = SimpleNamespace(features=lambda x: features, head=lambda x: logits)
+    method = dcwp(contrast=0.5, finetune_align=0.3)
+    torch.testing.assert_close(method.finetuning_loss(losses, net, BC)(batch), wanted)
 
 
 def test_the_miner_is_given_what_was_asked_for(monkeypatch):
-    seen, real = [], MINERS["gce"]
+    seen, real = [], GceErrors.infer
 
-    def note(run, **settings):
-        seen.append(settings)
-        return real(run, **settings)
+    def note(self, run):
+        seen.append(self)
+        return real(self, run)
 
-    monkeypatch.setitem(MINERS, "gce", note)
-    fit(DCWP(**QUICK, q=0.4, form="code"), tiny(n=64), **CPU)
-    assert {k: seen[0][k] for k in ("q", "form", "iterations")} == {"q": 0.4, "form": "code", "iterations": 8}
+    monkeypatch.setattr(GceErrors, "infer", note)
+    fit(dcwp(**QUICK, q=0.4, form="code"), tiny(n=64), **CPU)
+    assert seen == [GceErrors(iterations=8, q=0.4, form="code")]
 
 
 def test_every_miner_can_be_plugged_in(monkeypatch):
     for mining in ("erm", "ecs", "ecs_simple"):
         settings = QUICK | ({"mining_iterations": None, "mining_epochs": 1} if "ecs" in mining else {})
-        stages, result = stages_of(monkeypatch, DCWP(**settings, mining=mining), tiny(n=64))
+        stages, result = stages_of(monkeypatch, dcwp(**settings, mining=mining), tiny(n=64))
         assert result.status == "done" and "mined" in result.mining and stages[0].name == "mine"
-    with pytest.raises(UserError, match="mining_epochs"):
-        fit(DCWP(**QUICK, mining="ecs"), tiny(n=64), **CPU)
-    with pytest.raises(UserError, match="method.mining_lr and method.mining_falls: for gce and erm"):
-        fit(DCWP(mining="ecs", mining_lr=0.1, mining_falls=3), tiny(n=64), **CPU)
+    with pytest.raises(UserError, match="mining.epochs"):
+        fit(dcwp(**QUICK, mining="ecs"), tiny(n=64), **CPU)
+    with pytest.raises(UserError, match="method.mining.lr and method.mining.decay_every: for gce and erm"):
+        fit(dcwp(mining="ecs", mining_lr=0.1, mining_falls=3), tiny(n=64), **CPU)
 
 
 # Logits just above zero and a strong signed penalty: enough is removed in a few steps.
@@ -257,7 +267,7 @@ SHARP = QUICK | {"start": 0.03, "lambda_l1": 1e-4, "penalty_form": "code"}
 def test_what_the_mask_removes_is_zero_in_the_classifier(over):
     data = pictures()
     recipe = Recipe("sgd", 0.05, momentum=0.9, weight_decay=0.01, batch_size=16, epochs=2)
-    net = fit(DCWP(**SHARP, over=over), data, net="simconv1", recipe=recipe, **CPU).classifier
+    net = fit(dcwp(**SHARP, over=over), data, net="simconv1", recipe=recipe, **CPU).classifier
     assert 5 < sparsity(net) < 100
     assert net.state_dict().keys() == build("simconv1", data.shape, 4).state_dict().keys()
     if over == "channel":
@@ -269,7 +279,7 @@ def test_more_steps_of_the_mask_remove_more():
     """Iterations of Θ are the knob of sparsity (figure 1b)."""
     data, shares = tiny(), []
     for steps in (40, 330):
-        method = DCWP(**QUICK | {"mask_iterations": steps}, form="code", lambda_align=0)
+        method = dcwp(**QUICK | {"mask_iterations": steps}, form="code", lambda_align=0)
         shares.append(sparsity(fit(method, data, net={"name": "mlp", "widths": [32]}, **CPU).classifier))
     assert shares[0] == 0 < 5 < shares[1]
 
@@ -279,8 +289,8 @@ def test_reset_goes_back_to_the_start_and_fine_tuning_does_not():
     still = QUICK | {"finetune_iterations": 1, "finetune_lr": 1e-12, "prune": False}
     torch.manual_seed(derive(0, "net", 1))  # the second network of the run, after the miner's
     start = build("mlp", data.shape, 2)
-    again = fit(DCWP(**still, reset=True), data, net="mlp", **CPU).classifier
-    on = fit(DCWP(**still), data, net="mlp", **CPU).classifier
+    again = fit(dcwp(**still, reset=True), data, net="mlp", **CPU).classifier
+    on = fit(dcwp(**still), data, net="mlp", **CPU).classifier
     torch.testing.assert_close(again.head.weight, start.head.weight, rtol=0, atol=1e-9)
     assert not torch.allclose(on.head.weight, start.head.weight, atol=1e-3)
 
@@ -296,7 +306,7 @@ def test_the_forms_differ_where_they_should():
         "anchors": {"anchors": "mean"},
     }.items():
         # A network with features that learn, and long enough that the mask tells.
-        method = DCWP(**QUICK | {"mask_iterations": 30, "start": 0.1, "lambda_l1": 1e-4}, **settings)
+        method = dcwp(**QUICK | {"mask_iterations": 30, "start": 0.1, "lambda_l1": 1e-4}, **settings)
         nets[name] = fit(method, data, net={"name": "mlp", "widths": [16]}, **CPU).classifier.head.weight
     for name in ("gate", "penalty", "pairs", "anchors"):
         assert not torch.equal(nets["paper"], nets[name]), name

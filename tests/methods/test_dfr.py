@@ -18,7 +18,7 @@ from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.methods import dfr
 from spurless.methods.dfr import DFR, STRENGTHS, Rows, fit_head, halves, pick_strength
-from spurless.methods.group_inference import INFERENCES, Groups
+from spurless.methods.group_inference import CLASSES, Groups, Inference
 from spurless.methods.rs import subsample
 from spurless.nets import build
 from spurless.train.fit import fit
@@ -231,16 +231,17 @@ def guess(monkeypatch):
     fake = ModuleType("spurless.methods.group_inference.fake")
     fake.knows_val = True
 
-    def infer_fake(run):
-        def part(split):
-            return split.y * 2 + (split.x[:, 1] > 1.5).long()
+    class Fake(Inference):
+        def infer(self, run):
+            def part(split):
+                return split.y * 2 + (split.x[:, 1] > 1.5).long()
 
-        return Groups(part(run.data.train), part(run.data.val) if fake.knows_val else None, 4)
-        yield
+            return Groups(part(run.data.train), part(run.data.val) if fake.knows_val else None, 4)
+            yield
 
-    fake.infer_fake = infer_fake
+    Fake.__module__, fake.Fake = fake.__name__, Fake
     monkeypatch.setitem(sys.modules, "spurless.methods.group_inference.fake", fake)
-    monkeypatch.setitem(INFERENCES, "eiil", "fake:infer_fake")
+    monkeypatch.setitem(CLASSES, "eiil", f"{fake.__name__}:Fake")
     return fake
 
 
@@ -256,7 +257,7 @@ def test_guessed_groups(on, knows_val, fitted, guess, monkeypatch, capsys):
     split, group = seen[0]
     assert torch.equal(split.x, data.splits[fitted].x) and split.a is None
     assert torch.equal(group, split.y * 2 + (split.x[:, 1] > 1.5))
-    assert ("fitted on training rows" in capsys.readouterr().err) == (not knows_val)
+    assert ("fitted on training samples" in capsys.readouterr().err) == (not knows_val)
 
 
 def test_known_groups_of_training_rows():

@@ -11,10 +11,10 @@ from spurless.core.method import Method
 from spurless.core.recipe import Recipe
 from spurless.methods.eiil import EIIL
 from spurless.methods.group_inference import infer
-from spurless.methods.group_inference.eiil import ascend, best_environments, infer_eiil, penalty, penalty_gradient
-from spurless.methods.group_inference.mining import wrong_rows
+from spurless.methods.group_inference.eiil import Environments, ascend, best_environments, penalty, penalty_gradient
+from spurless.methods.group_inference.errors import wrong
 from spurless.methods.irm import slopes
-from spurless.metrics.mining import mining_scores
+from spurless.metrics.inference import mining_scores
 from spurless.registry import load_data
 from spurless.train.engine_run import EngineRun
 from spurless.train.fit import fit
@@ -85,9 +85,9 @@ def test_the_environment_of_contradicting_rows_is_the_second_wherever_the_ascent
     assert d[one].mean() > 0 > d[~one].mean()
 
 
-def test_with_two_classes_the_environments_are_the_references_right_and_wrong_rows():
+def test_with_two_classes_the_environments_are_the_references_right_and_wrong():
     logits, y, _ = drawn(n=50, classes=2)
-    assert torch.equal(best_environments(slopes(logits, y)), wrong_rows(logits, y))
+    assert torch.equal(best_environments(slopes(logits, y)), wrong(logits, y))
 
 
 # The inference
@@ -100,7 +100,7 @@ class Infer(Method):
         object.__setattr__(self, "settings", settings)
 
     def stages(self, run):
-        found = yield from infer(run, "eiil", **self.settings)
+        found = yield from infer(run, {"name": "eiil"} | self.settings)
         Infer.found, Infer.run = found, run
         return found.net
 
@@ -127,7 +127,7 @@ def drive(logits_weight, form="paper", rows=64, **settings):
     x[: rows // 8] = x[: rows // 8].flip(1)  # these contradict the identity
     data = Bundle("two", Split(x, y), Split(x[:10], y[:10]))
     run = EngineRun(data, Recipe(), 0, torch.device("cpu"), network_maker("linear", (2,), 2, seed=0))
-    inference = infer_eiil(run, form=form, **(QUICK | settings))
+    inference = Environments(form=form, **(QUICK | settings)).infer(run)
     stage = next(inference)
     stage.model.head.weight.data, stage.model.head.bias.data = logits_weight, torch.zeros(2)
     try:
@@ -168,7 +168,7 @@ def test_a_reference_that_fits_every_row_is_said(capsys):
 def test_how_long_the_reference_is_trained(recipe, given, epochs, iterations):
     data = tiny(n=20)
     run = EngineRun(data.blinded("none"), recipe, 0, torch.device("cpu"), network_maker("linear", (7,), 2, seed=0))
-    stage = next(infer_eiil(run, identify_epochs=given))
+    stage = next(Environments(identify_epochs=given).infer(run))
     assert (stage.epochs, stage.iterations) == (epochs, iterations)
 
 

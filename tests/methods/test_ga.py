@@ -7,7 +7,7 @@ import torch
 
 from spurless.core.data import Batch
 from spurless.methods.ga import GA, aligned_weights, sampling_odds
-from spurless.methods.group_inference.mining import MINERS
+from spurless.methods.group_inference.scores import EpochEnsemble
 from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
 from spurless.train.observe import Interrupted
@@ -120,15 +120,15 @@ def test_a_batch_of_all_rows_is_no_larger_than_they_are():
 
 
 def test_the_settings_of_mining_reach_the_miner(monkeypatch):
-    given, real = {}, MINERS["ecs"]
+    given, real = [], EpochEnsemble.infer
 
-    def miner(run, *settings):
-        given.update(zip(("eta", "tau", "epochs", "unlearn"), settings, strict=True))
-        return real(run, *settings)
+    def note(self, run):
+        given.append(self)
+        return real(self, run)
 
-    monkeypatch.setitem(MINERS, "ecs", miner)
+    monkeypatch.setattr(EpochEnsemble, "infer", note)
     walk(tiny(n=40), 3.0, eta=0.1, tau=0.6, unlearn=0.5)
-    assert given == {"eta": 0.1, "tau": 0.6, "epochs": 1, "unlearn": 0.5}
+    assert given == [EpochEnsemble(eta=0.1, tau=0.6, epochs=1, unlearn=0.5)]
 
 
 def test_nothing_mined_is_plain_training():

@@ -10,7 +10,16 @@ from torch import nn
 from spurless.core.errors import UserError
 from spurless.core.method import Method
 from spurless.core.recipe import Recipe
-from spurless.methods.parts.gates import Gated, Gates, draw_gates, final_mask, keep_probability, mask_stage, penalty
+from spurless.methods.parts.gates import (
+    Gated,
+    Gates,
+    Mask,
+    draw_gates,
+    final_mask,
+    keep_probability,
+    mask_stage,
+    penalty,
+)
 from spurless.methods.parts.losses import ce
 from spurless.methods.parts.pruning import zero
 from spurless.nets import Net, build
@@ -155,8 +164,9 @@ class Masking(Method):
         gates = run.keep(Gates(net))
         Masking.before = {k: v.clone() for k, v in net.state_dict().items()}
         objective = lambda b, features, logits: ce(logits, b.y)  # noqa: E731
+        mask = Mask(iterations=self.iterations, hold_stats=self.hold_stats)
         yield replace(
-            mask_stage(run, net, gates, objective, 1e-8, "code", 0.01, self.iterations, hold_stats=self.hold_stats),
+            mask_stage(run, net, gates, objective, mask, "code"),
             select=True,
         )
         Masking.gates = gates

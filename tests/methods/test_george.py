@@ -6,7 +6,8 @@ import torch
 from spurless.core.settings import settings_of
 from spurless.methods.george import GEORGE
 from spurless.methods.group_dro import WorstGroup
-from spurless.methods.group_inference.clusters import infer_george
+from spurless.methods.group_inference import infer_groups
+from spurless.methods.group_inference.clusters import George
 from spurless.train.fit import fit
 from tests.support.mining import finish, open_run
 from tests.support.runs import CPU
@@ -32,31 +33,20 @@ def test_the_second_stage_is_group_dro_over_the_clusters():
     assert (worst.dro.eta, worst.dro.adjustment) == (0.3, 2.0)
 
 
-def test_every_setting_of_the_inference_is_the_methods_own(monkeypatch):
-    """Each is passed on: what the inference is asked for is what was set."""
-    asked = {}
+def test_the_method_has_the_inferences_settings_and_infers_by_them():
+    inherited, own = settings_of(George), settings_of(GEORGE)
+    assert {name: s.default for name, s in inherited.items()} == {name: own[name].default for name in inherited}
+    data, settings = tiny(n=60), {"clusters": 3, "overcluster": 1, "identify_epochs": 1}
+    groups = infer_groups(data, {"name": "george"} | settings, progress=False, device="cpu")
+    seen = []
 
-    def spy(run, how, **settings):
-        asked.update(settings)
-        raise KeyError(how)
-        yield
+    class Spy(GEORGE):
+        def infer(self, run):
+            seen.append((yield from super().infer(run)))
+            return seen[0]
 
-    monkeypatch.setattr("spurless.methods.george.infer", spy)
-    chosen = {
-        "reduction": "pca",
-        "dims": 3,
-        "normalise": False,
-        "clustering": "gmm",
-        "clusters": 4,
-        "most": 6,
-        "overcluster": 2,
-        "identify_epochs": 1.5,
-    }
-    assert set(chosen) == set(settings_of(infer_george))
-    assert all(settings_of(GEORGE)[name].default == s.default for name, s in settings_of(infer_george).items())
-    with pytest.raises(KeyError, match="george"):
-        drive(GEORGE(**chosen), tiny(n=40))
-    assert asked == chosen
+    fit(Spy(**settings), data, device="cpu", progress=False)
+    assert torch.equal(seen[0].train, groups.train) and seen[0].number == groups.number == 6
 
 
 def test_it_finds_the_toys_groups_and_trains_for_the_worst():

@@ -16,7 +16,7 @@ from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.methods.gc_dro import GCDRO, WorstRows, row_weights
 from spurless.methods.group_dro import GroupDRO, WorstGroup, cvar_weights, group_means, train_for_worst_group
-from spurless.methods.group_inference import INFERENCES, Groups
+from spurless.methods.group_inference import CLASSES, Groups, Inference
 from spurless.methods.parts.losses import ce_rows
 from spurless.methods.rs import RS, subsample
 from spurless.nets import build
@@ -61,15 +61,16 @@ def guess(monkeypatch):
     """Put an inference in the place of `eiil`, which splits each class by the sign of an input."""
     fake = ModuleType("spurless.methods.group_inference.fake")
 
-    def infer_fake(run):
-        part = (run.data.train.x[:, 0] > 0).long()
-        fake.saw_labels = run.data.train.a is not None
-        return Groups(run.data.train.y * 2 + part, None, 2 * len(run.data.classes))
-        yield
+    class Fake(Inference):
+        def infer(self, run):
+            part = (run.data.train.x[:, 0] > 0).long()
+            fake.saw_labels = run.data.train.a is not None
+            return Groups(run.data.train.y * 2 + part, None, 2 * len(run.data.classes))
+            yield
 
-    fake.infer_fake = infer_fake
+    Fake.__module__, fake.Fake = fake.__name__, Fake
     monkeypatch.setitem(sys.modules, "spurless.methods.group_inference.fake", fake)
-    monkeypatch.setitem(INFERENCES, "eiil", "fake:infer_fake")
+    monkeypatch.setitem(CLASSES, "eiil", f"{fake.__name__}:Fake")
     return fake
 
 

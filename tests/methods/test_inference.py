@@ -12,12 +12,10 @@ from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import settings_of
 from spurless.methods.group_inference import (
-    INFERENCES,
+    CLASSES,
     Groups,
     agreement,
     infer,
-    infer_groups,
-    inference_of,
     labels_for,
 )
 from spurless.methods.group_inference import clusters as within
@@ -27,11 +25,17 @@ from spurless.methods.parts.clusters import Clusters, cluster
 from spurless.metrics.inference import inference_scores
 from spurless.train.engine_run import EngineRun
 from spurless.train.networks import network_maker
-from tests.support.mining import QUIET, finish, open_run
+from tests.support.mining import finish, inference, inferred, open_run
 from tests.support.worlds import pictures, tiny
 
-QUICK = {"gce": {"iterations": 60}, "ecs": {"epochs": 4}}
-GUESSED = [how for how in INFERENCES if how != "known"]
+QUICK = {
+    "gce": {"iterations": 60},
+    "ecs": {"epochs": 4},
+    "ecs_simple": {"epochs": 4},
+    "gradient": {"iterations": 60},
+    "loss": {"iterations": 60},
+}
+GUESSED = [how for how in CLASSES if how != "known"]
 
 # Agreement
 
@@ -104,14 +108,14 @@ def test_lengths_must_agree():
 # What all inferences promise
 
 
-@pytest.mark.parametrize("how", INFERENCES)
+@pytest.mark.parametrize("how", CLASSES)
 def test_groups_lie_within_classes_and_repeat(how):
     data = tiny(n=300, rho=0.1)
-    first, second = (infer_groups(data, how, seed=3, **QUIET, **QUICK.get(how, {})) for _ in range(2))
+    first, second = (inferred(data, how, seed=3, **QUICK.get(how, {})) for _ in range(2))
     assert torch.equal(first.train, second.train)
     for groups, split in ((first.train, data.train), (first.val, data.val)):
         if groups is None:
-            assert how == "ecs"
+            assert how in ("ecs", "ecs_simple", "gradient", "loss")
             continue
         assert groups.shape == (len(split),) and groups.dtype == torch.int64 and groups.device.type == "cpu"
         assert int(groups.min()) >= 0 and int(groups.max()) < first.number
@@ -119,7 +123,7 @@ def test_groups_lie_within_classes_and_repeat(how):
     assert not classes[0] & classes[1] and max(classes[0]) < min(classes[1])
     if first.val is not None:  # a validation row is in a group of its own class, too
         assert not set(first.val[data.val.y == 0].tolist()) & classes[1]
-    assert first.quality == agreement(first.train, data)
+    assert first.quality == agreement(first.train, data, first.conflicting)
 
 
 @pytest.mark.parametrize("how", GUESSED)
@@ -127,54 +131,54 @@ def test_no_bias_label_is_needed_or_seen(how):
     data = tiny(n=200)
     bare = {name: split.blinded() for name, split in data.splits.items()}
     blind = replace(data, **bare, attributes=(), values=(), aligned=())
-    found = infer_groups(blind, how, **QUIET, **QUICK.get(how, {}))
+    found = inferred(blind, how, **QUICK.get(how, {}))
     assert found.quality is None
-    assert torch.equal(found.train, infer_groups(data, how, **QUIET, **QUICK.get(how, {})).train)
+    assert torch.equal(found.train, inferred(data, how, **QUICK.get(how, {})).train)
     assert labels_for(how) == "selection"
 
 
 @pytest.mark.parametrize("how", GUESSED)
 def test_there_need_be_no_validation_split(how):
-    found = infer_groups(replace(tiny(n=100), val=None), how, **QUIET, **QUICK.get(how, {}))
+    found = inferred(replace(tiny(n=100), val=None), how, **QUICK.get(how, {}))
     assert found.val is None and len(found.train) == 100
 
 
 def test_the_known_groups_agree_with_themselves_and_need_labels():
     data = tiny(n=100)
-    found = infer_groups(data, "known", **QUIET)
+    found = inferred(data, "known")
     assert found.quality["ami"] == pytest.approx(1) and found.quality["recall"] == 100
     bare = {name: split.blinded() for name, split in data.splits.items()}
     with pytest.raises(UserError, match="needs bias labels"):
-        infer_groups(replace(data, **bare, attributes=(), values=(), aligned=()), "known", **QUIET)
+        inferred(replace(data, **bare, attributes=(), values=(), aligned=()), "known")
 
 
 def test_wrong_names_are_said_before_anything_is_trained():
     with pytest.raises(UserError, match="did you mean 'george'"):
-        infer_groups("toy", "goerge", **QUIET)
-    with pytest.raises(UserError, match="no setting 'inference.cluster'; did you mean 'inference.clusters'"):
-        infer_groups("toy", "bpa", cluster=3, **QUIET)
+        inferred("toy", "goerge")
+    with pytest.raises(UserError, match="clusters"):
+        inferred("toy", "bpa", cluster=3)
 
 
 def test_a_run_that_diverges_says_why():
     with pytest.raises(UserError, match="not finite"):
-        infer_groups(tiny(n=100), "cnc", recipe={"optimizer": "sgd", "lr": 1e38}, **QUIET)
+        inferred(tiny(n=100), "cnc", recipe={"optimizer": "sgd", "lr": 1e38})
 
 
-@pytest.mark.parametrize("how", INFERENCES)
+@pytest.mark.parametrize("how", CLASSES)
 def test_guesses_are_reported_and_known_groups_are_not(how):
     data = tiny(n=60)
     make = network_maker("linear", data.shape, 2, 0)
     run = EngineRun(data.blinded(labels_for(how)), data.recipe, 0, torch.device("cpu"), make)
-    found = finish(infer(run, how, **QUICK.get(how, {})))
+    found = finish(infer(run, {"name": how} | QUICK.get(how, {})))
     assert ("groups" in run.guesses) == (how != "known")
     if how != "known":
         assert torch.equal(run.guesses["groups"], found.train)
 
 
-@pytest.mark.parametrize("how", INFERENCES)
+@pytest.mark.parametrize("how", CLASSES)
 def test_every_setting_has_a_meaning_and_a_default(how):
-    assert inference_of(how).__doc__
-    for setting in settings_of(inference_of(how)).values():
+    assert type(inference(how)).__doc__
+    for setting in settings_of(type(inference(how))).values():
         assert setting.meaning and setting.check(setting.default, "inference") == setting.default
 
 
@@ -192,7 +196,7 @@ def by_hand(how, **settings):
         stage.model.head.weight.data = torch.eye(3)
         stage.model.head.bias.data.zero_()
 
-    return finish(infer(run, how, **settings), train), run
+    return finish(infer(run, {"name": how} | settings), train), run
 
 
 @pytest.mark.parametrize("how", ["gce", "jtt"])
@@ -217,7 +221,7 @@ def test_groups_are_class_and_prediction():
 
 def test_a_first_network_is_stopped_early_where_errors_count():
     def first(how, **settings):
-        stage = next(infer(open_run(replace(tiny(n=40), recipe=Recipe(epochs=50))), how, **settings))
+        stage = next(infer(open_run(replace(tiny(n=40), recipe=Recipe(epochs=50))), {"name": how} | settings))
         return stage.epochs
 
     assert first("jtt") == first("cnc") == 10
@@ -240,7 +244,7 @@ def test_clusters_are_named_as_the_best_of_all_ways():
 
 @pytest.mark.parametrize("reduction", ["none", "pca"])
 def test_cnc_by_clustering_finds_the_bias(reduction):
-    found = infer_groups(tiny(n=600), "cnc", by="clustering", reduction=reduction, **QUIET)
+    found = inferred(tiny(n=600), "cnc", by="clustering", reduction=reduction)
     assert found.quality["ami"] > 0.9 and found.number == 4
 
 
@@ -258,14 +262,14 @@ def test_cnc_by_clustering_finds_the_bias(reduction):
     ],
 )
 def test_george_finds_the_toys_groups(settings, least):
-    found = infer_groups(tiny(n=1000), "george", **QUIET, **settings)
+    found = inferred(tiny(n=1000), "george", **settings)
     assert found.quality["ami"] > least and found.quality["recall"] > 60
 
 
 def test_bpa_has_as_many_clusters_of_each_class_as_asked():
-    found = infer_groups(tiny(n=300), "bpa", clusters=5, **QUIET)
+    found = inferred(tiny(n=300), "bpa", clusters=5)
     assert found.number == 10 and len(found.train.unique()) == 10
-    assert infer_groups(pictures(), "bpa", "simconv1", **QUIET).number == 4 * 8
+    assert inferred(pictures(), "bpa", "simconv1").number == 4 * 8
 
 
 def test_classes_are_clustered_apart_and_numbered_one_after_the_other(monkeypatch):
@@ -293,7 +297,7 @@ def test_a_class_without_rows_is_one_empty_group():
     data = replace(tiny(n=60), classes=("left", "right", "nowhere"), aligned=(), attributes=(), values=())
     bare = {name: split.blinded() for name, split in data.splits.items()}
     for how in ("george", "bpa"):
-        found = infer_groups(replace(data, **bare), how, **QUIET)
+        found = inferred(replace(data, **bare), how)
         assert int(found.train.max()) == found.number - 2
 
 

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from spurless.core.data import Batch
 from spurless.methods.bias_adv import BiasAdv
-from spurless.methods.group_inference.mining import mine_gce, mine_gradient, mine_loss
 from spurless.methods.lff import LfF
 from spurless.methods.parts.losses import LossMemory, ce, ce_rows, gce
 from spurless.methods.pgd import PGD
-from tests.support.mining import open_run
+from tests.support.mining import inference, open_run
 from tests.support.reference import LossTables, gce_paper
 from tests.support.worlds import tiny
 
@@ -84,9 +83,9 @@ USERS = {
     "pgd": lambda run, **s: PGD(**s).stages(run),
     "bias_adv on erm": lambda run, **s: BiasAdv("erm", **s).stages(run),
     "bias_adv on lff": lambda run, **s: BiasAdv("lff", **s).stages(run),
-    "mine_gce": mine_gce,
-    "mine_gradient": mine_gradient,
-    "mine_loss": mine_loss,
+    "gce": lambda run, **s: inference("gce", **s).infer(run),
+    "gradient": lambda run, **s: inference("gradient", **s).infer(run),
+    "loss": lambda run, **s: inference("loss", **s).infer(run),
 }
 
 

@@ -15,7 +15,7 @@ from spurless.core.data import Batch, Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.methods.bpa import ExponentialWeights
 from spurless.methods.cnc import contrast
-from spurless.methods.dcwp import DCWP
+from spurless.methods.dcwp import DCWP, DebiasedMask, Finetune
 from spurless.methods.disent import DisEnt
 from spurless.methods.end import EnD
 from spurless.methods.ga import aligned_weights
@@ -158,13 +158,13 @@ def test_pgd():
 
 
 def test_dcwp(monkeypatch):
-    theirs, method = released("dcwp"), DCWP(form="code", mask_iterations=4, finetune_lr=0.1)
+    theirs = released("dcwp")
+    method = DCWP(form="code", mask=DebiasedMask(iterations=4), finetune=Finetune(lr=0.1))
     run, conflicting = open_run(method), torch.tensor(theirs["conflicting"]) > 0
     net = run.net()
     put(first_layer(net), net.head, WORLD["nets"][0])
-    learning = method._learn(run, net, conflicting)
-    stage = next(learning)
-    gates = stage.model.gates.train()
+    gates = run.keep(method.mask.gates(net, method.form)).train()
+    stage = method.mask_stage(run, net, gates, conflicting)
     for logit, start in zip(gates.logits, theirs["start"], strict=True):
         logit.data.copy_(torch.tensor(start))
     noise = iter(torch.tensor(layer) for step in theirs["noise"] for layer in step)
@@ -172,12 +172,10 @@ def test_dcwp(monkeypatch):
     close(train(stage, BATCHES[:4]), theirs["loss"], 1e-5)
     for logit, final in zip(gates.logits, theirs["logits"], strict=True):
         close(logit, final, 1e-5)
-    with pytest.raises(StopIteration) as end:
-        next(learning)
-    masks = end.value.value
+    masks = gates.masks()
     for mask, final in zip(masks.values(), theirs["masks"], strict=True):
         assert torch.equal(mask.float(), torch.tensor(final)) and 0 < mask.float().mean() < 1
-    close(train(method._finetune(run, net, masks, conflicting), BATCHES[4:]), theirs["finetuned_loss"], 1e-5)
+    close(train(method.finetune_stage(run, net, masks, conflicting), BATCHES[4:]), theirs["finetuned_loss"], 1e-5)
     same(first_layer(net), net.head, theirs["weights"], 1e-5)
 
 

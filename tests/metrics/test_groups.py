@@ -10,7 +10,7 @@ import pytest
 
 from spurless.core.stats import mean_of_cells, wilson
 from spurless.metrics.groups import METRICS, group_notes, group_scores
-from spurless.metrics.mining import mining_scores
+from spurless.metrics.inference import mining_scores
 
 
 def rows(*cells: tuple[int, int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -386,7 +386,6 @@ def test_mining():
 
 
 def test_metrics_and_report_need_no_torch():
-    code = (
-        "import spurless.metrics.mining, spurless.report.tables, spurless.report, sys; sys.exit('torch' in sys.modules)"
-    )
+    modules = "spurless.metrics.inference, spurless.report.tables, spurless.report"
+    code = f"import {modules}, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

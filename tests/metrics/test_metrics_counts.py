@@ -9,8 +9,7 @@ from spurless.core.stats import wilson
 from spurless.metrics.batchnorm import recompute_batchnorm
 from spurless.metrics.compress import activations_compressed, compressibility, weights_compressed
 from spurless.metrics.groups import group_scores
-from spurless.metrics.inference import inference_scores
-from spurless.metrics.mining import lost_classes, mining_scores
+from spurless.metrics.inference import inference_scores, lost_classes, mining_scores
 from spurless.metrics.records import Record
 from spurless.metrics.representation import features_of, represent
 from spurless.sweep.over_runs import same_order

@@ -3,6 +3,7 @@
 import torch
 
 from spurless.core.data import Batch
+from spurless.methods.group_inference import CHOICE, infer_groups
 from spurless.train.engine_run import EngineRun
 from spurless.train.networks import example_of, network_maker
 
@@ -14,13 +15,21 @@ def open_run(data, net="linear", seed=0):
     return EngineRun(data.blinded("none"), data.recipe, seed, torch.device("cpu"), make)
 
 
-def finish(miner, between=lambda stage: None):
-    """Walk through a miner's stages without training, doing `between` instead; what it returns."""
+def inference(how, **settings):
+    return CHOICE.make({"name": how} | settings, "groups")
+
+
+def inferred(data, how, net=None, recipe=None, seed=0, **settings):
+    return infer_groups(data, {"name": how} | settings, net, recipe, seed, **QUIET)
+
+
+def finish(inferring, between=lambda stage: None):
+    """Walk through an inference's stages without training, doing `between` instead; what it returns."""
     try:
-        stage = next(miner)
+        stage = next(inferring)
         while True:
             between(stage)
-            stage = next(miner)
+            stage = next(inferring)
     except StopIteration as end:
         return end.value
 

@@ -27,16 +27,17 @@ def add(app: App) -> None:
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, datasets, nets or recipes.")], as_json: Json = False
+    what: Annotated[str, typer.Argument(help="methods, inferences, datasets, nets or recipes.")], as_json: Json = False
 ) -> None:
-    """List the methods, datasets, networks or recipes, with those of installed packages."""
+    """List the methods, group inferences, datasets, networks or recipes, with those of installed packages."""
     from spurless.data.sets import DATASETS
-    from spurless.methods import METHODS
+    from spurless.methods import INFERENCES, METHODS
     from spurless.nets import NETS
     from spurless.registry import entry_points
 
     lists: dict[str, Callable[[], dict[str, str]]] = {
         "methods": lambda: {name: entry.what for name, entry in METHODS.items()} | entry_points("method"),
+        "inferences": lambda: {name: entry.what for name, entry in INFERENCES.items()},
         "datasets": lambda: (
             DATASETS | {"folder:PATH": "your own images", "csv:FILE": "your own table"} | entry_points("data")
         ),
@@ -57,6 +58,8 @@ def list_(
     width = max(map(len, listed))
     for name, text in listed.items():
         echo(f"{name:{width}}  {text}")
+    if what == "methods":
+        echo("method.groups (group_dro, rs, gc_dro, dfr, irm) is one of `spurless list inferences`, with its settings.")
 
 
 def describe_data(

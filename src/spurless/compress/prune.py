@@ -25,16 +25,15 @@ from spurless.compress.export import classifier_of, folder_name, macs, parameter
 from spurless.compress.loading import data_for
 from spurless.compress.shrink import Channels, Shrunk, channel_groups, columns_of, shrink, torch_pruning
 from spurless.compress.standalone import pack
-from spurless.core.data import Batch, Bundle, Labels
+from spurless.core.data import Bundle, Labels
 from spurless.core.errors import FolderError, UserError, one_of, unknown
 from spurless.core.files import atomic, finite, from_json, read_bytes
 from spurless.core.messages import log
 from spurless.core.method import Loss, Method, Run, Stage
 from spurless.core.output import claim_folder, default_folder
-from spurless.core.settings import Range, resolve
+from spurless.core.settings import Range, build, check, resolve, settings_of
 from spurless.core.tensor_files import header, load_tensors, save_tensors
 from spurless.methods.dcwp import DCWP, oversampling
-from spurless.methods.parts.gates import Gates, mask_stage
 from spurless.methods.parts.pruning import (
     Masks,
     Scores,
@@ -75,9 +74,9 @@ END = 1 - 1e-6  # how far a training is at its last step; not 1, at which what i
 NO_USE = {
     "prune": "there is always a mask",
     "reset": "the trained weights are kept",
-    "over": "--structured removes channels",
-    "layers": "all layers are ranked together",
-    "finetune_iterations": "--finetune says how long",
+    "mask.over": "--structured removes channels",
+    "mask.layers": "all layers are ranked together",
+    "finetune.iterations": "--finetune says how long",
 }
 METRICS = ("average", "unbiased", "conflicting", "worst_group")
 
@@ -124,9 +123,9 @@ class PruneTrained(Method):
         net = self.classifier(run.net)
         masks = yield from self._prune(run, net)
         if self.finetune:
-            changes = {"lr": self.dcwp.finetune_lr} if self.dcwp.finetune_lr else {}
+            changes = {"lr": self.dcwp.finetune.lr} if self.dcwp.finetune.lr else {}
             optimizer = hold(run.optimizer(net, **changes), net, masks)
-            conflicting, up = self.known.get("conflicting"), self.dcwp.finetune_up or self.dcwp.lambda_up
+            conflicting, up = self.known.get("conflicting"), self.dcwp.finetune.up or self.dcwp.mask.up
             yield Stage(
                 "finetune",
                 self._loss(run, net, conflicting),
@@ -223,31 +222,17 @@ class PruneTrained(Method):
     def _learnt(self, run: Run, net: Net) -> Generator[Stage, None, Scores]:
         """DCWP's logits over the trained weights: the longer a weight stays, the higher."""
         d = self.dcwp
-        mined = yield from d._mine(run)
-        conflicting = self.known["conflicting"] = mined.rows.to(run.device)
-        form = d.gate_form or d.form
-        gates = run.keep(Gates(net, d.start, d.temperature, form, "channel" if self.structured else "weight"))
-
-        def objective(b: Batch, features: Tensor, logits: Tensor) -> Tensor:
-            return d._debiased(run, b, features, logits, conflicting, d.lambda_align)
-
-        odds = oversampling(conflicting, d.lambda_up)
-        penalty = d.penalty_form or d.form
-        yield mask_stage(
-            run, net, gates, objective, d.lambda_l1, penalty, d.mask_lr, d.mask_iterations, odds, d.hold_stats
-        )
+        conflicting = self.known["conflicting"] = yield from d.find_conflicting(run)
+        mask = replace(d.mask, over="channel" if self.structured else "weight")
+        gates = run.keep(mask.gates(net, d.form))
+        yield d.mask_stage(run, net, gates, conflicting)
         found = dict(zip(gates.names, gates.logits, strict=True))
         return {name: found[name].detach().expand(net.get_parameter(name).shape) for name in found}
 
-    def _loss(self, run: Run, net: Net, conflicting: Tensor | None) -> Any:
+    def _loss(self, run: Run, net: Net, conflicting: Tensor | None) -> Loss:
         if conflicting is None:
             return lambda b: run.ce(net(b.x), b.y)
-
-        def debiased(b: Batch) -> Tensor:
-            features = net.features(b.x)
-            return self.dcwp._debiased(run, b, features, net.head(features), conflicting, self.dcwp.finetune_align)
-
-        return debiased
+        return self.dcwp.finetuning_loss(run, net, conflicting)
 
 
 def at_the_end(loss: Loss) -> Loss:
@@ -336,7 +321,7 @@ def prune(
         raise UserError(f"--set method... is for --how dcwp; {how} has no settings.")
     if structured:
         torch_pruning()
-    dcwp = DCWP(**resolve(DCWP, dict(given.get("method", {})), "method"))
+    dcwp = build(DCWP, resolve(DCWP, dict(given.get("method", {})), "method"))
     check_use(given.get("method", {}), finetune)
     if path.is_file():
         raise UserError(f"{run} is a file. Name the folder of a finished run: its settings say what it was trained on.")
@@ -426,11 +411,13 @@ def check_shares(keep: Sequence[float]) -> list[float]:
 
 def check_use(method: Mapping[str, Any], finetune: float) -> None:
     """Refuse settings of DCWP that would change nothing."""
-    for name in method:
-        if name in NO_USE:
-            raise UserError(f"method.{name} has no effect when a trained run is pruned: {NO_USE[name]}.")
-        if name.startswith("finetune_") and not finetune:
-            raise UserError(f"method.{name} has no effect without fine-tuning: add --finetune.")
+    known = settings_of(DCWP)
+    for name in check(known, method, "method", now={}):
+        path = known[name].path
+        if path in NO_USE:
+            raise UserError(f"method.{path} has no effect when a trained run is pruned: {NO_USE[path]}.")
+        if path.startswith("finetune.") and not finetune:
+            raise UserError(f"method.{path} has no effect without fine-tuning: add --finetune.")
 
 
 def _is_curve(saved: Mapping[str, Any]) -> bool:

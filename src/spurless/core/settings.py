@@ -2,10 +2,13 @@
 
     q: Annotated[float, "how strongly the biased network prefers easy samples", Range(0, 1)] = 0.7
 
-Methods, recipes, data sets and networks all declare theirs so; the command line, the run folder and the error
-messages read them from there. This module imports nothing heavy.
+Methods, recipes, datasets and networks all declare theirs so; the command line, the run folder and the error
+messages read them from there. Two kinds of settings hold others: a group, whose type is a dataclass of settings, and a
+choice (`OneOf`) among classes that have settings. Both are given as tables, {"mask": {"lr": 0.1}}, or by dotted names,
+{"mask.lr": 0.1}. This module imports nothing heavy.
 """
 
+import dataclasses
 import difflib
 import inspect
 import math
@@ -13,10 +16,12 @@ import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
 from numbers import Real
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from spurless.core.errors import SettingError
+from spurless.core.errors import SettingError, unknown
 
 
 @dataclass(frozen=True)
@@ -38,14 +43,60 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Was:
+    """The name under which a setting of a group is saved: the one it had before there were groups."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The value is an object of one of these classes: a name, {"name": ..., setting: value}, or the object."""
+
+    noun: str
+    classes: Mapping[str, str]  # "module:Class" by name
+
+    def find(self, name: Any) -> type:
+        if name not in self.classes:
+            raise unknown(self.noun, str(name), self.classes)
+        module, _, kind = self.classes[name].partition(":")
+        return getattr(import_module(module), kind)
+
+    def make(self, value: Any, where: str) -> Any:
+        """The object."""
+        if not isinstance(value, (str, Mapping)):
+            return value
+        table = _table(value)
+        kind = self.find(table.pop("name", None))
+        return build(kind, resolve(kind, table, where))
+
+    def plain(self, value: Any, where: str) -> str | dict[str, Any]:
+        """How the object is saved: its name, and the settings that are not at their default, if there are any."""
+        made = self.make(value, where)
+        own = f"{type(made).__module__}:{type(made).__name__}"
+        name = next((name for name, path in self.classes.items() if path == own), None)
+        if name is None:
+            raise SettingError(f"{where} = {value!r} is not allowed; it takes {self}.")
+        known = settings_of(type(made))
+        checked = check(known, values_of(made), where, now={})
+        changed = {k: v for k, v in checked.items() if v != known[k].default}
+        return {"name": name} | changed if changed else name
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(self.classes)
+
+
+@dataclass(frozen=True)
 class Setting:
     """One parameter: what it is called, what it may be, what it means."""
 
-    name: str
+    name: str  # under which it is saved
     kind: Any
     default: Any
     meaning: str = ""
     range: Range = Range()
+    path: str = ""  # under which it is set: group.name in a group, else the name
+    choice: OneOf | None = None
 
     @property
     def allowed(self) -> str:
@@ -54,18 +105,22 @@ class Setting:
         >>> Setting("q", float, 0.7, range=Range(0, 1)).allowed
         'a number from 0 to 1'
         """
-        return _in_words(self.kind, self.range)
+        return str(self.choice) if self.choice else _in_words(self.kind, self.range)
 
     def check(self, value: Any, where: str) -> Any:
         """The value in its right type, or a SettingError that names the field and what is allowed."""
+        name = f"{where}.{self.path or self.name}"
+        if self.choice:
+            return self.choice.plain(value, name)
         try:
             return _coerce(self.kind, value, self.range)
         except (ValueError, OverflowError):
-            raise SettingError(f"{where}.{self.name} = {value!r} is not allowed; it takes {self.allowed}.") from None
+            raise SettingError(f"{name} = {value!r} is not allowed; it takes {self.allowed}.") from None
 
 
 def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
-    """The settings that a class or function declares: those of its parameters that are Annotated.
+    """The settings that a class or function declares, by the names under which they are saved: those of its parameters
+    that are Annotated, and those of its groups.
 
     >>> def load(rho: Annotated[float, "share of conflicting samples", Range(0, 1)] = 0.01): ...
     >>> settings_of(load)["rho"].meaning
@@ -78,10 +133,49 @@ def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
         if get_origin(hint) is not Annotated:
             continue
         kind, *notes = get_args(hint)
+        if dataclasses.is_dataclass(kind):
+            for inner in _of_group(name, kind, parameter.default):
+                found[inner.name] = inner
+            continue
         meaning = next((n for n in notes if isinstance(n, str)), "")
         span = next((n for n in notes if isinstance(n, Range)), Range())
-        found[name] = Setting(name, kind, parameter.default, meaning, span)
+        choice = next((n for n in notes if isinstance(n, OneOf)), None)
+        found[name] = Setting(name, kind, parameter.default, meaning, span, name, choice)
     return found
+
+
+def _of_group(group: str, kind: Any, default: Any) -> list[Setting]:
+    """The settings of a group, with the defaults that it has there."""
+    hints = get_type_hints(kind, include_extras=True)
+    saved = {name: [n.name for n in get_args(hint)[1:] if isinstance(n, Was)] for name, hint in hints.items()}
+    return [
+        dataclasses.replace(
+            s, name=(saved[name] or [f"{group}.{name}"])[0], path=f"{group}.{name}", default=getattr(default, name)
+        )
+        for name, s in settings_of(kind).items()
+    ]
+
+
+def values_of(made: Any) -> dict[str, Any]:
+    """The settings of an object of a class that declares some, by the names under which they are saved."""
+    return {name: reduce(getattr, s.path.split("."), made) for name, s in settings_of(type(made)).items()}
+
+
+def build(target: type, values: Mapping[str, Any]) -> Any:
+    """The object with these settings, named as they are saved."""
+    return target(**arguments(target, values))
+
+
+def arguments(target: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the constructor takes: settings of a group in one object."""
+    known = settings_of(target)
+    found: dict[str, Any] = {}
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        group, dot, inner = known[name].path.partition(".") if name in known else (name, "", "")
+        (groups.setdefault(group, {}) if dot else found)[inner or group] = value
+    hints = get_type_hints(target, include_extras=True)
+    return found | {group: get_args(hints[group])[0](**inner) for group, inner in groups.items()}
 
 
 def resolve(
@@ -103,19 +197,43 @@ def resolve(
 
 
 def check(known: Mapping[str, Setting], given: Mapping[str, Any], where: str, now: Mapping[str, Any]) -> dict[str, Any]:
-    """The given settings in their right types. A wrong name is an error that lists the right ones and, where they are
-    known, the values that they have `now`."""
-    for name in given:
+    """The given settings, as they are saved and in their right types. A wrong name is an error that lists the right
+    ones and, where they are known, the values that they have `now`."""
+    named = _as_saved(known, given, now)
+    for name in named:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            paths = [s.path for s in known.values()]
+            near = difflib.get_close_matches(name, paths, n=1, cutoff=0.5)
             hint = f"; did you mean '{where}.{near[0]}'?" if near else "."
             lines = [f"There is no setting '{where}.{name}'{hint}"]
             lines.append("The settings are:" if known else f"This {where} has no settings.")
             for s in known.values():
                 value = f"; now {now[s.name]!r}" if s.name in now else ""
-                lines.append(f"  {where}.{s.name} ({s.allowed}{value}): {s.meaning}")
+                lines.append(f"  {where}.{s.path} ({s.allowed}{value}): {s.meaning}")
             raise SettingError("\n".join(lines))
-    return {name: known[name].check(value, where) for name, value in given.items()}
+    return {name: known[name].check(value, where) for name, value in named.items()}
+
+
+def _as_saved(known: Mapping[str, Setting], given: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The given settings under the names by which they are saved: tables of groups are opened, and the settings of a
+    choice put into its table."""
+    by_path = {s.path: name for name, s in known.items()}
+    named: dict[str, Any] = {}
+    for name, value in given.items():
+        head, dot, inner = name.partition(".")
+        if isinstance(value, Mapping) and any(path.startswith(f"{name}.") for path in by_path):
+            named |= _as_saved(known, {f"{name}.{k}": v for k, v in value.items()}, now)
+        elif dot and head in known and known[head].choice:
+            before = given.get(head, now.get(head, known[head].default))
+            named[head] = _table(named.get(head, before)) | {inner: value}
+        elif name not in named or not known[name].choice:  # else it is in the table of its settings, which came first
+            named[by_path.get(name, name)] = value
+    return named
+
+
+def _table(value: Any) -> dict[str, Any]:
+    """A choice as {"name": ..., setting: value}."""
+    return dict(value) if isinstance(value, Mapping) else {"name": value}
 
 
 def from_text(text: str) -> Any:

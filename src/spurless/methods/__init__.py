@@ -1,10 +1,10 @@
-"""The registry of methods, one line each. This file imports nothing heavy."""
+"""The registry of methods and of group inferences, one line each. This file imports nothing heavy."""
 
 from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    where: str  # module:class, below spurless.methods
+    where: str  # module:class, below spurless.methods or its group_inference
     what: str
     labels: str  # Method.bias_labels, repeated here so that listing needs no torch; a test compares the two
 
@@ -47,4 +47,21 @@ METHODS: dict[str, Entry] = {
     "avp": Entry("avp:AVP", "prune weights whose unit hardly varies", "none"),
     "random_prune": Entry("random_prune:RandomPrune", "prune at random, with the same budget as avp", "none"),
     "magnitude_prune": Entry("magnitude_prune:MagnitudePrune", "prune the smallest weights", "none"),
+}
+
+# Where methods take groups from: method.groups.
+INFERENCES: dict[str, Entry] = {
+    "known": Entry("known:Known", "class and bias attributes", "training"),
+    "gce": Entry("errors:GceErrors", "what a network trained with GCE gets wrong", "none"),
+    "erm": Entry("errors:ErmErrors", "what a plain network gets wrong after an epoch", "none"),
+    "jtt": Entry("errors:EarlyErrors", "what a plain network gets wrong after a fifth of the length", "none"),
+    "ecs": Entry("scores:EpochEnsemble", "epoch-ensemble scores of two networks above a threshold", "none"),
+    "ecs_simple": Entry("scores:SimpleEnsemble", "epoch-ensemble scores of one network above a threshold", "none"),
+    "gradient": Entry("scores:GradientNorms", "the largest head gradients of a biased network", "none"),
+    "loss": Entry("scores:Losses", "the largest losses of a biased network", "none"),
+    "eiil": Entry("eiil:Environments", "the two environments that break a plain network most", "none"),
+    "cnc": Entry("predictions:Predictions", "what a plain network predicts", "none"),
+    "george": Entry("clusters:George", "clusters of features, as many as their silhouettes ask for", "none"),
+    "bpa": Entry("clusters:Directions", "clusters of the directions of features", "none"),
+    "xrm": Entry("xrm:Twins", "what either of two networks, each trained on a half, gets wrong", "none"),
 }

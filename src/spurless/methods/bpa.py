@@ -12,14 +12,13 @@ from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_dro import group_means
 from spurless.methods.group_inference import infer
-from spurless.methods.group_inference.clusters import PerClass
-from spurless.methods.group_inference.predictions import PlainEpochs
+from spurless.methods.group_inference.clusters import Directions
 from spurless.methods.parts.losses import Form
 from spurless.nets import Net
 
 
 @dataclass(frozen=True)
-class BPA(Method):
+class BPA(Directions, Method):
     """Bias pseudo-attributes (Seo et al. 2022).  L = mean w_k(i) · CE_i
 
     paper:  w_k = h_k / N_k,        h_k ← (1 − m) h_k + m · (mean CE of cluster k in the batch)
@@ -29,19 +28,17 @@ class BPA(Method):
     Weights, and u, are divided by their mean over the batch.
     """
 
-    clusters: PerClass = 8
     form: Annotated[Form, "running means of the clusters' losses, or the released code's exponential weights"] = "paper"
     momentum: Annotated[float, "how much of a running mean is new (m, paper)", Range(0, 1)] = 0.3
     step: Annotated[float, "step of the exponential weights (η, code)", Range(0)] = 0.05
-    identify_epochs: PlainEpochs = 0
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        found = yield from infer(run, "bpa", clusters=self.clusters, identify_epochs=self.identify_epochs)
+        groups = yield from infer(run, self)
         net = run.net()
         if self.form == "paper":
-            weigher: nn.Module = run.keep(RunningWeights(found.train, found.number, self.momentum))
+            weigher: nn.Module = run.keep(RunningWeights(groups.train, groups.number, self.momentum))
         else:
-            weigher = run.keep(ExponentialWeights(found.train, found.number, self.step))
+            weigher = run.keep(ExponentialWeights(groups.train, groups.number, self.step))
 
         def loss(b: Batch) -> Tensor:
             rows = run.ce_rows(net(b.x), b.y)  # (n,)

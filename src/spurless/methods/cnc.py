@@ -13,17 +13,17 @@ from spurless.core.messages import log
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_inference import infer
-from spurless.methods.group_inference.predictions import By, CncReduction, Dims, EarlyEpochs, PlainDecay
+from spurless.methods.group_inference.predictions import Predictions
 from spurless.nets import Net
 
 
 @dataclass(frozen=True)
-class CnC(Method):
+class CnC(Predictions, Method):
     """Correct-n-contrast (Zhang et al. 2022, algorithm 1).  L = λ·L_con + (1 − λ)·CE
 
     L_con(x) = −1/M Σ_r log( e^{s_r⁺} / (Σ_m e^{s_m⁺} + Σ_n e^{s_n⁻}) ),   s = cos(f(x), f(x'))/τ
 
-    ŷ is what a plainly trained network takes a row for. Positives of an anchor have its class and another ŷ,
+    ŷ is what a plainly trained network predicts. Positives of an anchor have its class and another ŷ,
     negatives another class and its ŷ. All are rows of the batch, for which classes and ŷ are balanced.
     """
 
@@ -32,50 +32,37 @@ class CnC(Method):
     lambda_: Annotated[float, "how much the contrast counts beside cross entropy (λ)", Range(0, 1)] = 0.75
     tau: Annotated[float, "temperature of the similarities (τ)", Range(0.001)] = 0.1
     two_sided: Annotated[bool, "every row is an anchor, or only those that the plain network gets right"] = True
-    by: By = "prediction"
-    identify_epochs: EarlyEpochs = 0
-    identify_weight_decay: PlainDecay = None
-    reduction: CncReduction = "pca"
-    dims: Dims = 2
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        found = yield from infer(
-            run,
-            "cnc",
-            by=self.by,
-            identify_epochs=self.identify_epochs,
-            identify_weight_decay=self.identify_weight_decay,
-            reduction=self.reduction,
-            dims=self.dims,
-        )
-        y, taken_for = run.data.train.y, found.train % len(run.data.classes)  # (n,), (n,)
-        if bool((taken_for == y).all()):
+        groups = yield from infer(run, self)
+        y, predicted = run.data.train.y, groups.train % len(run.data.classes)  # (n,), (n,)
+        if bool((predicted == y).all()):
             log.warning(
                 "The plainly trained network gets every row right, so that there is nothing to contrast; "
                 "try fewer epochs or more weight decay for it (method.identify_epochs, method.identify_weight_decay)."
             )
-        net, guess = run.net(), taken_for.to(run.device)
+        net, of_all = run.net(), predicted.to(run.device)
 
         def loss(b: Batch) -> Tensor:
-            features, taken = net.features(b.x), guess[b.idx]
-            anchors = torch.ones_like(b.y, dtype=torch.bool) if self.two_sided else taken == b.y
-            pairs = contrast(features, *pair_sets(b.y, taken, anchors), self.tau)
+            features, guess = net.features(b.x), of_all[b.idx]
+            anchors = torch.ones_like(b.y, dtype=torch.bool) if self.two_sided else guess == b.y
+            pairs = contrast(features, *pair_sets(b.y, guess, anchors), self.tau)
             return self.lambda_ * pairs + (1 - self.lambda_) * run.ce(net.head(features), b.y)
 
         yield Stage(
-            "contrast", loss, run.optimizer(net), model=net, sample_weights=pair_odds(y, taken_for), select=True
+            "contrast", loss, run.optimizer(net), model=net, sample_weights=pair_odds(y, predicted), select=True
         )
         return net
 
 
-def pair_sets(y: Tensor, taken_for: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
+def pair_sets(y: Tensor, predicted: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
     """(n, n), (n, n) Which rows are positives and which negatives of each row; none of one that is no anchor.
 
-    >>> y, taken_for = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1])
-    >>> [m.int().tolist() for m in pair_sets(y, taken_for, torch.tensor([True, True, True]))]
+    >>> y, predicted = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1])
+    >>> [m.int().tolist() for m in pair_sets(y, predicted, torch.tensor([True, True, True]))]
     [[[0, 1, 0], [1, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 1], [0, 1, 0]]]
     """
-    same_y, same_guess = y[:, None] == y, taken_for[:, None] == taken_for
+    same_y, same_guess = y[:, None] == y, predicted[:, None] == predicted
     return anchors[:, None] & same_y & ~same_guess, anchors[:, None] & ~same_y & same_guess
 
 
@@ -99,11 +86,11 @@ def contrast(features: Tensor, positive: Tensor, negative: Tensor, tau: float) -
         return (rows * counts).sum() / counts.sum().clamp_min(1)
 
 
-def pair_odds(y: Tensor, taken_for: Tensor) -> Tensor:
+def pair_odds(y: Tensor, predicted: Tensor) -> Tensor:
     """(n,) Odds by which all pairs of class and guess that there are come equally often.
 
     >>> pair_odds(torch.tensor([0, 0, 1]), torch.tensor([0, 0, 0])).tolist()
     [0.5, 0.5, 1.0]
     """
-    _, pair, size = torch.unique(torch.stack([y, taken_for]), dim=1, return_inverse=True, return_counts=True)
+    _, pair, size = torch.unique(torch.stack([y, predicted]), dim=1, return_inverse=True, return_counts=True)
     return 1 / size[pair].double()

@@ -10,160 +10,160 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from spurless.core.data import Batch
-from spurless.core.errors import UserError
+from spurless.core.errors import SettingError
 from spurless.core.messages import log
-from spurless.core.method import PLAIN, Method, Run, Stage
-from spurless.core.settings import Range
-from spurless.methods.group_inference.mining import MINERS, Falls, Mined, MinerDecay, MinerLr, MinerOptimizer
-from spurless.methods.parts.gates import (
-    GateForm,
-    Gates,
-    HoldStats,
-    LambdaL1,
-    MaskIterations,
-    MaskLr,
-    OverWhat,
-    PenaltyForm,
-    Start,
-    Temperature,
-    mask_stage,
+from spurless.core.method import PLAIN, Loss, Method, Run, Stage
+from spurless.core.settings import Range, Was
+from spurless.methods.group_inference import Inference
+from spurless.methods.group_inference.errors import (
+    DecayEvery,
+    ErmErrors,
+    GceErrors,
+    OwnLr,
+    OwnOptimizer,
+    OwnWeightDecay,
 )
+from spurless.methods.group_inference.scores import EpochEnsemble, SimpleEnsemble
+from spurless.methods.group_inference.training import Q
+from spurless.methods.parts.gates import Gates, Mask, mask_stage
 from spurless.methods.parts.losses import Form
-from spurless.methods.parts.pruning import EVERY, Layers, Masks, hold, prunable
+from spurless.methods.parts.pruning import Masks, hold, prunable
 from spurless.nets import Net
+
+
+@dataclass(frozen=True)
+class Mining:
+    """How conflicting samples are found. Saved under the names that the settings had before they were a group."""
+
+    how: Annotated[
+        Literal["gce", "ecs", "ecs_simple", "erm"], "the group inference that finds conflicting samples", Was("mining")
+    ] = "gce"
+    iterations: Annotated[
+        int | None, "its steps (gce, erm); none: the published length", Range(1), Was("mining_iterations")
+    ] = None
+    epochs: Annotated[float | None, "its epochs, instead of steps", Range(0), Was("mining_epochs")] = None
+    optimizer: Annotated[OwnOptimizer, Was("mining_optimizer")] = None
+    lr: Annotated[OwnLr, Was("mining_lr")] = 0.0
+    weight_decay: Annotated[OwnWeightDecay, Was("mining_decay")] = None
+    decay_every: Annotated[DecayEvery, Was("mining_falls")] = 0
+    q: Annotated[Q, Was("q")] = 0.7
+
+    def inference(self, form: Form) -> Inference:
+        own = {k: getattr(self, k) for k in ("optimizer", "lr", "weight_decay", "decay_every")}
+        length: dict[str, Any] = {"epochs": self.epochs, "iterations": self.iterations}
+        if self.how == "gce":
+            return GceErrors(**length, **own, q=self.q, form=form)
+        if self.how == "erm":
+            return ErmErrors(**length, **own)
+        if given := [f"method.mining.{k}" for k, v in own.items() if v not in (None, 0)]:
+            raise SettingError(f"{' and '.join(given)}: for gce and erm; {self.how} is trained as the recipe says.")
+        if self.iterations is not None:
+            raise SettingError(f"method.mining.iterations is for gce and erm; {self.how} takes method.mining.epochs.")
+        # A whole number of them: the samples are scored after each.
+        epochs = {} if self.epochs is None else {"epochs": max(1, round(self.epochs))}
+        return EpochEnsemble(**epochs) if self.how == "ecs" else SimpleEnsemble(**epochs)
+
+
+@dataclass(frozen=True)
+class DebiasedMask(Mask):
+    up: Annotated[float, "how often a conflicting sample is drawn for the mask", Range(0), Was("lambda_up")] = 80
+    align: Annotated[float, "weight of the alignment loss for the mask", Range(0), Was("lambda_align")] = 0.05
+
+
+@dataclass(frozen=True)
+class Finetune:
+    iterations: Annotated[int, "steps of fine-tuning", Range(1), Was("finetune_iterations")] = 1000
+    lr: Annotated[
+        float,
+        "learning rate of fine-tuning; 0: a tenth of the recipe's, or the recipe's after a reset",
+        Range(0),
+        Was("finetune_lr"),
+    ] = 0.0
+    up: Annotated[float, "mask.up of fine-tuning; 0: the same", Range(0), Was("finetune_up")] = 0.0
+    align: Annotated[float, "mask.align of fine-tuning", Range(0), Was("finetune_align")] = 0.05
 
 
 @dataclass(frozen=True)
 class DCWP(Method):
     """Debiased contrastive weight pruning (Park et al. 2023, algorithm 1).  L = L_WCE + λ_align L_align + λ Σ|Θ|
 
-    Mine conflicting rows S_bc; train a network W; learn a logit Θ for each weight while W stands still, on batches in
-    which a row of S_bc is drawn λ_up times as often (equation 14), with same-class pairs pulled together across S_bc
-    (equation 16); remove the weights with σ(Θ) ≤ 1/2; fine-tune the others with the same losses.
+    Find conflicting samples S_bc; train a network W; learn a logit Θ for each weight while W stands still, on batches
+    in which a sample of S_bc is drawn λ_up times as often (equation 14), with same-class pairs pulled together across
+    S_bc (equation 16); remove the weights with σ(Θ) ≤ 1/2; fine-tune the others with the same losses.
     """
 
-    mining: Annotated[Literal["gce", "ecs", "ecs_simple", "erm"], "how conflicting rows are found"] = "gce"
-    mining_iterations: Annotated[int | None, "steps of mining (gce, erm); none: the miner's own length", Range(1)] = (
-        None
-    )
-    mining_epochs: Annotated[float | None, "epochs of mining, instead of steps", Range(0)] = None
-    mining_optimizer: MinerOptimizer = None
-    mining_lr: MinerLr = 0.0
-    mining_decay: MinerDecay = None
-    mining_falls: Falls = 0
-    q: Annotated[float, "how strongly the biased network prefers easy samples (GCE)", Range(0, 1)] = 0.7
+    mining: Annotated[Mining, "how conflicting samples are found"] = Mining()
     prune: Annotated[bool, "learn a mask; off: only fine-tune"] = True
     reset: Annotated[bool, "retrain the survivors from their start values, instead of fine-tuning them"] = False
-    lambda_l1: LambdaL1 = 1e-8
-    mask_iterations: MaskIterations = 2000
-    mask_lr: MaskLr = 0.01
-    start: Start = 1.5
-    temperature: Temperature = 1.0
-    over: OverWhat = "weight"
-    layers: Layers = EVERY
-    hold_stats: HoldStats = False
-    lambda_up: Annotated[float, "how often a mined row is drawn for the mask, where another is once", Range(0)] = 80
-    lambda_align: Annotated[float, "weight of the alignment loss for the mask", Range(0)] = 0.05
-    finetune_iterations: Annotated[int, "steps of fine-tuning", Range(1)] = 1000
-    finetune_lr: Annotated[
-        float, "learning rate of fine-tuning; 0: a tenth of the recipe's, or the recipe's after a reset", Range(0)
-    ] = 0.0
-    finetune_up: Annotated[float, "lambda_up of fine-tuning; 0: the same", Range(0)] = 0.0
-    finetune_align: Annotated[float, "lambda_align of fine-tuning", Range(0)] = 0.05
+    mask: Annotated[DebiasedMask, "how the mask is learnt"] = DebiasedMask()
+    finetune: Annotated[Finetune, "how the survivors are fine-tuned"] = Finetune()
     contrast: Annotated[float, "temperature of the alignment loss", Range(1e-3)] = 0.07
     form: Annotated[Form, "as in the paper or as in the released code: gates, penalty, pairs, anchors, GCE"] = "paper"
-    gate_form: GateForm = None
-    penalty_form: PenaltyForm = None
     pair_form: Annotated[Form | None, "which pairs the alignment loss takes; none: as form"] = None
     anchors: Annotated[
-        Literal["sum", "mean"] | None, "alignment over the rows of a batch; none: sum in the paper's form, else mean"
+        Literal["sum", "mean"] | None, "alignment over a batch's samples; none: sum in the paper's form, else mean"
     ] = None
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        mined = yield from self._mine(run)
-        conflicting = mined.rows.to(run.device)
+        conflicting = yield from self.find_conflicting(run)
         if not bool(conflicting.any()):
-            log.warning("Mining found no conflicting row: nothing is drawn more often, and nothing is aligned.")
+            log.warning("Mining found no conflicting sample: nothing is drawn more often, and nothing is aligned.")
         net = run.net()
-        prunable(net, self.layers)  # a wrong name is told now, not after the training
+        prunable(net, self.mask.layers)  # a wrong name is told now, not after the training
         start = copy.deepcopy(net.state_dict())
         yield Stage("pretrain", lambda b: run.ce(net(b.x), b.y), run.optimizer(net), model=net, shared=PLAIN)
         masks: Masks = {}
         if self.prune:
-            masks = yield from self._learn(run, net, conflicting)
+            gates = run.keep(self.mask.gates(net, self.form))
+            yield self.mask_stage(run, net, gates, conflicting)
+            masks = gates.masks()
         if self.reset:
             net.load_state_dict(start)
-        yield self._finetune(run, net, masks, conflicting)
+        yield self.finetune_stage(run, net, masks, conflicting)
         return net
 
-    def _mine(self, run: Run) -> Generator[Stage, None, Mined]:
-        settings: dict[str, Any] = {}
-        if self.mining_epochs is not None:
-            settings["epochs"] = self.mining_epochs
-        training = {k: getattr(self, f"mining_{k}") for k in ("optimizer", "lr", "decay", "falls")}
-        if self.mining in ("gce", "erm"):
-            settings |= {"iterations": self.mining_iterations} | training
-        elif given := [f"method.mining_{k}" for k, v in training.items() if v not in (None, 0)]:
-            raise UserError(f"{' and '.join(given)}: for gce and erm; {self.mining} is trained as the recipe says.")
-        elif self.mining_iterations is not None:
-            raise UserError(f"method.mining_iterations is for gce and erm; {self.mining} takes method.mining_epochs.")
-        elif self.mining_epochs is not None:
-            settings["epochs"] = max(1, round(self.mining_epochs))  # it looks at the rows after each
-        if self.mining == "gce":
-            settings |= {"q": self.q, "form": self.form}
-        return (yield from MINERS[self.mining](run, **settings))
+    def find_conflicting(self, run: Run) -> Generator[Stage, None, Tensor]:
+        """(n,) bool, on the device."""
+        groups = yield from self.mining.inference(self.form).infer(run)
+        assert groups.conflicting is not None
+        return groups.conflicting.to(run.device)
 
-    def _learn(self, run: Run, net: Net, conflicting: Tensor) -> Generator[Stage, None, Masks]:
+    def mask_stage(self, run: Run, net: Net, gates: Gates, conflicting: Tensor) -> Stage:
         """Stage 2 of the algorithm: only the logits learn."""
-        form = self.gate_form or self.form
-        gates = run.keep(Gates(net, self.start, self.temperature, form, self.over, self.layers))
 
         def objective(b: Batch, features: Tensor, logits: Tensor) -> Tensor:
-            return self._debiased(run, b, features, logits, conflicting, self.lambda_align)
+            return run.ce(logits, b.y) + self.aligned(features, b, conflicting, self.mask.align)
 
-        yield mask_stage(
-            run,
-            net,
-            gates,
-            objective,
-            self.lambda_l1,
-            self.penalty_form or self.form,
-            self.mask_lr,
-            self.mask_iterations,
-            oversampling(conflicting, self.lambda_up),
-            self.hold_stats,
-        )
-        return gates.masks()
+        return mask_stage(run, net, gates, objective, self.mask, self.form, oversampling(conflicting, self.mask.up))
 
-    def _finetune(self, run: Run, net: Net, masks: Masks, conflicting: Tensor) -> Stage:
-        lr = self.finetune_lr or run.recipe.lr * (1.0 if self.reset else 0.1)
-
-        def loss(b: Batch) -> Tensor:
-            features = net.features(b.x)
-            return self._debiased(run, b, features, net.head(features), conflicting, self.finetune_align)
-
-        optimizer = hold(run.optimizer(net, lr=lr), net, masks)
-        odds = oversampling(conflicting, self.finetune_up or self.lambda_up)
+    def finetune_stage(self, run: Run, net: Net, masks: Masks, conflicting: Tensor) -> Stage:
+        lr = self.finetune.lr or run.recipe.lr * (1.0 if self.reset else 0.1)
         return Stage(
             "finetune",
-            loss,
-            optimizer,
+            self.finetuning_loss(run, net, conflicting),
+            hold(run.optimizer(net, lr=lr), net, masks),
             model=net,
-            iterations=self.finetune_iterations,
-            sample_weights=odds,
+            iterations=self.finetune.iterations,
+            sample_weights=oversampling(conflicting, self.finetune.up or self.mask.up),
             select=True,
         )
 
-    def _debiased(
-        self, run: Run, b: Batch, features: Tensor, logits: Tensor, conflicting: Tensor, weight: float
-    ) -> Tensor:
+    def finetuning_loss(self, run: Run, net: Net, conflicting: Tensor) -> Loss:
         """Equation 17, on a batch that was drawn as equation 14 says."""
-        loss = run.ce(logits, b.y)
+
+        def loss(b: Batch) -> Tensor:
+            features = net.features(b.x)
+            return run.ce(net.head(features), b.y) + self.aligned(features, b, conflicting, self.finetune.align)
+
+        return loss
+
+    def aligned(self, features: Tensor, b: Batch, conflicting: Tensor, weight: float) -> Tensor | float:
+        """The weighted alignment loss of a batch."""
         if not weight:
-            return loss
-        form = self.pair_form or self.form
+            return 0.0
         mean = self.form == "code" if self.anchors is None else self.anchors == "mean"
-        return loss + weight * alignment(features, b.y, conflicting[b.idx], self.contrast, form, mean)
+        form = self.pair_form or self.form
+        return weight * alignment(features, b.y, conflicting[b.idx], self.contrast, form, mean)
 
 
 def oversampling(conflicting: Tensor, times: float) -> Tensor | None:

@@ -16,7 +16,7 @@ from spurless.core.errors import UserError
 from spurless.core.messages import log
 from spurless.core.method import PLAIN, Method, Run, Stage
 from spurless.core.settings import Range
-from spurless.methods.group_inference import GroupsFrom, groups_of, infer, labels_for
+from spurless.methods.group_inference import CHOICE, GroupsFrom, are_known, groups_of, infer, labels_for
 from spurless.methods.rs import subsample
 from spurless.nets import Net
 
@@ -50,7 +50,7 @@ class DFR(Method):
 
     @property
     def labels(self) -> Labels:
-        return "validation" if self.groups == "known" and self.on == "val" else labels_for(self.groups)
+        return "validation" if are_known(self.groups) and self.on == "val" else labels_for(self.groups)
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         split, group = yield from self._rows(run)
@@ -67,7 +67,7 @@ class DFR(Method):
     def _rows(self, run: Run) -> Generator[Stage, None, tuple[Split, Tensor]]:
         """The rows that the head is fitted on, and their groups."""
         train, val = run.data.train, run.data.val
-        if self.groups == "known" and self.on == "val":
+        if are_known(self.groups) and self.on == "val":
             assert val is not None  # the engine has seen to it that there are labels
             values = tuple(len(names) for names in run.data.values)
             return val, groups_of(val, values, not run.data.groups_ignore_class)
@@ -75,9 +75,8 @@ class DFR(Method):
         if self.on == "train":
             return train, found.train
         if val is None or found.val is None:
-            log.warning(
-                f"Groups from {self.groups} are not known for validation rows: the head is fitted on training rows."
-            )
+            how = CHOICE.plain(self.groups, "method.groups")
+            log.warning(f"{how} has no groups of validation samples: the head is fitted on training samples.")
             return train, found.train
         return val, found.val
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from spurless.core.data import Batch
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
-from spurless.methods.group_inference.mining import redraw
+from spurless.methods.group_inference.scores import redraw
 from spurless.methods.lff import failure_weights
 from spurless.methods.parts.losses import Form, LossMemory, gce
 from spurless.nets import Net

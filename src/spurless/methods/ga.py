@@ -10,7 +10,7 @@ from torch import Tensor
 from spurless.core.data import Batch
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
-from spurless.methods.group_inference.mining import MINERS, EnsembleEpochs, Eta, Tau, Unlearn
+from spurless.methods.group_inference.scores import EnsembleEpochs, EpochEnsemble, Eta, Tau, Unlearn
 from spurless.nets import Net
 
 
@@ -18,8 +18,8 @@ from spurless.nets import Net
 class GA(Method):
     """Gradient alignment (Zhao et al. 2021).  w_easy = Σ_hard (1 − p) / (γ Σ_easy (1 − p)),  w_hard = 1
 
-    Epoch-ensemble mining says which rows are hard (mining.mine_ecs). Then a fresh network is trained, and in each batch
-    the hard rows together pull γ times as strongly as the easy ones: 1 − p_y is how a row's loss pulls at its logit.
+    The group inference `ecs` says which samples are hard. Then a fresh network is trained, and in each batch the
+    hard samples together pull γ times as strongly as the easy ones: 1 − p_y is how a row's loss pulls at its logit.
     """
 
     gamma: Annotated[float, "how much more strongly the hard rows pull than the easy ones", Range(0.01)] = 1.6
@@ -29,8 +29,10 @@ class GA(Method):
     unlearn: Unlearn = 1e-4
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        mined = yield from MINERS["ecs"](run, self.eta, self.tau, self.mining_epochs, self.unlearn)
-        hard = mined.rows if mined.rows.any() else ~mined.rows  # nothing found: all rows alike, which is plain training
+        ecs = EpochEnsemble(self.eta, self.tau, self.mining_epochs, self.unlearn)
+        hard = (yield from ecs.infer(run)).conflicting
+        assert hard is not None
+        hard = hard if hard.any() else ~hard  # nothing found: all samples alike, which is plain training
         net = run.net()
 
         def loss(b: Batch) -> Tensor:

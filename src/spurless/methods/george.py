@@ -7,21 +7,14 @@ from typing import Annotated, ClassVar
 from spurless.core.data import Labels
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
+from spurless.methods.group_dro import GroupDRO, train_for_worst_group
 from spurless.methods.group_inference import infer
-from spurless.methods.group_inference.clusters import (
-    GeorgeClustering,
-    GeorgeReduction,
-    Most,
-    Normalise,
-    Number,
-    Overcluster,
-)
-from spurless.methods.group_inference.predictions import Dims, PlainEpochs
+from spurless.methods.group_inference.clusters import George
 from spurless.nets import Net
 
 
 @dataclass(frozen=True)
-class GEORGE(Method):
+class GEORGE(George, Method):
     """GEORGE, hidden stratification (Sohoni et al. 2020, algorithm 1).  min_f max_k mean of CE(f(x), y) over cluster k
 
     Features of a plainly trained network are clustered within each class; a fresh network is then trained by GroupDRO
@@ -30,31 +23,9 @@ class GEORGE(Method):
 
     bias_labels: ClassVar[Labels] = "selection"
 
-    reduction: GeorgeReduction = "none"
-    dims: Dims = 2
-    normalise: Normalise = True
-    clustering: GeorgeClustering = "kmeans"
-    clusters: Number = 0
-    most: Most = 10
-    overcluster: Overcluster = 5
-    identify_epochs: PlainEpochs = 0
     eta: Annotated[float, "step size of the weights of the clusters", Range(0)] = 0.01
-    adjustment: Annotated[float, "C of C/√n, which is added to the loss of a cluster of n rows", Range(0)] = 0.0
+    adjustment: Annotated[float, "C of C/√n, which is added to the loss of a cluster of n samples", Range(0)] = 0.0
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        from spurless.methods.group_dro import GroupDRO, train_for_worst_group
-
-        found = yield from infer(
-            run,
-            "george",
-            reduction=self.reduction,
-            dims=self.dims,
-            normalise=self.normalise,
-            clustering=self.clustering,
-            clusters=self.clusters,
-            most=self.most,
-            overcluster=self.overcluster,
-            identify_epochs=self.identify_epochs,
-        )
-        dro = GroupDRO(eta=self.eta, adjustment=self.adjustment)
-        return (yield from train_for_worst_group(run, found, dro))
+        groups = yield from infer(run, self)
+        return (yield from train_for_worst_group(run, groups, GroupDRO(eta=self.eta, adjustment=self.adjustment)))

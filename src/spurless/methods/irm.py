@@ -13,7 +13,7 @@ from spurless.core.messages import log
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_dro import group_means, group_odds
-from spurless.methods.group_inference import Groups, GroupsFrom, groups_of, infer, labels_for, within_classes
+from spurless.methods.group_inference import Groups, GroupsFrom, are_known, groups_of, infer, labels_for, within_classes
 from spurless.methods.parts.losses import RowLoss, ce_rows
 from spurless.nets import Net
 
@@ -40,7 +40,7 @@ class IRM(Method):
         return labels_for(self.groups)
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        if self.groups == "known":
+        if are_known(self.groups):
             found = groups_by_alignment(run) if self.environments == "alignment" else groups_by_value(run)
         else:
             found = yield from infer(run, self.groups)

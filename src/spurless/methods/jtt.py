@@ -11,7 +11,7 @@ from spurless.core.data import Labels
 from spurless.core.messages import log
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
-from spurless.methods.group_inference.mining import ErrorsBy, early, mine_erm
+from spurless.methods.group_inference.errors import EarlyErrors, ErrorsBy
 from spurless.methods.parts.losses import Form
 from spurless.nets import Net
 
@@ -42,10 +42,10 @@ class JTT(Method):
 
     def identify(self, run: Run) -> Generator[Stage, None, tuple[Net, Tensor]]:
         """Train the first network; return it, and the rows of the up-sampled training set."""
-        mined = yield from mine_erm(run, *early(run, self.identify_epochs), self.errors_by)
-        assert mined.net is not None
-        _say_if_odd(mined.rows, self.times)
-        return mined.net, upsampled(mined.rows, self.times)
+        groups = yield from EarlyErrors(self.identify_epochs, self.errors_by).infer(run)
+        assert groups.net is not None and groups.conflicting is not None
+        _warn_if_odd(groups.conflicting, self.times)
+        return groups.net, upsampled(groups.conflicting, self.times)
 
     @property
     def times(self) -> int:
@@ -68,7 +68,7 @@ def upsampled(wrong: Tensor, times: int) -> Tensor:
     return torch.arange(len(wrong)).repeat_interleave(torch.where(wrong, times, 1))
 
 
-def _say_if_odd(wrong: Tensor, times: int) -> None:
+def _warn_if_odd(wrong: Tensor, times: int) -> None:
     share = float(wrong.float().mean())
     if share == 0:
         log.warning("The first network gets no row wrong, so that none is up-sampled; try fewer identify_epochs.")

@@ -9,19 +9,18 @@ from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.group_dro import GroupDRO, train_for_worst_group
 from spurless.methods.group_inference import infer
-from spurless.methods.group_inference.xrm import TwinEpochs
+from spurless.methods.group_inference.xrm import Twins
 from spurless.nets import Net
 
 
 @dataclass(frozen=True)
-class XRM(Method):
+class XRM(Twins, Method):
     """Cross-risk minimisation (Pezeshki et al. 2024), then GroupDRO on class × (either twin is wrong)."""
 
     bias_labels: ClassVar[Labels] = "selection"
 
-    identify_epochs: TwinEpochs = 0
     eta: Annotated[float, "step size of the weights of the groups", Range(0)] = 0.01
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        found = yield from infer(run, "xrm", identify_epochs=self.identify_epochs)
-        return (yield from train_for_worst_group(run, found, GroupDRO(eta=self.eta)))
+        groups = yield from infer(run, self)
+        return (yield from train_for_worst_group(run, groups, GroupDRO(eta=self.eta)))

@@ -22,7 +22,7 @@ from spurless.core.errors import UserError
 from spurless.core.fingerprint import fingerprint
 from spurless.core.method import Method
 from spurless.core.recipe import Recipe
-from spurless.core.settings import check, settings_of
+from spurless.core.settings import check, settings_of, values_of
 from spurless.nets import builder
 from spurless.registry import name_and_settings, name_of, path_of
 from spurless.train.networks import NetSpec
@@ -56,6 +56,11 @@ def describe_run(method: Method, data: Bundle, net: NetSpec, recipe: Recipe, see
 def settings_of_method(method: Method) -> dict[str, Any]:
     """Its fields; of a method of the user's own also its code, which changes while it is being written."""
     known = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
+    if any(map(dataclasses.is_dataclass, known.values())):  # groups of settings, and choices that are objects
+        declared = settings_of(type(method))
+        groups = {s.path.partition(".")[0] for s in declared.values() if "." in s.path}
+        known = {k: v for k, v in known.items() if k not in groups}
+        known |= check(declared, values_of(method), "method", now={})
     own = [kind for kind in type(method).__mro__ if not kind.__module__.startswith(("spurless.", "builtins", "abc"))]
     if own:
         plain = {k: v for k, v in vars(method).items() if isinstance(v, (bool, int, float, str)) and k[:1] != "_"}

@@ -1,28 +1,30 @@
-"""In which group is each training row? Known from bias labels, or guessed without them.
+"""In which group is each training sample, and which samples conflict? Known from bias labels, or inferred without them.
 
-An inference is a generator that yields its training stages and returns what it found, so that a method says
+An inference is an object with settings; its `infer` yields training stages and returns what it found. A method says
 
-    found = yield from infer(run, "eiil")
+    groups = yield from infer(run, self.groups)
 
-and `infer_groups` runs one on its own. No inference but `known` sees a bias label. Groups are numbered class by class:
-every group lies within one class.
+where `groups` is a name ("george"), {"name": "george", "clusters": 4} or an object, George(clusters=4). `infer_groups`
+runs one on its own. No inference but `known` sees a bias label. Groups are numbered class by class: every group lies
+within one class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from importlib import import_module
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from spurless.core.data import Bundle, Labels, Split
-from spurless.core.errors import UserError, unknown
+from spurless.core.errors import UserError
 from spurless.core.method import Method, Run, Stage
 from spurless.core.recipe import Recipe
-from spurless.core.settings import resolve
+from spurless.core.settings import OneOf
+from spurless.methods import INFERENCES
 
 if TYPE_CHECKING:
     from spurless.nets import Net
@@ -33,51 +35,64 @@ if TYPE_CHECKING:
 class Groups(NamedTuple):
     """What an inference found."""
 
-    train: Tensor  # (n,) int64 on the CPU: the group of each training row
-    val: Tensor | None  # (m,) the same for the validation rows, where there are any and they can be told
-    number: int  # of groups; some may hold no row
-    net: Net | None = None  # the network that it was read off
-    quality: dict[str, Any] | None = None  # agreement with the true groups, from `infer_groups`, where they are known
+    train: Tensor  # (n,) int64 on the CPU: the group of each training sample
+    val: Tensor | None  # (m,) the same for the validation samples, where there are any and they can be told
+    number: int  # of groups; some may hold no sample
+    net: Net | None = None  # the network that it was read off; of two peers, the first
+    conflicting: Tensor | None = None  # (n,) bool: the samples taken for bias-conflicting, where it tells them
+    scores: Tensor | None = None  # (n,) float: the higher, the more conflicting, where it has scores
+    quality: dict[str, Any] | None = None  # agreement with the truth, from `infer_groups`, where that is known
 
 
-Inference = Generator[Stage, None, Groups]
-How = Literal["known", "gce", "jtt", "ecs", "eiil", "cnc", "george", "bpa", "xrm"]
-GroupsFrom = Annotated[How, "where the groups come from: known needs training bias labels, the others guess"]
+Inferring = Generator[Stage, None, Groups]
 
-# Below spurless.methods.group_inference: module and function, each `(run, **settings) -> Inference`.
-INFERENCES: dict[str, str] = {
-    "known": "known:infer_known",
-    "gce": "errors:infer_gce",
-    "jtt": "errors:infer_jtt",
-    "ecs": "errors:infer_ecs",
-    "eiil": "eiil:infer_eiil",
-    "cnc": "predictions:infer_cnc",
-    "george": "clusters:infer_george",
-    "bpa": "clusters:infer_bpa",
-    "xrm": "xrm:infer_xrm",
-}
+CLASSES = {name: f"spurless.methods.group_inference.{entry.where}" for name, entry in INFERENCES.items()}
+CHOICE = OneOf("group inference", CLASSES)
 
 
-def infer(run: Run, how: str, **settings: Any) -> Inference:
-    """The groups of the training rows, by the inference of this name; its agreement with the truth is in the result."""
-    inference = inference_of(how)
-    found: Groups = yield from inference(run, **resolve(inference, settings, "inference"))
-    if how != "known":
-        run.report_groups(found.train)
-    return found
+class Inference(ABC):
+    """A way to find groups; its fields are its settings."""
+
+    needs_labels: ClassVar[bool] = False  # bias labels of the training samples
+
+    @abstractmethod
+    def infer(self, run: Run) -> Inferring:
+        """Yield each stretch of training, and return the groups."""
 
 
-def inference_of(how: str) -> Callable[..., Inference]:
-    """The inference of this name; its settings are its parameters."""
-    if how not in INFERENCES:
-        raise unknown("inference", how, INFERENCES)
-    module, function = INFERENCES[how].split(":")
-    return getattr(import_module(f"spurless.methods.group_inference.{module}"), function)
+GroupsFrom = Annotated[
+    Inference | str | Mapping[str, Any],
+    "where the groups come from, with settings of its own: known needs training bias labels, the others infer them",
+    CHOICE,
+]
 
 
-def labels_for(how: str) -> Labels:
-    """What a method may know that takes its groups from there: guessed groups need no label but to pick weights."""
-    return "training" if how == "known" else "selection"
+def infer(run: Run, how: Inference | str | Mapping[str, Any]) -> Inferring:
+    """The groups of the training samples; unless they are known, their agreement with the truth is in the result."""
+    inference: Inference = CHOICE.make(how, "groups")
+    groups = yield from inference.infer(run)
+    if not inference.needs_labels:
+        run.report_groups(groups.train)
+    return groups
+
+
+def labels_for(how: Inference | str | Mapping[str, Any]) -> Labels:
+    """What a method may know that takes its groups from there: inferred groups need no label but to pick weights."""
+    return "training" if are_known(how) else "selection"
+
+
+def are_known(how: Inference | str | Mapping[str, Any]) -> bool:
+    """Whether groups are the true ones, read off bias labels."""
+    return CHOICE.make(how, "groups").needs_labels
+
+
+def conflicting_groups(run: Run, conflicting: Tensor, scores: Tensor, net: Net, of_val: Tensor | None = None) -> Groups:
+    """In each class the samples that conflict (n,), and the others; `of_val` (m,) says it of validation samples."""
+    run.report_conflicting(conflicting)
+    y, val = run.data.train.y, run.data.val
+    held_out = None if val is None or of_val is None else within_classes(val.y, of_val.long(), 2)
+    groups = within_classes(y, conflicting.long(), 2)
+    return Groups(groups, held_out, 2 * len(run.data.classes), net, conflicting, scores.float())
 
 
 def within_classes(y: Tensor, part: Tensor, parts: int) -> Tensor:
@@ -110,51 +125,59 @@ def groups_of(split: Split, values: tuple[int, ...], with_class: bool = True) ->
 
 def infer_groups(
     data: Bundle | str | Mapping[str, Any],
-    how: str,
+    how: Inference | str | Mapping[str, Any],
     net: NetSpec | None = None,
     recipe: Recipe | str | Mapping[str, Any] | None = None,
     seed: int = 0,
     device: str | torch.device | None = None,
     root: str | Path | None = None,
     progress: bool | Watcher | None = None,
-    **settings: Any,
 ) -> Groups:
-    """Guess groups without training a robust network after it. `how` is a name in INFERENCES, `settings` are its own.
+    """Groups and conflicting samples, without training a robust network after it. `how` is a name of those that
+    `spurless list inferences` lists, {"name": ..., setting: value}, or an object.
 
-    >>> found = infer_groups("toy", "cnc", progress=False, device="cpu", identify_epochs=2)
-    >>> found.train.shape, found.number, sorted(found.quality)
+    >>> groups = infer_groups("toy", {"name": "cnc", "identify_epochs": 2}, progress=False, device="cpu")
+    >>> groups.train.shape, groups.number, sorted(groups.quality)
     (torch.Size([2000]), 4, ['ami', 'n_conflicting', 'n_groups', 'n_mined', 'precision', 'recall'])
     """
     from spurless.registry import load_data
     from spurless.train.fit import fit
 
-    resolve(inference_of(how), settings, "inference")  # a mistake is said before anything is loaded
+    inference = CHOICE.make(CHOICE.plain(how, "inference"), "inference")  # a mistake ends it before data is loaded
     bundle = load_data(data, root=root)
-    found: list[Groups] = []
+    finished: list[Groups] = []
 
     class Infer(Method):
         """Drives the inference through the one training loop."""
 
         @property
         def labels(self) -> Labels:
-            return labels_for(how)
+            return labels_for(inference)
 
         def stages(self, run: Run) -> Generator[Stage, None, Net]:
-            found.append((yield from infer(run, how, **settings)))
-            return found[0].net or run.net()
+            finished.append((yield from infer(run, inference)))
+            return finished[0].net or run.net()
 
     result = fit(Infer(), bundle, net=net, recipe=recipe, seed=seed, device=device, root=root, progress=progress)
-    if not found:
+    if not finished:
         raise UserError(f"The inference did not finish. {result.error}")
-    return found[0]._replace(quality=agreement(found[0].train, bundle))
+    groups, conflicting, scores = finished[0], finished[0].conflicting, finished[0].scores
+    return groups._replace(
+        conflicting=None if conflicting is None else conflicting.cpu(),
+        scores=None if scores is None else scores.cpu(),
+        quality=agreement(groups.train, bundle, conflicting),
+    )
 
 
-def agreement(groups: Tensor, data: Bundle) -> dict[str, Any] | None:
-    """How groups (n,) of the training rows agree with the true ones; None where those are not known."""
-    from spurless.metrics.inference import inference_scores
+def agreement(groups: Tensor, data: Bundle, conflicting: Tensor | None = None) -> dict[str, Any] | None:
+    """How groups (n,) of the training samples, and those taken for conflicting (n,) where they are told, agree with the
+    truth; None where that is not known."""
+    from spurless.metrics.inference import inference_scores, mining_scores
 
     aligned = data.is_aligned(data.train)
     if aligned is None:
         return None
     truth = groups_of(data.train, tuple(len(names) for names in data.values))
-    return inference_scores(groups.numpy(), truth.numpy(), data.train.y.numpy(), ~aligned.all(1).numpy())
+    true_conflicting = ~aligned.all(1).numpy()
+    scores = inference_scores(groups.numpy(), truth.numpy(), data.train.y.numpy(), true_conflicting)
+    return scores if conflicting is None else scores | mining_scores(conflicting.cpu().numpy(), true_conflicting)

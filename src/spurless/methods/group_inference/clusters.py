@@ -1,6 +1,7 @@
 """Groups from clusters of a plainly trained network's features, within each class."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -9,9 +10,9 @@ from torch import Tensor
 from spurless.core.method import Run
 from spurless.core.seeds import derive
 from spurless.core.settings import Range
-from spurless.methods.group_inference import Groups, Inference
-from spurless.methods.group_inference.mining import Length
-from spurless.methods.group_inference.predictions import Dims, PlainEpochs, plain_net
+from spurless.methods.group_inference import Groups, Inference, Inferring
+from spurless.methods.group_inference.predictions import Dims
+from spurless.methods.group_inference.training import Length, PlainEpochs, plain_net
 from spurless.methods.parts.clusters import (
     DENSE,
     SILHOUETTE_ROWS,
@@ -30,70 +31,75 @@ from spurless.nets import Net
 
 LEAST_SHARE, LEAST_ROWS = 0.005, DENSE  # of a class, that a part split off must hold
 
-GeorgeReduction = Annotated[
-    Literal["none", "head", "pca", "umap"],
-    "what is clustered: features, how strongly they speak for the class, or less",
-]
-Normalise = Annotated[bool, "whether features are first divided by their length"]
-GeorgeClustering = Annotated[Clustering, "how rows of a class are put into clusters"]
-Number = Annotated[int, "clusters of each class; 0: 2 to `most`, by the silhouette", Range(0)]
-Most = Annotated[int, "the largest number of clusters of a class that is tried", Range(2)]
-Overcluster = Annotated[int, "how many parts each cluster is then cut into, of which some are kept; 1: none", Range(1)]
-PerClass = Annotated[int, "clusters of each class", Range(1)]
-
 # (class, features of its rows, their losses, features of its validation rows) -> clusters, of features
 Fit = Callable[[int, Tensor, Tensor, Tensor | None], Clusters]
 
 
-def infer_george(
-    run: Run,
-    reduction: GeorgeReduction = "none",
-    dims: Dims = 2,
-    normalise: Normalise = True,
-    clustering: GeorgeClustering = "kmeans",
-    clusters: Number = 0,
-    most: Most = 10,
-    overcluster: Overcluster = 5,
-    identify_epochs: PlainEpochs = 0,
-) -> Inference:
+@dataclass(frozen=True)
+class George(Inference):
     """Clusters of features within each class, their number by the silhouette, then cut finer where that pays (GEORGE).
 
     reduction = head is how strongly features speak for the class: their product with w_c − mean of the other w, which
     for two classes is the released code's w₁ − w₀ on Waterbirds.
     """
-    net = yield from plain_net(run, Length(identify_epochs or None))
-    head = net.head.weight.detach().cpu()  # (classes, d)
 
-    def fit(c: int, features: Tensor, losses: Tensor, held_out: Tensor | None) -> Clusters:
-        seed = derive(run.seed, "clusters", c)
-        scaled = unit if normalise else _same
-        if reduction == "head":
+    reduction: Annotated[
+        Literal["none", "head", "pca", "umap"],
+        "what is clustered: features, how strongly they speak for the class, or less",
+    ] = "none"
+    dims: Dims = 2
+    normalise: Annotated[bool, "whether features are first divided by their length"] = True
+    clustering: Annotated[Clustering, "how samples of a class are put into clusters"] = "kmeans"
+    clusters: Annotated[int, "clusters of each class; 0: 2 to `most`, by the silhouette", Range(0)] = 0
+    most: Annotated[int, "the largest number of clusters of a class that is tried", Range(2)] = 10
+    overcluster: Annotated[
+        int, "how many parts each cluster is then cut into, of which some are kept; 1: none", Range(1)
+    ] = 5
+    identify_epochs: PlainEpochs = 0
+
+    def infer(self, run: Run) -> Inferring:
+        net = yield from plain_net(run, Length(self.identify_epochs or None))
+        head = net.head.weight.detach().cpu()  # (classes, d)
+
+        def fit(c: int, features: Tensor, losses: Tensor, held_out: Tensor | None) -> Clusters:
+            return self._of_class(derive(run.seed, "clusters", c), c, head, features, losses, held_out)
+
+        return _in_each_class(run, net, fit)
+
+    def _of_class(
+        self, seed: int, c: int, head: Tensor, features: Tensor, losses: Tensor, held_out: Tensor | None
+    ) -> Clusters:
+        scaled = unit if self.normalise else _same
+        if self.reduction == "head":
             reduced: Callable[[Tensor], Tensor] = margin_along(head, c)
         else:
-            reduced = reducer(scaled(features), reduction, dims, seed)
+            reduced = reducer(scaled(features), self.reduction, self.dims, seed)
 
         def seen(rows: Tensor) -> Tensor:
             return reduced(scaled(rows))
 
-        z = seen(features)
-        found = cluster(z, clusters, clustering, seed) if clusters else best_clusters(z, clustering, seed, 2, most)
-        if overcluster > 1 and clustering != "hdbscan":  # which finds by itself how fine to cut
-            found = overclustered(
-                found, z, losses, None if held_out is None else seen(held_out), overcluster, clustering, seed
-            )
-        return Clusters(found.labels, found.number, lambda rows: found.assign(seen(rows)))
-
-    return _in_each_class(run, net, fit)
+        z, how = seen(features), self.clustering
+        whole = cluster(z, self.clusters, how, seed) if self.clusters else best_clusters(z, how, seed, 2, self.most)
+        if self.overcluster > 1 and how != "hdbscan":  # which finds by itself how fine to cut
+            z_val = None if held_out is None else seen(held_out)
+            whole = overclustered(whole, z, losses, z_val, self.overcluster, how, seed)
+        return Clusters(whole.labels, whole.number, lambda rows: whole.assign(seen(rows)))
 
 
-def infer_bpa(run: Run, clusters: PerClass = 8, identify_epochs: PlainEpochs = 0) -> Inference:
+@dataclass(frozen=True)
+class Directions(Inference):
     """Clusters of the directions of features within each class (BPA)."""
-    net = yield from plain_net(run, Length(identify_epochs or None))
 
-    def fit(c: int, features: Tensor, losses: Tensor, held_out: Tensor | None) -> Clusters:
-        return cluster(features, clusters, "cosine", derive(run.seed, "clusters", c))
+    clusters: Annotated[int, "clusters of each class", Range(1)] = 8
+    identify_epochs: PlainEpochs = 0
 
-    return _in_each_class(run, net, fit)
+    def infer(self, run: Run) -> Inferring:
+        net = yield from plain_net(run, Length(self.identify_epochs or None))
+
+        def fit(c: int, features: Tensor, losses: Tensor, held_out: Tensor | None) -> Clusters:
+            return cluster(features, self.clusters, "cosine", derive(run.seed, "clusters", c))
+
+        return _in_each_class(run, net, fit)
 
 
 def _in_each_class(run: Run, net: Net, fit: Fit) -> Groups:

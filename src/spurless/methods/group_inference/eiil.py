@@ -1,71 +1,62 @@
 """Environments in which plain training would be scaled most differently (Creager, Jacobsen and Zemel 2021)."""
 
-from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from spurless.core.data import Split
 from spurless.core.messages import log
-from spurless.core.method import PLAIN, Run, Stage
+from spurless.core.method import Run
 from spurless.core.settings import Range
-from spurless.methods.group_inference import Groups, within_classes
-from spurless.methods.group_inference.mining import early
+from spurless.methods.group_inference import Groups, Inference, Inferring, within_classes
+from spurless.methods.group_inference.training import early, plain_net
 from spurless.methods.irm import slopes
 from spurless.methods.parts.losses import Form
-
-ReferenceEpochs = Annotated[float, "epochs of the reference network; 0: a fifth of the recipe's length", Range(0)]
-InferenceForm = Annotated[
-    Form, "paper: the environments of the highest penalty, in closed form; code: gradient ascent, as released"
-]
-Steps = Annotated[int, "steps of the ascent (code)", Range(1)]
-Rate = Annotated[float, "learning rate of the ascent (code)", Range(0)]
+from spurless.nets import Net
 
 
-def infer_eiil(
-    run: Run,
-    identify_epochs: ReferenceEpochs = 0,
-    form: InferenceForm = "paper",
-    steps: Steps = 10_000,
-    lr: Rate = 1e-3,
-) -> Generator[Stage, None, Groups]:
-    """Train a reference network plainly; split the rows into two environments; groups are class × environment.
+@dataclass(frozen=True)
+class Environments(Inference):
+    """Train a reference network plainly; split the samples into two environments; groups are class × environment.
 
     Environments maximise the IRM penalty of the reference, ½ (1/n Σ q_i d_i)² + ½ (1/n Σ (1 − q_i) d_i)², where
-    d_i = d/ds CE(s · logits_i, y_i) at s = 1 and q_i in [0, 1] is row i's part in the first one. The second
-    environment is the one whose rows contradict the reference. Validation rows are split in the same way.
+    d_i = d/ds CE(s · logits_i, y_i) at s = 1 and q_i in [0, 1] is sample i's part in the first one. The second
+    environment is the one whose samples contradict the reference. Validation samples are split in the same way.
     """
-    net = run.net()
-    epochs, iterations = early(run, identify_epochs)
-    yield Stage(
-        "reference",
-        lambda b: run.ce(net(b.x), b.y),
-        run.optimizer(net),
-        model=net,
-        epochs=epochs,
-        iterations=iterations,
-        shared=PLAIN,
-    )
 
-    def groups(name: str) -> Tensor | None:
-        split = run.data.splits.get(name)
-        if split is None:
-            return None
-        d = slopes(run.outputs(net, split).double(), split.y.to(run.device))  # (n,)
-        if form == "paper":
-            environment = best_environments(d)
-        else:
-            start = torch.randn(len(d), generator=run.generator(f"environments of {name}"), dtype=torch.float64)
-            environment, undecided = ascend(d, start.to(d.device), steps, lr)
-            if name == "train":
-                _say_if_undecided(undecided)
+    identify_epochs: Annotated[
+        float, "epochs of the reference network; 0: a fifth of the recipe's length", Range(0)
+    ] = 0
+    form: Annotated[
+        Form, "paper: the environments of the highest penalty, in closed form; code: gradient ascent, as released"
+    ] = "paper"
+    steps: Annotated[int, "steps of the ascent (code)", Range(1)] = 10_000
+    lr: Annotated[float, "learning rate of the ascent (code)", Range(0)] = 1e-3
+
+    def infer(self, run: Run) -> Inferring:
+        net = yield from plain_net(run, early(run, self.identify_epochs), name="reference")
+        d = self._slopes(run, net, run.data.train)
+        conflicting = self._environments(run, d, "train")
+        _warn_of_one_environment(conflicting)
+        groups, val, held_out = within_classes(run.data.train.y, conflicting.long(), 2), run.data.val, None
+        if val is not None:
+            held_out = within_classes(val.y, self._environments(run, self._slopes(run, net, val), "val").long(), 2)
+        return Groups(groups, held_out, 2 * len(run.data.classes), net, conflicting, d.float())
+
+    def _slopes(self, run: Run, net: Net, split: Split) -> Tensor:
+        return slopes(run.outputs(net, split).double(), split.y.to(run.device))  # (n,)
+
+    def _environments(self, run: Run, d: Tensor, name: str) -> Tensor:
+        """(n,) bool, from the slopes of a split of this name."""
+        if self.form == "paper":
+            return best_environments(d)
+        start = torch.randn(len(d), generator=run.generator(f"environments of {name}"), dtype=torch.float64)
+        environment, undecided = ascend(d, start.to(d.device), self.steps, self.lr)
         if name == "train":
-            _say_if_one(environment)
-        return within_classes(split.y, environment.long(), 2)
-
-    train = groups("train")
-    assert train is not None
-    return Groups(train, groups("val"), 2 * len(run.data.classes), net)
+            _warn_of_undecided(undecided)
+        return environment
 
 
 def best_environments(d: Tensor) -> Tensor:
@@ -112,7 +103,7 @@ def penalty_gradient(w: Tensor, d: Tensor) -> Tensor:
     return q * (1 - q) * d / len(d) * ((2 * q - 1) * d).mean()
 
 
-def _say_if_undecided(undecided: Tensor) -> None:
+def _warn_of_undecided(undecided: Tensor) -> None:
     share = float(undecided.float().mean())
     if share > 0.5:
         log.warning(
@@ -121,7 +112,7 @@ def _say_if_undecided(undecided: Tensor) -> None:
         )
 
 
-def _say_if_one(environment: Tensor) -> None:
+def _warn_of_one_environment(environment: Tensor) -> None:
     """Of a reference that fits every row, all slopes have one sign."""
     smaller = min(int(environment.sum()), int((~environment).sum()))
     if smaller < 2:

@@ -1,6 +1,7 @@
 """Twin networks on halves of the samples, each relabelling the other's half (Pezeshki et al. 2024)."""
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
@@ -9,15 +10,13 @@ from torch import Tensor, nn
 from spurless.core.data import Batch, Split
 from spurless.core.method import Run, Stage
 from spurless.core.settings import Range
-from spurless.methods.group_inference import Groups, Inference, within_classes
-from spurless.methods.group_inference.mining import wrong_rows
+from spurless.methods.group_inference import Groups, Inference, Inferring, within_classes
+from spurless.methods.group_inference.errors import wrong
 from spurless.methods.parts.losses import RowLoss
 from spurless.nets import Net
 
-TwinEpochs = Annotated[float, "epochs of the twins; 0: the recipe's length", Range(0)]
 
-
-class Twins(NamedTuple):
+class TwinNets(NamedTuple):
     """Two networks, and which of them has trained on each sample."""
 
     nets: tuple[Net, Net]
@@ -70,7 +69,7 @@ def flip_probability(p: Tensor, classes: int) -> Tensor:
     return (p - 1 / classes) * classes / (classes - 1)
 
 
-def train_twins(run: Run, epochs: float = 0) -> Generator[Stage, None, Twins]:
+def train_twins(run: Run, epochs: float = 0) -> Generator[Stage, None, TwinNets]:
     """Train both twins side by side, each on its own half."""
     y = run.data.train.y
     half = torch.rand(len(y), generator=run.generator("twins")) < 0.5
@@ -81,17 +80,24 @@ def train_twins(run: Run, epochs: float = 0) -> Generator[Stage, None, Twins]:
         return labels.loss(run.ce_rows, b.idx, nets[0](b.x), nets[1](b.x))
 
     yield Stage("twins", loss, run.optimizer(*nets), model=nets[0], epochs=epochs or None)
-    return Twins(nets, half.to(run.device))
+    return TwinNets(nets, half.to(run.device))
 
 
-def infer_xrm(run: Run, identify_epochs: TwinEpochs = 0) -> Inference:
+@dataclass(frozen=True)
+class Twins(Inference):
     """Class, and whether either twin gets the sample wrong (XRM), for training and validation samples alike."""
-    twins = yield from train_twins(run, identify_epochs)
 
-    def groups(split: Split) -> Tensor:
-        wrong = [wrong_rows(run.outputs(net, split).cpu(), split.y) for net in twins.nets]
-        return within_classes(split.y, (wrong[0] | wrong[1]).long(), 2)
+    identify_epochs: Annotated[float, "epochs of the twins; 0: the recipe's length", Range(0)] = 0
 
-    val = run.data.val
-    held_out = None if val is None else groups(val)
-    return Groups(groups(run.data.train), held_out, 2 * len(run.data.classes), twins.nets[0])
+    def infer(self, run: Run) -> Inferring:
+        twins = yield from train_twins(run, self.identify_epochs)
+
+        def conflicting(split: Split) -> Tensor:
+            first, second = (wrong(run.outputs(net, split).cpu(), split.y) for net in twins.nets)
+            return first | second
+
+        train, val, number = run.data.train, run.data.val, 2 * len(run.data.classes)
+        held_out = None if val is None else within_classes(val.y, conflicting(val).long(), 2)
+        of_train = conflicting(train)
+        groups = within_classes(train.y, of_train.long(), 2)
+        return Groups(groups, held_out, number, twins.nets[0], conflicting=of_train)

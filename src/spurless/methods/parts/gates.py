@@ -12,6 +12,7 @@ copy of any layer is needed). At the end the logits become a fixed mask, and the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
@@ -22,23 +23,45 @@ from torch.nn.modules.conv import _ConvTransposeNd
 from spurless.core.data import Batch
 from spurless.core.errors import UserError
 from spurless.core.method import Run, Stage
-from spurless.core.settings import Range
+from spurless.core.settings import Range, Was
 from spurless.methods.parts.losses import Form
-from spurless.methods.parts.pruning import EVERY, Masks, prunable
+from spurless.methods.parts.pruning import EVERY, Layers, Masks, prunable
 from spurless.nets import Net
 
 Over = Literal["weight", "channel"]
 
-# Settings that the methods which learn a mask share.
-LambdaL1 = Annotated[float, "weight of the sparsity penalty; it acts through Adam's eps, 1e-8", Range(0)]
-MaskIterations = Annotated[int, "steps that learn the mask: the longer, the sparser", Range(1)]
-MaskLr = Annotated[float, "learning rate of the mask's logits (Adam)", Range(0)]
-Start = Annotated[float, "logit of every gate at the start"]
-Temperature = Annotated[float, "how soft the gate is that gradients pass through", Range(1e-3)]
-HoldStats = Annotated[bool, "while the mask is learnt, BatchNorm and dropout as in evaluation; off: as in training"]
-OverWhat = Annotated[Over, "a gate for each weight, or for each output channel (not of the head)"]
-GateForm = Annotated[Form | None, "the gate's logit is Θ (paper) or σ(Θ) (code); none: as form"]
-PenaltyForm = Annotated[Form | None, "the penalty is Σ|Θ| (paper) or ΣΘ (code); none: as form"]
+
+@dataclass(frozen=True)
+class Mask:
+    """How a mask is learnt. Saved under the names that the settings had before they were a group."""
+
+    l1: Annotated[
+        float, "weight of the sparsity penalty; it acts through Adam's eps, 1e-8", Range(0), Was("lambda_l1")
+    ] = 1e-8
+    iterations: Annotated[
+        int, "steps that learn the mask: the longer, the sparser", Range(1), Was("mask_iterations")
+    ] = 2000
+    lr: Annotated[float, "learning rate of the mask's logits (Adam)", Range(0), Was("mask_lr")] = 0.01
+    start: Annotated[float, "logit of every gate at the start", Was("start")] = 1.5
+    temperature: Annotated[
+        float, "how soft the gate is that gradients pass through", Range(1e-3), Was("temperature")
+    ] = 1.0
+    over: Annotated[Over, "a gate for each weight, or for each output channel (not of the head)", Was("over")] = (
+        "weight"
+    )
+    layers: Annotated[Layers, Was("layers")] = EVERY
+    hold_stats: Annotated[
+        bool, "while the mask is learnt, BatchNorm and dropout as in evaluation; off: as in training", Was("hold_stats")
+    ] = False
+    gate_form: Annotated[
+        Form | None, "the gate's logit is Θ (paper) or σ(Θ) (code); none: as form", Was("gate_form")
+    ] = None
+    penalty_form: Annotated[
+        Form | None, "the penalty is Σ|Θ| (paper) or ΣΘ (code); none: as form", Was("penalty_form")
+    ] = None
+
+    def gates(self, net: nn.Module, form: Form) -> Gates:
+        return Gates(net, self.start, self.temperature, self.gate_form or form, self.over, self.layers)
 
 
 def gate_logit(theta: Tensor, form: Form = "paper") -> Tensor:
@@ -178,16 +201,7 @@ Objective = Callable[[Batch, Tensor, Tensor], Tensor]  # of a batch, its feature
 
 
 def mask_stage(
-    run: Run,
-    net: Net,
-    gates: Gates,
-    objective: Objective,
-    lambda_l1: float,
-    penalty_form: Form,
-    lr: float,
-    iterations: int,
-    weights: Tensor | None = None,
-    hold_stats: bool = False,
+    run: Run, net: Net, gates: Gates, objective: Objective, mask: Mask, form: Form, sample_weights: Tensor | None = None
 ) -> Stage:
     """Learn the logits over frozen weights.  min over Θ of E[objective] + λ · penalty(Θ)
 
@@ -198,15 +212,15 @@ def mask_stage(
 
     def loss(b: Batch) -> Tensor:
         features, logits = gated.both(b.x)
-        return objective(b, features, logits) + lambda_l1 * penalty(list(gates.logits), penalty_form)
+        return objective(b, features, logits) + mask.l1 * penalty(list(gates.logits), mask.penalty_form or form)
 
-    adam = {"optimizer": "adam", "lr": lr, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
+    adam = {"optimizer": "adam", "lr": mask.lr, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
     return Stage(
         "mask",
         loss,
         run.optimizer(gates, **adam),
         model=gated,
-        iterations=iterations,
-        sample_weights=weights,
-        in_training_mode=() if hold_stats else (net,),
+        iterations=mask.iterations,
+        sample_weights=sample_weights,
+        in_training_mode=() if mask.hold_stats else (net,),
     )

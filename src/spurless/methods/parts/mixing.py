@@ -15,8 +15,8 @@ from torch.nn.functional import normalize
 
 from spurless.core.data import Batch
 from spurless.core.method import Stage
-from spurless.methods.group_inference.mining import early, wrong_rows
-from spurless.methods.parts.losses import gce
+from spurless.methods.group_inference.errors import wrong
+from spurless.methods.group_inference.training import biased_net, early
 
 if TYPE_CHECKING:
     from spurless.nets import Net
@@ -106,17 +106,8 @@ def mixer(run: EngineRun, how: How) -> Generator[Stage, None, Mixer]:
         return Mixer(how)
     if how == "within_class" and run.findings:
         return Mixer(how, minority=list(run.findings.values())[-1].to(run.device))
-    net, (epochs, iterations) = run.net(), early(run, 0)
-    yield Stage(
-        "easy",
-        lambda b: gce(net(b.x), b.y),
-        run.optimizer(net),
-        model=net,
-        epochs=epochs,
-        iterations=iterations,
-        shared={"loss": "gce", "q": 0.7, "form": "paper"},
-    )
+    net = yield from biased_net(run, early(run), name="easy")
     if how == "within_class":
-        wrong = wrong_rows(run.outputs(net).cpu(), run.data.train.y)
-        return Mixer(how, minority=wrong.to(run.device))
+        minority = wrong(run.outputs(net).cpu(), run.data.train.y)
+        return Mixer(how, minority=minority.to(run.device))
     return Mixer(how, embedding=run.outputs(net, features=True).to(run.device))
