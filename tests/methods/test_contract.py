@@ -136,9 +136,8 @@ def test_the_registry_tells_the_truth(name):
     kind = method_class(name)
     assert kind.bias_labels == METHODS[name].labels
     assert name_of(kind()) == name
-    assert {s.path.split(".")[0] for s in settings_of(kind).values()} == {f.name for f in fields(kind)}, (
-        "a field that is not Annotated cannot be loaded"
-    )
+    declared = {s.path.split(".")[0] for s in settings_of(kind).values()}
+    assert declared == {f.name for f in fields(kind)}, "a field that is not Annotated cannot be loaded"
     assert kind.__doc__ and "(" in kind.__doc__.splitlines()[0]  # opens with its paper
 
 
