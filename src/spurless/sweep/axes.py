@@ -111,12 +111,13 @@ def setting_of(name: str, method: str = "erm") -> tuple[str, dict[str, Any]]:
     if dot and section in SECTIONS and key and key != "name":
         return name, {}
     recipe = [f.name for f in dataclasses.fields(Recipe)]
-    own = list(settings_of(method_class(method)))
+    known = settings_of(method_class(method))
+    own = [s.path for s in known.values()]
     if name in recipe and name in own and f"recipe.{name}" not in STEPS:  # what everybody calls lr is the recipe's
         raise UserError(f"Both the recipe and {method} have a setting '{name}': name recipe.{name} or method.{name}.")
     if name in recipe:
         return f"recipe.{name}", {}
-    if name in own:
+    if name in own or name in known:
         return f"method.{name}", {}
     raise UserError(
         f"There is no setting '{name}' to sweep over. Name a field of the recipe ({', '.join(recipe)}), "
