@@ -10,8 +10,7 @@ from spurless.core.errors import Diverged
 from spurless.methods.group_inference import groups_of
 from spurless.methods.parts.pruning import sparsity
 from spurless.metrics.groups import group_notes
-from spurless.metrics.inference import inference_scores
-from spurless.metrics.inference import lost_classes, mining_scores
+from spurless.metrics.inference import inference_scores, lost_classes, mining_scores
 from spurless.metrics.scores import coverage, full_score
 from spurless.train.loop import Loop
 from spurless.train.result import Result
