@@ -12,9 +12,11 @@ from torch import nn
 
 from spurless.compress import export as exporting
 from spurless.compress import standalone
-from spurless.compress.export import export, in_a_row, lines, macs, plain
+from spurless.compress.export import export, in_a_row, plain
+from spurless.compress.figures import latency, lines, macs
 from spurless.compress.shrink import NotTheSame
 from spurless.core.errors import UserError
+from spurless.core.files import data_root
 from spurless.core.tensor_files import save_tensors
 from spurless.methods.parts.pruning import keep_highest, squares, zero
 from spurless.nets import Net, build
@@ -89,6 +91,63 @@ def test_onnx(tmp_path):
         assert (torch.from_numpy(found) - net(x)).abs().max() < 1e-4
 
 
+def agree_on_ten_photographs(photographs, tmp_path):
+    """The files of one network, given bytes, against the network itself, given what it was trained on."""
+    import numpy as np
+    from PIL import Image
+
+    images = np.stack([np.asarray(Image.open(file).convert("RGB").resize((32, 32))) for file in photographs])
+    x = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()  # (10, 3, 32, 32) uint8
+    assert len(x) == 10 and x.float().std() > 5
+    net = build("simconv1", (3, 32, 32), 3).train()
+    mean, std = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.3, 0.25])
+    prepared = (x.double() / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+    with torch.no_grad():
+        net(prepared.float())  # statistics of BatchNorm that are not the first ones
+        expected = net.eval().double()(prepared).float()
+    facts = {"net": {"name": "simconv1"}, "method": {"name": "erm"}, "data": "photographs", "shape": (3, 32, 32)}
+    facts |= {"classes": ["a", "b", "c"], "mean": mean.tolist(), "std": std.tolist(), "precision": "fp32"}
+    save_tensors(tmp_path / "model.safetensors", net.float().state_dict(), facts)
+    out = tmp_path / "out"
+    report = export(tmp_path / "model.safetensors", out, repeats=1, with_preprocessing=True)
+    assert set(report["checks"]) >= {"plain", "torch", "onnx"}
+    for path in (out, out / "model.pt2", out / "model.onnx"):
+        with torch.no_grad():
+            assert (standalone.load(path)(x) - expected).abs().max() < 1e-4 * max(1, expected.abs().max())
+        said = standalone.describe(path)
+        assert said["classes"] == ["a", "b", "c"] and said["shape"] == [3, 32, 32] and said["preprocessing"] is True
+        assert said["mean"] == mean.tolist() and said["std"] == std.tolist() and "uint8" in said["scaled"]
+
+
+@needs_onnx
+def test_every_format_takes_the_bytes_of_ten_drawn_pictures_from_files(tmp_path):
+    from PIL import Image
+
+    generator = torch.Generator().manual_seed(0)
+    files = [tmp_path / f"{k}.png" for k in range(10)]
+    for file in files:
+        small = torch.randint(0, 256, (5, 7, 3), dtype=torch.uint8, generator=generator).numpy()
+        Image.fromarray(small).resize((90, 60)).save(file)
+    agree_on_ten_photographs(files, tmp_path)
+
+
+@needs_onnx
+@pytest.mark.data("BAR")
+def test_every_format_takes_the_bytes_of_ten_photographs(tmp_path):
+    agree_on_ten_photographs(sorted((data_root() / "BAR").rglob("*.jpg"))[:10], tmp_path)
+
+
+@needs_onnx
+def test_files_say_what_they_take_without_preprocessing(tmp_path):
+    net = build({"name": "mlp", "widths": [4]}, (3,), 3).eval()
+    file = weights_file(tmp_path, net, {"name": "mlp", "widths": [4]}, (3,))
+    export(file, tmp_path / "out", repeats=1)
+    said = [standalone.describe(tmp_path / "out" / name) for name in (".", "model.pt2", "model.onnx")]
+    assert said[0] == said[1] == said[2] and said[0]["classes"] == ["a", "b", "c"] and not said[0]["preprocessing"]
+    with pytest.raises(UserError, match="does not read images"):
+        export(file, tmp_path / "raw", repeats=1, with_preprocessing=True)
+
+
 @needs_onnx
 def test_large_logits_may_differ_by_rounding(tmp_path):
     """Networks that were trained say hundreds on noise, where float32 itself is coarser than 1e-4."""
@@ -101,7 +160,7 @@ def test_large_logits_may_differ_by_rounding(tmp_path):
 
 def test_onnx_is_skipped_by_name(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    told = exporting.write_onnx(nn.Linear(2, 2), None, tmp_path, [])
+    told = exporting.write_onnx(nn.Linear(2, 2), None, tmp_path, [], {})
     assert "onnxruntime" in told and "pip install" in told
 
 
@@ -109,7 +168,8 @@ def test_the_loader_imports_nothing_of_spurless():
     tree = ast.parse(Path(standalone.__file__).read_text(encoding="utf-8"))
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.split(".")[0] for name in names} <= {"json", "pathlib", "torch", "safetensors", "torchvision"}
+    usual = {"json", "pathlib", "collections", "typing"}
+    assert {name.split(".")[0] for name in names} <= usual | {"torch", "safetensors", "torchvision", "onnxruntime"}
 
 
 @pytest.mark.parametrize(
@@ -243,7 +303,7 @@ def test_times_are_of_one_thread_and_the_threads_come_back():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        found = exporting.latency({"a": Spy()}, (3,), repeats=2)
+        found = latency({"a": Spy()}, (3,), repeats=2)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -27,13 +27,17 @@ def export(
         list[str] | None, typer.Option("--format", help="plain, torch or onnx; may be repeated. Default: all.")
     ] = None,
     cut: Annotated[bool, typer.Option("--cut/--no-cut", help="Remove dead channels for good.")] = True,
+    with_preprocessing: Annotated[
+        bool, typer.Option("--with-preprocessing", help="The files take images as raw bytes (uint8).")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a network as files that need nothing of Spurless, without its dead channels, and measure it."""
-    from spurless.compress.export import FORMATS, export, lines
+    from spurless.compress.export import FORMATS, export
+    from spurless.compress.figures import lines
 
     with redirect_stdout(sys.stderr):
-        found = export(model, out, formats or FORMATS, cut)
+        found = export(model, out, formats or FORMATS, cut, with_preprocessing=with_preprocessing)
     if as_json:
         print_json(found)
         return

@@ -17,9 +17,7 @@ import copy
 import inspect
 import json
 import shutil
-import statistics
 import tempfile
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
@@ -31,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.compress import standalone
+from spurless.compress.figures import BATCHES, latency, macs, notes, pair, parameters, size_of
 from spurless.compress.shrink import NotTheSame, Shrunk, allowed, probes, shrink
 from spurless.core.errors import DataError, FolderError, UserError, unknown
 from spurless.core.files import atomic, finite, from_json, read_bytes
@@ -38,7 +37,6 @@ from spurless.core.output import claim_folder, default_folder
 from spurless.core.tensor_files import load_tensors, of_bytes, save_tensors
 from spurless.methods.parts.pruning import sparsity
 from spurless.nets import BatchNorm2d, Dropout, Net
-from spurless.nets.heads import evaluating
 from spurless.train.networks import NetSpec
 from spurless.train.run_folder import MODEL
 from spurless.train.saved import load_classifier, load_run
@@ -49,9 +47,9 @@ CODED = (
     "where it was missing if `marked` (without a mean only this); of words one number for each of `values`, 1 for the "
     "row's own and 0 for the others, and one more for all other values if `other`"
 )
+RAW = "bytes, uint8 from 0 to 255, of this shape: the network scales and standardises them itself"
 FORMATS: tuple[str, ...] = get_args(Format)
 UNFINISHED = ".unfinished-"  # begins the name of the folder that an export is written in
-BATCHES = (1, 64)
 TORCHVISION = {"resnet18": "fc", "resnet50": "fc", "wide_resnet101_2": "fc", "swin_t": "head"}  # and their heads
 ARCHITECTURE, LOADER, SPARSE, PT2, ONNX, REPORT = (
     *("architecture.json", "load.py", "model.sparse.safetensors"),
@@ -66,11 +64,12 @@ def export(
     cut: bool = True,
     net: NetSpec | None = None,
     repeats: int = 15,
+    with_preprocessing: bool = False,
 ) -> dict[str, Any]:
     """Export the classifier of a run's folder or weights file, and return the report.
 
     `cut`: remove dead channels. `net`: a network of your own, which a run's folder does not hold. `repeats`: how often
-    each time is measured.
+    each time is measured. `with_preprocessing`: the files take images as raw bytes, uint8 (n, c, h, w).
     """
     for name in formats:
         if name not in FORMATS:
@@ -78,6 +77,8 @@ def export(
     classifier, facts = classifier_of(model, net)
     if facts.get("tokenizer"):
         raise UserError(f"{model} reads text, and only networks that read pictures or numbers are exported.")
+    if with_preprocessing and not of_bytes(facts):
+        raise UserError(f"{model} does not read images, so that it has no preprocessing of bytes to export.")
     folder = Path(out) if out is not None else default_folder("export", folder_name(model))
     if (
         claim_folder(folder, "export", [REPORT])
@@ -96,7 +97,7 @@ def export(
     # In a folder of its own until all is measured: an export that fails or is killed leaves the one before it whole.
     with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder) as place:
         made = Path(place)
-        checks = write(small.net, made, formats, example, facts)
+        checks = write(small.net, made, formats, example, facts, with_preprocessing)
         report = {
             "model": str(model),
             "net": facts["net"].get("name"),
@@ -173,34 +174,51 @@ def folder_name(model: str | Path) -> str:
 
 
 def write(
-    net: nn.Module, folder: Path, formats: Sequence[str], example: Tensor, facts: Mapping[str, Any]
+    net: nn.Module,
+    folder: Path,
+    formats: Sequence[str],
+    example: Tensor,
+    facts: Mapping[str, Any],
+    with_preprocessing: bool = False,
 ) -> dict[str, Any]:
     """Write a network in these formats; by format, the largest difference of a logit when it is read back."""
-    inputs = probes(example)
+    inputs, whole = probes(example), net
+    about = metadata(facts, with_preprocessing)
+    if with_preprocessing:
+        inputs = [(x.sigmoid() * 255).to(torch.uint8) for x in inputs]
+        whole = standalone.Preprocessed(net, about["mean"], about["std"]).eval()
     checks: dict[str, Any] = {}
     if "plain" in formats:
-        checks |= write_plain(net, folder, inputs, facts)
+        checks |= write_plain(net, folder, inputs, facts, with_preprocessing)
     if "torch" in formats or "onnx" in formats:
-        program = traced(net, example)
+        program = traced(whole, inputs[-1][:2])
         if "torch" in formats:
-            checks["torch"] = write_torch(net, program, folder, inputs)
+            checks["torch"] = write_torch(whole, program, folder, inputs, about)
         if "onnx" in formats:
-            checks["onnx"] = write_onnx(net, program, folder, inputs)
+            checks["onnx"] = write_onnx(whole, program, folder, inputs, about)
     with torch.no_grad():
-        limit = allowed(torch.cat([net(x) for x in inputs]))
+        limit = allowed(torch.cat([whole(x) for x in inputs]))
     for name, found in checks.items():
         if isinstance(found, float) and not found < limit:
             raise NotTheSame(f"The file for {name} gives logits that differ by {found:.3g}, more than {limit:.3g}.")
     return checks
 
 
-def write_plain(net: nn.Module, folder: Path, inputs: list[Tensor], facts: Mapping[str, Any]) -> dict[str, Any]:
+def metadata(facts: Mapping[str, Any], with_preprocessing: bool = False) -> dict[str, Any]:
+    """What every file says of the network: its classes, and what it takes."""
+    known = {k: facts[k] for k in ("shape", "classes", "mean", "std", "coding") if k in facts}
+    if with_preprocessing:
+        return {"mean": [], "std": []} | known | {"scaled": RAW, "preprocessing": True}
+    scaled = CODED if "coding" in facts else "0 to 1" if of_bytes(facts) else "as it is"
+    scaled += ", then (x - mean) / std" if facts.get("mean") else ""
+    return known | {"scaled": scaled, "preprocessing": False}
+
+
+def write_plain(
+    net: nn.Module, folder: Path, inputs: list[Tensor], facts: Mapping[str, Any], with_preprocessing: bool = False
+) -> dict[str, Any]:
     module, architecture = plain(net, str(facts["net"].get("name")))
-    known = {k: facts.get(k) for k in ("shape", "classes", "mean", "std", "coding") if k in facts}
-    scaled = "0 to 1" if of_bytes(facts) else "as it is"
-    if "coding" in facts:
-        scaled = CODED
-    architecture["input"] = known | {"scaled": scaled + (", then (x - mean) / std" if facts.get("mean") else "")}
+    about = architecture["input"] = metadata(facts, with_preprocessing)
     state = module.state_dict()
     save_tensors(folder / MODEL, state, {})
     with atomic(folder / ARCHITECTURE) as part:
@@ -213,8 +231,9 @@ def write_plain(net: nn.Module, folder: Path, inputs: list[Tensor], facts: Mappi
         (folder / SPARSE).unlink()
     if architecture["base"] is None:
         return {"plain": f"weights only: {architecture['why']}"}
-    checks = {"plain": differ(net, standalone.load(folder), inputs)}
-    return checks | ({"compressed": differ(net, standalone.load(folder, compressed=True), inputs)} if smaller else {})
+    whole = standalone.Preprocessed(net, about["mean"], about["std"]) if with_preprocessing else net
+    checks = {"plain": differ(whole, standalone.load(folder), inputs)}
+    return checks | ({"compressed": differ(whole, standalone.load(folder, compressed=True), inputs)} if smaller else {})
 
 
 def plain(net: nn.Module, name: str) -> tuple[nn.Module, dict[str, Any]]:
@@ -280,15 +299,18 @@ def traced(net: nn.Module, example: Tensor) -> Any:
         return torch.export.export(net.eval(), (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
 
 
-def write_torch(net: nn.Module, program: Any, folder: Path, inputs: list[Tensor]) -> float:
+def write_torch(net: nn.Module, program: Any, folder: Path, inputs: list[Tensor], about: Mapping[str, Any]) -> float:
     with quiet():
         with atomic(folder / PT2) as part, tempfile.TemporaryDirectory() as near:
-            torch.export.save(program, Path(near) / PT2)  # it wants this ending
+            # It wants this ending.
+            torch.export.save(program, Path(near) / PT2, extra_files={standalone.METADATA: json.dumps(about)})
             shutil.copyfile(Path(near) / PT2, part)
         return differ(net, torch.export.load(folder / PT2).module(), inputs)
 
 
-def write_onnx(net: nn.Module, program: Any, folder: Path, inputs: list[Tensor]) -> float | str:
+def write_onnx(
+    net: nn.Module, program: Any, folder: Path, inputs: list[Tensor], about: Mapping[str, Any]
+) -> float | str:
     try:
         import onnx  # noqa: F401
         import onnxruntime
@@ -298,6 +320,7 @@ def write_onnx(net: nn.Module, program: Any, folder: Path, inputs: list[Tensor])
     with quiet():
         made = torch.onnx.export(program, input_names=["x"], output_names=["logits"], verbose=False)
         assert made is not None
+        made.model.metadata_props.update({name: json.dumps(value) for name, value in about.items()})
         with atomic(folder / ONNX) as part:
             made.save(part, external_data=False)
         options = onnxruntime.SessionOptions()
@@ -324,107 +347,3 @@ class quiet(warnings.catch_warnings):  # noqa: N801 (used like a function)
     def __exit__(self, *error: Any) -> None:
         self._out.__exit__(*error)
         super().__exit__(*error)
-
-
-# The figures
-
-
-def pair(before: nn.Module, after: nn.Module, measure: Any) -> dict[str, Any]:
-    return {"before": measure(before), "after": measure(after)}
-
-
-def parameters(net: nn.Module) -> int:
-    return sum(p.numel() for p in net.parameters())
-
-
-@torch.no_grad()
-def macs(net: nn.Module, example: Tensor) -> int:
-    """Multiplications with an addition for one input, in convolutions and matrix products. Zeros count as well.
-
-    >>> macs(nn.Linear(3, 5), torch.zeros(1, 3))
-    15
-    """
-    from torch.utils.flop_counter import FlopCounterMode
-
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # one kernel for a whole layer of attention, which is not counted
-    try:
-        with evaluating(net), FlopCounterMode(display=False) as counter:
-            net(example)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-    return counter.get_total_flops() // 2 // len(example)
-
-
-def size_of(net: nn.Module) -> int:
-    """Bytes of the weights as a safetensors file."""
-    from safetensors.torch import save
-
-    return len(save({name: t.detach().contiguous().clone() for name, t in net.state_dict().items()}))
-
-
-@torch.no_grad()
-def latency(
-    nets: Mapping[str, nn.Module], shape: Sequence[int], batches: Sequence[int] = BATCHES, repeats: int = 15
-) -> dict[str, dict[str, float]]:
-    """Milliseconds of a forward pass on one CPU thread, by batch size and network: the median of `repeats`.
-
-    The networks take turns, so that a machine that is busy for a while is so for all of them.
-    """
-    for net in nets.values():
-        net.eval()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    found: dict[str, dict[str, float]] = {}
-    try:
-        for batch in batches:
-            x = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0))
-            times: dict[str, list[float]] = {name: [] for name in nets}
-            for k in range(repeats + 1):
-                for name, net in nets.items():
-                    start = time.perf_counter()
-                    net(x)
-                    if k:  # the first is a warm-up
-                        times[name].append(1000 * (time.perf_counter() - start))
-            found[str(batch)] = {name: round(statistics.median(taken), 4) for name, taken in times.items()}
-    finally:
-        torch.set_num_threads(threads)
-    return found
-
-
-def notes(report: Mapping[str, Any]) -> list[str]:
-    """What a reader of the figures must know."""
-    told = []
-    zeros = report["weights_that_are_zero_percent"]["after"]
-    if zeros >= 1:
-        packed = "They make the compressed file smaller; they" if report["bytes"]["compressed"] else "They"
-        told.append(
-            f"{zeros:.1f} % of the weights that are left are zeros at single places. {packed} do not make the network "
-            "faster, because dense kernels multiply by them all the same."
-        )
-    if not report["channels_removed"]:
-        told.append("No channel was cut: the network is as large and as fast as before.")
-    return told
-
-
-def lines(report: Mapping[str, Any]) -> list[str]:
-    """The report for a terminal."""
-    rows = [
-        ("parameters", report["parameters"], "{:,}"),
-        ("MACs", report["macs"], "{:,}"),
-        ("file, bytes", report["bytes"], "{:,}"),
-        *((f"ms, batch {batch}", times, "{:.2f}") for batch, times in report["latency_ms"].items()),
-    ]
-    told = [f"{'':14}{'before':>16}{'after':>16}{'ratio':>8}"]
-    for name, values, form in rows:
-        was, now = values["before"], values["after"]
-        ratio = f"{was / now:.2f}x" if now else ""
-        told.append(f"{name:14}{form.format(was):>16}{form.format(now):>16}{ratio:>8}")
-    zeros = report["weights_that_are_zero_percent"]
-    told.append(f"{'zeros, %':14}{zeros['before']:>16.1f}{zeros['after']:>16.1f}")
-    if report["bytes"].get("compressed"):
-        told.append(f"{'compressed':14}{'':>16}{report['bytes']['compressed']:>16,}")
-    told.append(f"Largest difference of a logit, cut against masked: {report['difference']:.2g}")
-    for name, found in report["checks"].items():
-        told.append(f"{name}: " + (f"logits differ by {found:.2g}" if isinstance(found, float) else found))
-    return [*told, *report["notes"], *(f"Kept: {why}" for why in report["kept"][:5])]

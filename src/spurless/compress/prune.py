@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from spurless.compress.export import classifier_of, folder_name, macs, parameters, size_of
+from spurless.compress.export import classifier_of, folder_name
+from spurless.compress.figures import macs, parameters, size_of
 from spurless.compress.loading import data_for
 from spurless.compress.shrink import Channels, Shrunk, channel_groups, columns_of, shrink, torch_pruning
 from spurless.compress.standalone import pack
