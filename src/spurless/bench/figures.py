@@ -112,7 +112,7 @@ def _entry(line: Line, by_key: Mapping[str, Mapping[str, Any]]) -> Entry:
         ", ".join(filter(None, [*remarks, few])),
         beside(good),
         at,
-        min((n for row in good if (n := samples_of(row, line.metric)) is not None), default=None),
+        _fewest(good, line.metric),
         bool(few),
     )
 
@@ -153,6 +153,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
     """
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
+
+
+def _fewest(rows: Sequence[Mapping[str, Any]], metric: str) -> int | None:
+    """The fewest samples that decided a worst group in any of these runs."""
+    return min((n for row in rows if (n := samples_of(row, metric)) is not None), default=None)
 
 
 def _small_groups(rows: Sequence[Mapping[str, Any]], metric: str) -> str:

@@ -139,11 +139,11 @@ def _planned(
     todo = [trial for trial in line.trials if trial.key in left]
     each = [known[trial.kind()] for trial in todo]
     ready = [guess.seconds for guess in each if guess.seconds is not None]
-    span_of = f"{line.values[0]} to {line.values[-1]}" if line.end else ""
+    ends = {line.end: f"{line.values[0]} to {line.values[-1]}"} if line.end else {}
     return {
         "data": line.block,
         "method": "; ".join(dict.fromkeys(x.row for x in group)),
-        "grid": {k: span_of if line.end and v == line.end else v for k, v in line.grid.items()},
+        "grid": {k: ends.get(v, v) for k, v in line.grid.items()},
         "cells": len(line.trials),
         "done": len(line.trials) - len(todo),
         "new": len({trial.key for trial in todo} - listed),

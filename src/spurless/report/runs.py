@@ -96,7 +96,7 @@ def _run(result: tables.Result, name: str) -> dict[str, Any]:
         "settings": {k: discreet(v) for k, v in tables.flatten(result.get("settings") or {}).items()},
         "versions": result.get("versions") or {},
         "mining": {k: v for k, v in mining.items() if "n_mined" in v},
-        "histograms": [_histogram(k, v["histogram"]) for k, v in mining.items() if v.get("histogram")],
+        "histograms": _histograms(mining),
         "confusion": charts.confusion(scores.get("confusion")),
         "points": points.scatter(result.get("map2d") or {}),
         "curves": lines.curves(result),
@@ -119,6 +119,10 @@ def _facts(result: tables.Result, done: bool) -> dict[str, Any]:
         "command": command(result),
         "ended": result.get("error"),
     }
+
+
+def _histograms(mining: dict[str, Any]) -> list[dict[str, Any]]:
+    return [_histogram(name, found["histogram"]) for name, found in mining.items() if found.get("histogram")]
 
 
 def _histogram(name: str, found: dict[str, Any]) -> dict[str, Any]:

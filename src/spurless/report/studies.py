@@ -29,8 +29,9 @@ def sweep(found: Mapping[str, Any]) -> Part:
     over = str(found["over"])
     series = found.get("series") or [{"name": "", "points": found.get("points") or []}]
     present = _measures(series)
-    aside = {*TABLED, *ASIDE, *(["average"] if "unbiased" in present else [])}
-    charted = [m for m in present if m not in aside]
+    charted = [m for m in present if m not in (*TABLED, *ASIDE)]
+    if "unbiased" in charted and "average" in charted:
+        charted.remove("average")
     title = str(found.get("title") or f"Sweep over {over}")
     charts = normalised.charts(series, over) + _charts(series, over, charted)
     table = _table(series, over, [m for m in present if m not in ASIDE and (m in charted or m in TABLED)])
@@ -40,8 +41,12 @@ def sweep(found: Mapping[str, Any]) -> Part:
         sections.append(Section("sweep", "From least to greatest", _ranges(series)))
     sections += _notes(found)
     sections.append(Section("facts", "How this was measured", [facts(found, "The sweep")], _seeds(series, present)))
-    told = [p for p in str(found.get("text") or "").split("\n\n") if p and p != rule]
-    return Part(told or _best(over, series, present), sections, title)
+    return Part(_told(found, rule) or _best(over, series, present), sections, title)
+
+
+def _told(found: Mapping[str, Any], rule: str) -> list[str]:
+    """The paragraphs that the sweep came with, but for the rule, which stands elsewhere."""
+    return [text for text in str(found.get("text") or "").split("\n\n") if text and text != rule]
 
 
 def _charts(series: Sequence[Mapping[str, Any]], over: str, measures: Sequence[str]) -> list[dict[str, Any]]:
