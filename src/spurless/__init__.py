@@ -25,6 +25,8 @@ _WHERE = {
     "load_run": "train.saved",
     "load_data": "registry",
     "audit": "auditing",
+    "review": "auditing.review",
+    "Decisions": "auditing",
     "infer_groups": "methods.group_inference",
     "embed": "compress.embedding",
     "run_sweep": "sweep",
@@ -45,6 +47,8 @@ __all__ = ["__version__", *_WHERE]
 
 if TYPE_CHECKING:
     from spurless.auditing.audit import audit
+    from spurless.auditing.decisions import Decisions
+    from spurless.auditing.review import review
     from spurless.compress.embedding import embed
     from spurless.core.augment import Augment
     from spurless.core.data import Batch, Bundle, Split

@@ -254,6 +254,7 @@ def saved_method(table: Mapping[str, Any]) -> Method | None:
 def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = None) -> Bundle:
     """A data set from its name, from {"name": ..., setting: value}, from folder:PATH or csv:FILE, or as it is."""
     from spurless.core.files import data_root
+    from spurless.data.pseudo import split_settings, with_attributes
 
     if not isinstance(spec, (str, Mapping)):
         if not isinstance(spec, _bundle()):
@@ -261,11 +262,14 @@ def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = 
         return spec
     name, given = name_and_settings(spec, "data")
     load = find("data", name)
+    given, attributes = split_settings(given)
     chosen = resolve(load, given, "data")
     kind, _, path = name.partition(":")
     bundle = load(*([path] if kind in PLACES else []), root=data_root(root), **chosen)
     if not isinstance(bundle, _bundle()):
         raise SettingError(f"data set '{name}' loads {type(bundle).__name__}, and not a spurless.Bundle.")
+    if attributes is not None:
+        bundle, chosen = with_attributes(bundle, attributes), chosen | {"attribute": str(attributes)}
     return dataclasses.replace(bundle, settings=chosen | {"source": name})
 
 

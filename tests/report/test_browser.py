@@ -10,6 +10,7 @@ from spurless import report
 from spurless.report.serve import serve
 from tests.support.audits import make_audit, make_reproduction, make_sweep
 from tests.support.pages import EVIL, make
+from tests.support.reviews import LABELS, make_review, running
 
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -313,3 +314,99 @@ def test_the_served_list_refreshes_by_itself(browser, tmp_path):
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+# Review
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_review_by_mouse(browser, tmp_path, width, scheme):
+    folder = make_review(tmp_path / "audit")
+    with (
+        running(folder) as (address, _),
+        Watched(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme) as seen,
+    ):
+        page = seen.page
+        status = page.locator("#state")
+        status.filter(has_text="0 of 2 decided").wait_for()
+        first = page.locator("#finding-0")
+        assert first.locator("h2").inner_text() == "background"
+        assert first.locator("> .kind.aligned img").count() == 10
+        assert first.locator("> .kind.conflicting img").count() == 2
+        assert all("/map/" in i.evaluate("e => e.src") for i in first.locator("> .kind img").all())
+        page.get_by_label("Show where the model looks").uncheck()
+        assert all("/picture/" in i.evaluate("e => e.src") for i in first.locator("> .kind img").all())
+        first.get_by_role("button", name="Shortcut").click()
+        status.filter(has_text="1 of 2 decided").wait_for()
+        assert first.get_by_role("button", name="Shortcut").get_attribute("aria-pressed") == "true"
+        first.locator("summary").click()
+        first.get_by_label("Name of the group").first.fill("forest")
+        first.get_by_label("Name of the group").first.press("Enter")
+        first.get_by_label("forest").first.wait_for()
+        first.locator(".group").nth(1).locator("button.sample").first.click()
+        first.get_by_label("Where to move").select_option("forest")
+        first.get_by_role("button", name="Move 1 selected").click()
+        first.get_by_text("17 samples").wait_for()
+        first.get_by_role("button", name="Split in two").first.click()
+        first.locator(".group").nth(2).wait_for()
+        first.get_by_label("Merge forest 2 into").select_option("forest")
+        first.get_by_text("Groups (2)").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        images = "[...document.querySelectorAll('img')].filter(i => i.complete && !i.naturalWidth).length"
+        assert page.evaluate(images) == 0
+        page.locator("#done").click()
+        status.filter(has_text="Done").wait_for()
+        assert seen.wrong == []
+        assert all(url.startswith(address) for url in seen.asked if not url.startswith("data:"))
+    made = json.loads((folder / "decisions.json").read_text())
+    assert made["findings"][0]["decision"] == "shortcut"
+    assert made["findings"][0]["groups"] == [{"name": "forest", "n": 17}, {"name": "like waterbird", "n": 7}]
+
+
+def test_a_review_by_keyboard_alone(browser, tmp_path):
+    folder = make_review(tmp_path / "audit", texts=True)
+    with running(folder) as (address, _), Watched(browser, address, viewport={"width": 1280, "height": 800}) as seen:
+        page, focus = seen.page, "document.activeElement.id || document.activeElement.dataset.key"
+        status = page.locator("#state")
+        status.filter(has_text="0 of 2 decided").wait_for()
+        assert page.locator("#finding-0 mark").count() > 0
+        page.keyboard.press("j")
+        assert page.evaluate(focus) == "finding-0"
+        page.keyboard.press("1")
+        status.filter(has_text="1 of 2 decided").wait_for()
+        page.keyboard.press("j")
+        page.keyboard.press("2")
+        status.filter(has_text="All decided").wait_for()
+        page.keyboard.press("k")
+        for _ in range(4):  # three buttons, then the groups
+            page.keyboard.press("Tab")
+        assert page.evaluate(focus) == "groups"
+        page.keyboard.press("Enter")
+        for _ in range(2):  # what cannot be done yet is left out: the goal, then the first group's name
+            page.keyboard.press("Tab")
+        assert page.evaluate(focus) == "name 0"
+        page.keyboard.press("Control+a")
+        page.keyboard.type("dry 123 jk")  # the keys are letters here
+        page.keyboard.press("Enter")
+        page.locator("#finding-0 input[value='dry 123 jk']").wait_for()
+        assert page.evaluate(focus) == "name 0"  # where it was
+        nameless = """[...document.querySelectorAll('button, input, select')].filter(e =>
+            !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length)).length"""
+        assert page.evaluate(nameless) == 0
+        assert seen.wrong == []
+    made = json.loads((folder / "decisions.json").read_text())
+    assert [f["decision"] for f in made["findings"]] == ["shortcut", "legitimate"]
+    assert made["findings"][0]["groups"][0]["name"] == "dry 123 jk"
+
+
+def test_names_in_a_review_are_never_run(browser, tmp_path):
+    findings = ((EVIL, (EVIL, "b" * 200)), ("x", ("c", "d")))
+    folder = make_review(tmp_path / "audit", findings=findings, labels=(EVIL, LABELS[1]))
+    with running(folder) as (address, _), Watched(browser, address, viewport={"width": 390, "height": 800}) as seen:
+        page = seen.page
+        page.locator("#state").filter(has_text="decided").wait_for()
+        assert page.locator("#finding-0 h2").inner_text() == EVIL
+        page.locator("#finding-0 summary").click()
+        assert page.locator("script").count() == 1 and page.locator("img[src=x]").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert seen.wrong == []

@@ -1,6 +1,7 @@
 """Is the model taking a shortcut, where, what does it cost, and what should be done?"""
 
 from spurless.auditing.audit import FILE, REPORT, audit, save
+from spurless.auditing.decisions import Decisions
 from spurless.auditing.record import SCHEMA, AuditReport
 
-__all__ = ["FILE", "REPORT", "SCHEMA", "AuditReport", "audit", "save"]
+__all__ = ["FILE", "REPORT", "SCHEMA", "AuditReport", "Decisions", "audit", "save"]

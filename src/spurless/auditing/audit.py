@@ -19,6 +19,7 @@ from spurless.auditing import attributes, shift
 from spurless.auditing.advice import Facts, advise
 from spurless.auditing.case import Case, make_case
 from spurless.auditing.columns import columns_of
+from spurless.auditing.decisions import Decisions
 from spurless.auditing.evidence import share
 from spurless.auditing.gallery import (
     draw,
@@ -43,6 +44,7 @@ from spurless.auditing.model import (
 )
 from spurless.auditing.pool import Pool, pool_of
 from spurless.auditing.record import AuditReport
+from spurless.auditing.samples import write_samples
 from spurless.auditing.slices import find_slices
 from spurless.auditing.suspects import Cue, Suspect, attribute_cue, available, balance, gather, harm, use, worth_asking
 from spurless.auditing.text_words import of_errors
@@ -94,14 +96,16 @@ def audit(
     source: str | None = None,
     settings: tuple[str, ...] = (),
     quick: bool = False,
+    decisions: Decisions | str | Path | None = None,
 ) -> AuditReport:
     """Audit a model, or what the data would let a model do. Returns what audit.json holds.
 
     `model` is a module, a run's folder or a weights file, judged on samples that it was not trained on. Without one, a
     plain model answers every sample out of fold; `net` or `recipe` train a network instead, on part of the samples.
     `out` is the folder for audit.json, pictures and report.html (none: nothing is written); `budget` minutes for
-    everything; `fix` repairs the model; `quick` looks at what the data gives away and at no model. `command`, `source`
-    and `settings` are how a shell would say it, for the report and for the commands that are advised.
+    everything; `fix` repairs the model; `quick` looks at what the data gives away and at no model. `decisions` (of
+    `spurless.review`): what is legitimate is not accused, and confirmed shortcuts are known attributes. `command`,
+    `source` and `settings` are how a shell would say it, for the report and for the commands that are advised.
 
     >>> found = audit({"name": "toy", "n": 600}, progress=False, device="cpu")
     >>> found.findings[0]["name"]
@@ -124,8 +128,11 @@ def audit(
         settings = _with_its_own(settings, whole)
     if folder is not None:
         _check_folder(folder, whole, model, net)
+    reviewed = decisions if isinstance(decisions, Decisions) or decisions is None else Decisions.read(decisions)
+    if reviewed is not None:
+        whole = reviewed.attached(whole)
     if quick:
-        return _quick(whole, seed, place, folder, command, started, step)
+        return _quick(whole, seed, place, folder, command, started, step, reviewed)
     seconds = None if budget is None else 60 * budget
     step("model")
     case, audited, unseen = _model(whole, model, net, recipe, seconds, folder, place, seed, progress)
@@ -134,7 +141,7 @@ def audit(
     known = [s.extra["entry"] for s in suspects]
     suspects += _of_cues(case, pool, step)
     judge(case, suspects)
-    suspects = order(suspects)
+    suspects = order(suspects if reviewed is None else reviewed.without_legitimate(suspects))
     unsure = doubt(case, unseen)
     moved = shift.examine(case)
     verdict = overall([s.verdict for s in suspects], sure=unsure is None)
@@ -167,8 +174,11 @@ def audit(
         attributes=[_plain(e) for e in known],
         coverage=coverage(case.data, "train" if case.fold is not None else case.split),
         advice=advise(situation),
+        decisions=None if reviewed is None else reviewed.summary(),
         **_where(case, shortcut, slices, folder, step),
     )
+    if folder is not None:
+        write_samples(case, suspects, suspicion(case, shortcut), folder)
     if fix:
         step("fix")
         from spurless.auditing.fix import repair
@@ -301,6 +311,7 @@ def _quick(
     command: str | None,
     started: float,
     step: Step,
+    reviewed: Decisions | None = None,
 ) -> AuditReport:
     """What gives the label away, with no model."""
     from spurless.auditing.model import everything
@@ -322,7 +333,7 @@ def _quick(
         crisp = s.extra.get("crisp", 1.0)
         clear = s.strength >= 0.65 and (crisp >= 0.8 or s.kind in ("attribute", "file")) and s.kind != "part"
         s.verdict = "available" if clear or (s.strength >= 0.8 and crisp >= 0.6) else "no evidence"
-    suspects = order(suspects)
+    suspects = order(suspects if reviewed is None else reviewed.without_legitimate(suspects))
     verdict = overall([s.verdict for s in suspects])
     leading = next((s for s in suspects if s.verdict == "available"), None)
     found = AuditReport(
@@ -335,6 +346,7 @@ def _quick(
         findings=[entry(s) for s in suspects if s.verdict != "no evidence"],
         tested=[s.name for s in suspects if s.verdict == "no evidence"],
         power=power(case),
+        decisions=None if reviewed is None else reviewed.summary(),
         seconds=round(time.monotonic() - started, 1),
     )
     if folder is not None:
@@ -411,9 +423,9 @@ def _left_by_a_kill(folder: Path, trains: bool) -> bool:
     """Whether all that lies here is what an audit writes before its file: the model first, then pictures and fixes."""
     names = _names(folder)
     if trains and "model" in names:  # that it is this audit's own is checked when its training goes on
-        return names <= {"model", "pictures", "fix", REPORT}
+        return names <= {"model", "pictures", "fix", "review", REPORT}
     drawn = _names(folder / "pictures") if "pictures" in names else set()
-    return names <= {"pictures", "fix"} and all(re.fullmatch(r"\d+(-map)?\.png", name) for name in drawn)
+    return names <= {"pictures", "fix", "review"} and all(re.fullmatch(r"\d+(-map)?\.png", name) for name in drawn)
 
 
 def _names(folder: Path) -> set[str]:

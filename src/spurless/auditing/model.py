@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -251,13 +251,18 @@ def plain_case(data: Bundle, seed: int, device: torch.device) -> tuple[Case, Aud
     return case, made
 
 
+def drawn_rows(data: Bundle, seed: int) -> Iterator[tuple[str, Tensor]]:
+    """Of each split the samples that are answered, of very many a draw."""
+    for name, split in data.splits.items():
+        most = MOST_TRAIN if name == "train" else MOST_OTHER
+        yield name, torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))[:most].sort().values
+
+
 def everything(data: Bundle, seed: int) -> tuple[Split, Tensor]:
     """All samples (of very many a draw), and the fold of each; -1 for those of other splits than train."""
     parts, folds = [], []
-    for name, split in data.splits.items():
-        most = MOST_TRAIN if name == "train" else MOST_OTHER
-        rows = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))[:most].sort().values
-        parts.append(_rows(split, rows))
+    for name, rows in drawn_rows(data, seed):
+        parts.append(_rows(data.splits[name], rows))
         folds.append(folds_of(parts[-1].y, seed) if name == "train" else torch.full((len(rows),), -1))
     x = torch.cat([torch.as_tensor(part.x) for part in parts])
     known = [part.a for part in parts if part.a is not None]

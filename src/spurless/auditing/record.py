@@ -45,6 +45,7 @@ class AuditReport:
     map2d: dict[str, Any] | None = None
     advice: list[dict[str, Any]] = field(default_factory=list)
     fix: dict[str, Any] | None = None
+    decisions: dict[str, Any] | None = None
 
     def __getitem__(self, key: str) -> Any:
         """The value of a key of audit.json."""

@@ -40,6 +40,9 @@ def audit(
     fail_on: Annotated[
         str | None, typer.Option(help="found, gap or available: exit with code 4 when the verdict is that bad.")
     ] = None,
+    decisions: Annotated[
+        Path | None, typer.Option(help="The decisions.json of `spurless review`: what is legitimate, what a shortcut.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides everything that is random.")] = 0,
     set_: Set = None,
     device: Device = None,
@@ -54,11 +57,12 @@ def audit(
     if budget is not None and not math.isfinite(budget):
         raise SettingError(f"--budget {budget} is not allowed; it takes a number of minutes.")
     chosen = gather(set_ or [], ("data", "net", "recipe"))
-    from spurless.auditing import FILE, REPORT, audit
+    from spurless.auditing import FILE, REPORT, Decisions, audit
     from spurless.auditing.terminal import show
     from spurless.registry import check_recipe
 
     check_recipe(chosen["recipe"])
+    reviewed = None if decisions is None else Decisions.read(decisions)
     asked = chosen | {"model": {"path": str(model.resolve())}} if model else chosen
     folder = out or default_folder("audit", data, net or "plain", seed, asked)
     network = {"name": net} | chosen["net"] if net else None
@@ -67,6 +71,7 @@ def audit(
             {"name": data} | chosen["data"], model, folder, budget, fix, network, chosen["recipe"] or None, seed,
             device, data_root, command=shlex.join(["spurless", *sys.argv[1:]]),
             settings=tuple(pair for pair in set_ or [] if pair.startswith("data.")), quick=quick,
+            decisions=reviewed,
         )  # fmt: skip
     if as_json:
         print_json(json.loads(found.to_json()))
