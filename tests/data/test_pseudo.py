@@ -15,9 +15,8 @@ from spurless.registry import load_data
 
 def bundle(names=True):
     def split(part, y):
-        return Split(
-            torch.zeros(len(y), 2), torch.tensor(y), a, [f"{part}/{i}" for i in range(len(y))] if names else None
-        )
+        own = [f"{part}/{i}" for i in range(len(y))] if names else None
+        return Split(torch.zeros(len(y), 2), torch.tensor(y), names=own)
 
     return Bundle("birds", split("train", [0, 1, 0, 1]), test=split("test", [1, 0]), classes=("land", "water"))
 

@@ -80,6 +80,7 @@ def test_the_bars_of_an_audit_are_its_numbers(tmp_path):
 
 def test_findings_come_first_in_whole_per_cent_and_the_weak_ones_are_folded(tmp_path):
     audit = make_audit(tmp_path, points=5, number_of_rows=1)
+    audit["decisions"] = {"file": "decisions.json", "shortcuts": [], "legitimate": ["sharpness"], "undecided": []}
     weak = {"name": "noise", "kind": "detail", "verdict": "available", "text": "So much.", "used": None, "harm": None}
     audit["findings"][0]["used"] |= {"other_class": {"value": 49.4}, "same_class": {"value": 0.2}}
     audit["findings"] += [weak | {"name": f"noise {k}"} for k in range(5)]
@@ -90,6 +91,7 @@ def test_findings_come_first_in_whole_per_cent_and_the_weak_ones_are_folded(tmp_
     assert next(text for _, text in page.find("summary")) == "3 more"
     cells = [text.replace("\xa0", " ") for a, text in page.find("td") if a.get("data-name", "").startswith("answers")]
     assert cells[:3] == ["49 % (placebo 0 %)", "cannot be exchanged", "cannot be exchanged"]
+    assert any(text == "Called legitimate in a review, and so not accused: sharpness." for _, text in page.find("p"))
 
 
 @pytest.mark.parametrize(("command", "minutes"), [("spurless audit --fix", "about 8 minutes"), ("spurless train", "")])

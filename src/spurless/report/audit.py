@@ -128,10 +128,12 @@ def _evidence(audit: Mapping[str, Any]) -> dict[str, Any]:
         finding = str(moved.get("finding"))
         rows.append({"name": moved.get("test"), "finding": finding, "look": look(finding), "text": moved.get("text")})
     tested = [str(name) for name in audit.get("tested") or []]
-    if not rows and not tested:
+    legitimate = [str(name) for name in (audit.get("decisions") or {}).get("legitimate") or []]
+    if not rows and not tested and not legitimate:
         return {}
     power = audit.get("power") or {}
-    return {"rows": rows[:ROWS], "more": rows[ROWS:], "tested": tested, "power": _power(power), "seen": _seen(power)}
+    return {"rows": rows[:ROWS], "more": rows[ROWS:], "tested": tested, "power": _power(power), "seen": _seen(power),
+            "legitimate": legitimate}  # fmt: skip
 
 
 def _measured(found: Mapping[str, Any]) -> dict[str, Any]:
