@@ -93,7 +93,7 @@ function mixed(f, kind, most) {
 function draw(k) {
   const f = findings[k], before = document.getElementById(`finding-${k}`);
   const open = before?.querySelector("details")?.open ?? false;
-  const focus = before?.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  const held = before?.contains(document.activeElement), key = held && document.activeElement.dataset.key;
   const section = make("section", { id: `finding-${k}`, class: `card is-${(f.decision ?? "open").split(" ")[0]}`, tabindex: "-1", "aria-labelledby": `name-${k}` });
   section.append(make("h2", { id: `name-${k}` }, f.name), make("p", { class: "quiet" }, f.text));
   const most = items[f.groups[0]?.aligned[0]]?.text ? 3 : 12;
@@ -106,7 +106,7 @@ function draw(k) {
   section.append(choices, groups(k, f, open));
   if (before) before.replaceWith(section);
   else box.append(section);
-  if (focus) (section.querySelector(`[data-key="${CSS.escape(focus)}"]`) ?? section).focus();
+  if (held) ((key && section.querySelector(`[data-key="${CSS.escape(key)}"]`)) || section).focus();
 }
 
 function groups(k, f, open) {
