@@ -84,7 +84,8 @@ def ours(tree: Path, size: int) -> Iterator[int]:
     import torch
 
     from spurless.core.data import Split
-    from spurless.data.ingest.images import Frame, decode_cached
+    from spurless.data.ingest.image_cache import decode_cached
+    from spurless.data.ingest.images import Frame
 
     files = sorted(str(path) for path in tree.glob("*/*"))
     data = Split(decode_cached(files, Frame(size)).x, torch.zeros(len(files), dtype=torch.long))

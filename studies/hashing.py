@@ -89,12 +89,12 @@ def measure(data: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from spurless.core.fingerprint import fingerprint, partial_fingerprint
-    from spurless.data.ingest import images
+    from spurless.data.ingest import image_cache
     from spurless.registry import load_data
 
     verify = [0.0]
     for name in ("drop_damaged", "unchanged"):
-        setattr(images._Cache, name, timed(getattr(images._Cache, name), verify))
+        setattr(image_cache._Cache, name, timed(getattr(image_cache._Cache, name), verify))
     start = time.perf_counter()
     bundle = load_data(data)
     loaded = time.perf_counter()

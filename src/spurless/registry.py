@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
     from spurless.core.data import Bundle
     from spurless.core.method import Method
     from spurless.core.recipe import Recipe
+    from spurless.data.coding import Coding
 
 T = TypeVar("T", "Method", "Recipe")
 Kind = Literal["method", "data", "net", "recipe"]
 
 # Datasets that take a path instead of a name: folder:PATH, csv:FILE.
-PLACES = {"folder": "spurless.data.folder", "csv": "spurless.data.csv"}
+PLACES = {"folder": "spurless.data.folder:Folder", "csv": "spurless.data.csv:Csv"}
 # What stands before a colon and belongs to us; anything else there is a module.
 PREFIXES = {"data": tuple(PLACES), "net": ("timm", "hf")}
 
@@ -64,6 +66,7 @@ SOURCES: dict[Kind, Source] = {
 
 def find(kind: Kind, name: str) -> Any:
     """The object of a name: a method's class, a dataset's `load`, a network's builder, a recipe."""
+    name = data_name(name) if kind == "data" else name
     check_name(kind, name)
     if name in _table(kind):
         return _ours(kind, name)
@@ -79,6 +82,7 @@ def find(kind: Kind, name: str) -> Any:
 
 def check_name(kind: Kind, name: str) -> None:
     """Refuse a name that nothing has, without importing what it names."""
+    name = data_name(name) if kind == "data" else name
     ours = _table(kind)
     prefix, _, rest = name.partition(":")
     if name in ours or (rest and prefix in PREFIXES.get(kind, ())) or is_path(entry_points(kind).get(name, name)):
@@ -108,7 +112,8 @@ def _ours(kind: Kind, name: str) -> Any:
 
 def _prefixed(prefix: str, rest: str) -> Any:
     if prefix in PLACES:
-        return import_module(PLACES[prefix]).load
+        module, _, name = PLACES[prefix].partition(":")
+        return getattr(import_module(module), name)
     if prefix == "timm":
         return import_module("spurless.nets.zoo").timm_builder(rest)
     return import_module("spurless.nets.text").hf_builder(rest)
@@ -251,21 +256,49 @@ def saved_method(table: Mapping[str, Any]) -> Method | None:
     return build(kind, resolve(kind, {k: v for k, v in given.items() if k in settings_of(kind)}, "method"))
 
 
-def load_data(spec: Bundle | str | Mapping[str, Any], root: str | Path | None = None) -> Bundle:
-    """A data set from its name, from {"name": ..., setting: value}, from folder:PATH or csv:FILE, or as it is."""
+def data_name(name: str, root: str | Path | None = None) -> str:
+    """The name of a dataset as it is, or the path of a folder or file as folder:PATH or csv:FILE."""
+    if is_ours("data", name) or is_path(name) or name in entry_points("data"):
+        return name
+    from spurless.core.files import data_root
+    from spurless.data.anything import as_name
+
+    return as_name(name, data_root(root))
+
+
+def load_data(
+    spec: Any,
+    root: str | Path | None = None,
+    *,
+    coding: Coding | None = None,
+    only_scored: bool = False,
+) -> Bundle:
+    """A dataset from its name, from {"name": ..., setting: value}, from the path of a folder of images or of a table
+    (folder:PATH, csv:FILE), or from any object that holds data (see `Bundle.of`).
+
+    For a trained model that is given other data than its own: `coding`, how the columns of its table became numbers;
+    `only_scored`, whether a folder or a table is scored whole, with no splits drawn from it.
+    """
     from spurless.core.files import data_root
     from spurless.data.pseudo import split_settings, with_attributes
 
-    if not isinstance(spec, (str, Mapping)):
-        if not isinstance(spec, _bundle()):
-            raise UserError(f"{type(spec).__name__} is no data set: give a name, or a Bundle (see Bundle.from_arrays).")
-        return spec
-    name, given = name_and_settings(spec, "data")
-    load = find("data", name)
+    if not isinstance(spec, str):
+        from spurless.data.anything import is_named, of
+
+        if not is_named(spec):
+            return of(spec)
+    name, given = name_and_settings(spec if isinstance(spec, Mapping) else os.fspath(spec), "data")
+    name = data_name(name, root)
+    target = find("data", name)
     given, attributes = split_settings(given)
-    chosen = resolve(load, given, "data")
+    chosen = resolve(target, given, "data")
     kind, _, path = name.partition(":")
-    bundle = load(*([path] if kind in PLACES else []), root=data_root(root), **chosen)
+    load = functools.partial(target(**chosen).read, path) if kind in PLACES else functools.partial(target, **chosen)
+    asked = {"coding": coding, "only_scored": only_scored}
+    # A loader takes them as arguments; what is a setting of that name, as parity's `coding`, is another thing.
+    parameters = inspect.signature(load).parameters.keys() - chosen.keys()
+    taken = {argument: value for argument, value in asked.items() if argument in parameters}
+    bundle = load(root=data_root(root), **taken)
     if not isinstance(bundle, _bundle()):
         raise SettingError(f"data set '{name}' loads {type(bundle).__name__}, and not a spurless.Bundle.")
     if attributes is not None:

@@ -24,6 +24,7 @@ from spurless.core.files import data_root
 from spurless.data import sources
 from spurless.data.arrays import from_texts
 from spurless.data.ingest import table as tables
+from spurless.data.ingest.labels import Field
 from studies.audit.kinds import Kind
 
 SIDE = 80
@@ -413,14 +414,14 @@ def _table(kind: Kind, strength: float, rng: Rng, attribute: bool) -> Bundle:
         named = sign(frame["one"].to_numpy())
         named = np.where(rng.random(len(y)) < 0.1, np.where(named == "high", "low", "high"), named).astype(object)
         frame["clinic"], hidden = named, ("clinic",) if kind.plant == "unseen" else ()
-        field = tables.Field("clinic", named, ("clinic",))
+        field = Field("clinic", named, ("clinic",))
     elif kind.plant == "legitimate":
         column = "education-num" if kind.base == "adult" else "one"
         named = sign(frame[column].to_numpy().astype(float))
-        field = tables.Field(column, named, (column,))
+        field = Field(column, named, (column,))
     elif kind.plant == "shuffled":
         named = rng.choice(np.array(["a", "b"], object), len(y))
-        frame["code"], field = named, tables.Field("code", named, ("code",))
+        frame["code"], field = named, Field("code", named, ("code",))
     elif not kind.clean:
         a = planted(y, 2, strength, rng)
         column = {"clinic": "clinic", "gaps": "hours", "serial": "serial", "shifted": "reading", "code": "code"}[
@@ -436,8 +437,8 @@ def _table(kind: Kind, strength: float, rng: Rng, attribute: bool) -> Bundle:
         }[kind.plant]
         if attribute:
             named = np.where(a == 1, "yes", "no").astype(object)
-            field = tables.Field("planted", named, ())
-    label = tables.Field("label", np.where(y == 1, "one", "zero").astype(object), ())
+            field = Field("planted", named, ())
+    label = Field("label", np.where(y == 1, "one", "zero").astype(object), ())
     split = np.full(len(y), "train", object)
     fields = [field] if named is not None and (attribute or kind.clean) else []
     return tables.to_bundle(

@@ -23,7 +23,8 @@ from spurless.core.errors import UserError
 from spurless.core.fingerprint import fingerprint, partial_fingerprint
 from spurless.core.recipe import Recipe
 from spurless.core.tensor_files import load_tensors, save_tensors
-from spurless.data.ingest import images
+from spurless.data.ingest import image_cache, images
+from spurless.data.ingest.image_cache import decode_cached
 from spurless.registry import load_data
 from spurless.train.saved import load_run
 
@@ -382,14 +383,14 @@ def test_files_are_read_once_and_again_where_only_the_ctime_tells(tmp_path, monk
 def test_pixels_are_not_decoded_again_where_only_the_ctime_has_changed(tmp_path, monkeypatch):
     write_pictures(tmp_path / "pics", 10)
     files = sorted(str(p) for p in (tmp_path / "pics").rglob("*.bmp"))
-    before = images.decode_cached(files, images.Frame(8)).x.clone()
+    before = decode_cached(files, images.Frame(8)).x.clone()
     for file in files:
         os.chmod(file, 0o600)
     monkeypatch.setattr(images, "decode", lambda data, frame: pytest.fail("decoded again"))
     aged(files)
-    assert torch.equal(images.decode_cached(files, images.Frame(8)).x, before)
-    monkeypatch.setattr(images, "content_digests", lambda files: [pytest.fail("read again") for _ in files])
-    assert torch.equal(images.decode_cached(files, images.Frame(8)).x, before)
+    assert torch.equal(decode_cached(files, images.Frame(8)).x, before)
+    monkeypatch.setattr(image_cache, "content_digests", lambda files: [pytest.fail("read again") for _ in files])
+    assert torch.equal(decode_cached(files, images.Frame(8)).x, before)
 
 
 def test_a_flipped_byte_in_the_pixel_cache_is_noticed_and_mended(tmp_path, cache, capsys):
@@ -409,10 +410,10 @@ def test_a_flipped_byte_in_the_pixel_cache_is_noticed_and_mended(tmp_path, cache
 def test_damaged_pixels_are_not_copied_to_another_list(tmp_path, cache):
     write_pictures(tmp_path / "pics", 10)
     files = sorted(str(p) for p in (tmp_path / "pics").rglob("*.bmp"))
-    sound = images.decode_cached(files, images.Frame(8)).x.clone()
+    sound = decode_cached(files, images.Frame(8)).x.clone()
     (pixels,) = cache.glob("images/*/*.pixels")
     flip_byte(pixels, 4 * 192)
-    assert torch.equal(images.decode_cached(files[::-1], images.Frame(8)).x, sound.flip(0))
+    assert torch.equal(decode_cached(files[::-1], images.Frame(8)).x, sound.flip(0))
 
 
 # Weights

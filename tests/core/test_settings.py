@@ -14,13 +14,13 @@ from spurless.data.sets import DATASETS
 from spurless.methods import METHODS
 from spurless.methods.lff import LfF
 from spurless.nets import NETS, builder
-from spurless.registry import PLACES, check_recipe, load_data, make_method, make_recipe, method_class
+from spurless.registry import PLACES, check_recipe, find, load_data, make_method, make_recipe, method_class
 from tests.support.worlds import Peek, tiny
 
 TARGETS = {f"method {name}": method_class(name) for name in METHODS}
 TARGETS |= {f"net {name}": builder(name) for name in NETS if ":" not in name}
 TARGETS |= {f"data {name}": import_module(f"spurless.data.sets.{name}").load for name in DATASETS}
-TARGETS |= {f"data {name}:": import_module(module).load for name, module in PLACES.items()}
+TARGETS |= {f"data {name}:": find("data", f"{name}:PLACE") for name in PLACES}
 TARGETS["recipe"] = Recipe
 
 
@@ -226,5 +226,5 @@ def test_a_method_that_was_made_in_python_is_checked_as_any_other():
 
 @pytest.mark.parametrize(("make", "given"), [(make_method, LfF), (load_data, None), (check_recipe, 3)])
 def test_what_is_no_method_data_set_or_recipe_is_said_to_be_none(make, given):
-    with pytest.raises(UserError, match="is no (method|data set|recipe): give a name"):
+    with pytest.raises(UserError, match="is no (method: give a name|dataset; give a|recipe: give a name)"):
         make(given)

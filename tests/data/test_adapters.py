@@ -182,7 +182,7 @@ def test_floats_become_the_nearest_of_256_levels():
         ({"a": torch.stack([A, A], 1), "attributes": ("u",)}, "2 columns, but 1 names"),
         ({"val": 0.5, "test": 0.5}, "leave something"),
         ({"val": "a tenth"}, "`val` takes"),
-        ({"test": (pictures(4), torch.tensor([0, 1, 2, 0]))}, "'2' in test does not occur in train; leave its rows"),
+        ({"test": (pictures(4), torch.tensor([0, 1, 2, 0]))}, "'2' in test does not occur in train; leave its samples"),
         ({"test": (pictures(4), [-1] * 4), "classes": ("u", "v")}, "label -1 is negative"),  # as GLUE's test splits are
         ({"test": (pictures(4), ["0", "1"] * 2)}, "label is a word in one of train and test"),
         ({"test": (pictures(4, 5, 5), Y[:4])}, "shape"),

@@ -11,7 +11,9 @@ from rich.console import Console
 
 from spurless.core.data import Bundle, Split
 from spurless.data import csv as csv_table
-from spurless.data.describe import best_guess, contact_sheet, cramers_v, describe, text
+from spurless.data.contact_sheet import contact_sheet
+from spurless.data.describe import best_guess, cramers_v, describe
+from spurless.data.describe_tables import text
 
 # Association
 

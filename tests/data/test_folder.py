@@ -15,7 +15,8 @@ from spurless.core import files as paths
 from spurless.core.errors import UserError
 from spurless.core.settings import resolve
 from spurless.data import folder
-from spurless.data.folder import load
+from spurless.data.folder import Folder, load
+from spurless.data.ingest.splits import share_out
 
 
 @pytest.fixture(autouse=True)
@@ -171,7 +172,7 @@ def test_columns_by_settings_and_several_attributes(base):
     lines = [f"{i}.png;{'owl' if i % 2 else 'hen'};{'hi' if i % 3 else 'lo'};{i % 4};{'AB'[i > 7]}" for i in range(12)]
     table(base, "scan;species;light;camera;use", *lines, name="list.csv")
     ask = {"metadata": "list.csv", "file": "scan", "label": "species", "split": "use", "splits": ["A", "?", "B"]}
-    settings = resolve(load, ask | {"attribute": ["light", "camera"], "size": "8", "val": 0}, "data")
+    settings = resolve(Folder, ask | {"attribute": ["light", "camera"], "size": "8", "val": 0}, "data")
     bundle = load(base, **settings)
     assert rows(bundle) == {
         f"{i}.png": ("test" if i > 7 else "train", "owl" if i % 2 else "hen", "hi" if i % 3 else "lo", str(i % 4))
@@ -602,11 +603,11 @@ def test_plain_refusals(base, tmp_path):
 
 def test_settings_from_the_command_line():
     given = {"attribute": "place", "size": "64", "skip_broken": "true", "label": "none", "val": "0.2"}
-    got = resolve(load, given, "data")
+    got = resolve(Folder, given, "data")
     assert got["attribute"] == ("place",)
     assert (got["size"], got["skip_broken"], got["label"], got["val"], got["file"]) == (64, True, None, 0.2, None)
-    assert resolve(load, {"attribute": "none"}, "data")["attribute"] is None
-    assert resolve(load, {"attribute": "[]"}, "data")["attribute"] == ()
+    assert resolve(Folder, {"attribute": "none"}, "data")["attribute"] is None
+    assert resolve(Folder, {"attribute": "[]"}, "data")["attribute"] == ()
 
 
 def test_names_that_would_write_to_the_terminal_are_spelt_out(base):
@@ -630,14 +631,14 @@ def test_folder_below_the_data_root(base, monkeypatch):
 
 def test_drawn_shares_leave_something_to_train_on():
     for n in range(1, 30):
-        drawn = folder.share_out([str(i) for i in range(n)], [("c",)] * n, val=0.45, test=0.45, seed=0)
+        drawn = share_out([str(i) for i in range(n)], [("c",)] * n, val=0.45, test=0.45, seed=0)
         assert drawn.count("train") >= 1
         assert drawn.count("test") == min(int(0.45 * n + 0.5), n - 1)
 
 
 def test_many_small_strata_still_give_their_share():
     strata = [(str(i // 2),) for i in range(200)]
-    drawn = folder.share_out([str(i) for i in range(200)], strata, val=0.1, test=0.2, seed=0)
+    drawn = share_out([str(i) for i in range(200)], strata, val=0.1, test=0.2, seed=0)
     assert (drawn.count("test"), drawn.count("val")) == (40, 20)
     assert all("train" in drawn[i : i + 2] for i in range(0, 200, 2))
 
@@ -646,17 +647,17 @@ def test_many_small_strata_still_give_their_share():
 def test_any_number_of_values_gives_the_same_shares(n_values):
     strata = [(str(i % 2), str(i * 7919 % n_values)) for i in range(1000)]
     names = [str(i) for i in range(1000)]
-    drawn = folder.share_out(names, strata, val=0.1, test=0.2, seed=0)
+    drawn = share_out(names, strata, val=0.1, test=0.2, seed=0)
     assert [drawn.count(part) for part in folder.SPLITS] == [700, 100, 200]
     for start in (0, 1):  # of both classes
         assert abs(drawn[start::2].count("test") - 100) <= 1
-    assert folder.share_out(names, strata, val=0.1, test=0.2, seed=1) != drawn
+    assert share_out(names, strata, val=0.1, test=0.2, seed=1) != drawn
 
 
 def test_rows_that_are_alone_in_their_stratum_leave_their_class_in_train():
     strata = [("rare", str(i)) for i in range(3)] + [("only", "x")] + [("common", "x")] * 20
     for seed in range(10):
-        drawn = folder.share_out([str(i) for i in range(24)], strata, val=0.45, test=0.45, seed=seed)
+        drawn = share_out([str(i) for i in range(24)], strata, val=0.45, test=0.45, seed=seed)
         assert "train" in drawn[:3] and drawn[3] == "train"
 
 

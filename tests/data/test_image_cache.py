@@ -16,8 +16,10 @@ from PIL import Image
 
 from spurless.core.data import Split
 from spurless.core.errors import UserError
-from spurless.data.ingest import images
-from spurless.data.ingest.images import Frame, LazyRows, decode, decode_cached, read_splits
+from spurless.data.ingest import image_cache, images
+from spurless.data.ingest.collection import read_splits, to_split
+from spurless.data.ingest.image_cache import ROW, decode_cached
+from spurless.data.ingest.images import Frame, LazyRows, decode
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
@@ -239,7 +241,7 @@ def test_digest_is_that_of_the_bytes(tmp_path):
 def test_interrupted_decode_goes_on_where_it_was(tmp_path, monkeypatch):
     files = write_folder(tmp_path / "a", 40)
     expected = [decode(Path(file).read_bytes(), Frame(8)) for file in files]
-    monkeypatch.setattr(images, "CHUNK", 10 * Frame(8).nbytes)
+    monkeypatch.setattr(image_cache, "CHUNK", 10 * Frame(8).nbytes)
     real, calls = images.decode, []
 
     def stop_in_the_middle(data: bytes, frame: Frame) -> np.ndarray:
@@ -259,11 +261,11 @@ def test_interrupted_decode_goes_on_where_it_was(tmp_path, monkeypatch):
 
 KILLED = """
 import sys, time
-from spurless.data.ingest import images
+from spurless.data.ingest import image_cache, images
 real = images.decode
-images.CHUNK = 5 * images.Frame(8).nbytes
+image_cache.CHUNK = 5 * images.Frame(8).nbytes
 images.decode = lambda data, frame: (time.sleep(0.02), real(data, frame))[1]
-images.decode_cached(sys.argv[1:], images.Frame(8))
+image_cache.decode_cached(sys.argv[1:], images.Frame(8))
 """
 
 
@@ -275,7 +277,7 @@ def test_killed_decode_goes_on_where_it_was(tmp_path, cache, count):
     while there < 40 and time.monotonic() < deadline:
         time.sleep(0.005)
         for index in cache.glob("images/*/*.rows"):
-            there = int((np.fromfile(index, images.ROW)["key"] != b"").sum())
+            there = int((np.fromfile(index, ROW)["key"] != b"").sum())
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL  # it was not done yet
     done = decode_cached(files, Frame(8))
@@ -304,7 +306,7 @@ def test_broken_files_are_named_and_the_others_are_read(tmp_path):
 
 def test_a_decompression_bomb_is_a_broken_file(tmp_path):
     (tmp_path / "bomb.png").write_bytes(png(60000, 60000, 8, b""))
-    assert "decompression bomb" in decode_cached([str(tmp_path / "bomb.png")], Frame(8)).broken[0]
+    assert "bomb" in decode_cached([str(tmp_path / "bomb.png")], Frame(8)).broken[0]
 
 
 def test_writing_to_the_tensor_never_reaches_the_cache(tmp_path):
@@ -368,3 +370,33 @@ def test_read_splits_reports_all_broken_files_or_leaves_them_out(tmp_path, capsy
     assert "not an image of a known kind" in capsys.readouterr().err
     # Both splits are views of one file: nothing was copied into memory.
     assert read["train"].x.untyped_storage().data_ptr() == read["test"].x.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize(("width", "height"), [(65000, 1), (1, 65000), (9000, 9000)])
+def test_a_small_file_cannot_ask_for_any_amount_of_memory(tmp_path, width, height):
+    """The header alone decides: nothing is decoded, and nothing is resized to 14 million pixels of width."""
+    file = tmp_path / "long.png"
+    file.write_bytes(png(width, height, 8, b""))
+    (why,) = decode_cached([str(file)], Frame(224)).broken.values()
+    assert "data.max_pixels" in why
+    assert "data.max_pixels" in images.inspect([str(file)])[1][0]
+
+
+def test_the_limit_of_pixels_is_a_setting_and_changes_no_pixel(tmp_path):
+    (file,) = write_folder(tmp_path / "a", 1)
+    small = Frame(8, max_pixels=1000)
+    assert "40 x 30" in decode_cached([file], small).broken[0]
+    assert (
+        decode(Path(file).read_bytes(), Frame(8, max_pixels=1200)) == decode(Path(file).read_bytes(), Frame(8))
+    ).all()
+    assert repr(small) == repr(Frame(8))  # by which caches and fingerprints are told apart
+
+
+def test_collections_leave_out_truncated_images_without_a_cache(tmp_path):
+    files = write_folder(tmp_path / "a", 4)
+    Path(files[2]).write_bytes(Path(files[2]).read_bytes()[:-40])
+    rows = [(f"a/{Path(file).name}", i % 2, 0) for i, file in enumerate(files)]
+    splits = {"train": to_split(tmp_path, rows, Frame(8))}
+    read, notes = read_splits(splits, "mine", use_cache=False, skip_broken=True)
+    assert len(read["train"][torch.arange(3)]) == len(read["train"]) == 3
+    assert "1 broken image file left out" in notes[0]

@@ -18,7 +18,10 @@ from spurless.core.errors import UserError
 from spurless.core.files import data_root
 from spurless.core.settings import resolve
 from spurless.data import csv as csv_table
+from spurless.data.coding import encode
 from spurless.data.ingest import table as tables
+from spurless.data.ingest.labels import Field
+from spurless.data.ingest.splits import SPLITS, check_fractions, stratified, thinned
 from spurless.data.sets import adult, compas, german
 
 # From a frame to vectors
@@ -27,7 +30,7 @@ from spurless.data.sets import adult, compas, german
 def test_statistics_come_from_training_rows_alone():
     frame = pd.DataFrame({"age": [1.0, 3.0, 100.0, None], "job": ["cook", "nurse", "pilot", "cook"]})
     train = np.array([True, True, False, False])
-    x, names, notes, _ = tables.encode(frame, train)
+    x, names, notes, _ = encode(frame, train)
     assert names == ["age", "job=cook", "job=nurse"]
     # mean 2, standard deviation 1, median 2 of the two training rows
     assert x.tolist() == [[-1, 1, 0], [1, 0, 1], [98, 0, 0], [0, 1, 0]]
@@ -35,13 +38,13 @@ def test_statistics_come_from_training_rows_alone():
     assert "rows with a value that no training row has: job 1" in notes
 
     other = frame.assign(age=[1.0, 3.0, -7.0, 9e9], job=["cook", "nurse", "x", "y"])
-    assert np.array_equal(tables.encode(other, train)[0][:2], x[:2])
+    assert np.array_equal(encode(other, train)[0][:2], x[:2])
 
 
 def test_missing_values_are_filled_marked_and_counted():
     frame = pd.DataFrame({"age": [1.0, None, 2.0, 9.0, None], "job": ["a", None, "b", "a", None]})
     train = np.array([True, True, True, True, False])
-    x, names, notes, _ = tables.encode(frame, train)
+    x, names, notes, _ = encode(frame, train)
     assert names == ["age", "age missing", "job=(missing)", "job=a", "job=b"]
     filled = np.array([1.0, 2.0, 2.0, 9.0])  # the median of 1, 2 and 9
     assert np.allclose(x[:4, 0], (filled - filled.mean()) / filled.std())
@@ -54,7 +57,7 @@ def test_missing_values_are_filled_marked_and_counted():
 
 def test_a_gap_that_training_never_saw_gets_the_median_and_no_column():
     frame = pd.DataFrame({"age": [1.0, 3.0, None]})
-    x, names, _, _ = tables.encode(frame, np.array([True, True, False]))
+    x, names, _, _ = encode(frame, np.array([True, True, False]))
     assert names == ["age"]
     assert x[2, 0] == 0
 
@@ -62,7 +65,7 @@ def test_a_gap_that_training_never_saw_gets_the_median_and_no_column():
 def test_constant_columns_and_ids_are_left_out_and_said():
     n = 30
     frame = pd.DataFrame({"w": np.arange(n) % 7, "unit": "kg", "pi": 0.1, "id": [f"p{i}" for i in range(n)]})
-    x, names, notes, _ = tables.encode(frame, np.ones(n, bool), max_categories=5)
+    x, names, notes, _ = encode(frame, np.ones(n, bool), max_categories=5)
     assert names == ["w"]
     assert x.shape == (n, 1)
     assert "left out, the same in all training rows: unit, pi" in notes
@@ -74,27 +77,27 @@ def test_a_text_that_differs_in_every_row_is_left_out_of_small_tables_too():
     for n, names in ((19, [f"at={i:02}" for i in range(19)]), (20, []), (99, []), (101, [])):
         frame = pd.DataFrame({"at": [f"{i:02}" for i in range(n)], "w": np.arange(n) % 7})
         frame["at"] = frame["at"].astype(object)
-        _, found, notes, _ = tables.encode(frame, np.ones(n, bool), categorical=["at"])
+        _, found, notes, _ = encode(frame, np.ones(n, bool), categorical=["at"])
         assert found == [*names, "w"]
         assert notes == (
             ["kept, though a different text in each of fewer than 20 training rows; data.ignore an id: at"]
             if names
             else ["left out, a different text in every training row (data.keep=NAME keeps it): at"]
         )
-        kept = tables.encode(frame, np.ones(n, bool), categorical=["at"], keep=["at"])
+        kept = encode(frame, np.ones(n, bool), categorical=["at"], keep=["at"])
         assert len(kept[1]) == min(n, 101) + 1 and not [note for note in kept[2] if "different text" in note]
 
 
 def test_an_empty_column_is_only_left_out():
     frame = pd.DataFrame({"w": np.arange(30) % 7, "none": [np.nan] * 30, "blank": [None] * 30})
     frame["blank"] = frame["blank"].astype(object)
-    _, names, notes, _ = tables.encode(frame, np.ones(30, bool), categorical=["blank"])
+    _, names, notes, _ = encode(frame, np.ones(30, bool), categorical=["blank"])
     assert (names, notes) == (["w"], ["left out, the same in all training rows: none, blank"])
 
 
 def test_gaps_outside_the_training_rows_are_not_said_to_be_marked():
     frame = pd.DataFrame({"age": [1.0, 3.0, None], "job": ["a", "a", None], "town": ["a", "b", None]})
-    _, names, notes, _ = tables.encode(frame, np.array([True, True, False]))
+    _, names, notes, _ = encode(frame, np.array([True, True, False]))
     assert names == ["age", "town=a", "town=b"]
     assert "missing values, none in training, filled with the training median: age 1" in notes
     assert "rows with a value that no training row has: town 1" in notes
@@ -103,7 +106,7 @@ def test_gaps_outside_the_training_rows_are_not_said_to_be_marked():
 
 def test_rare_values_share_a_column():
     jobs = ["a"] * 5 + ["b"] * 4 + ["c", "d"]
-    x, names, notes, _ = tables.encode(pd.DataFrame({"job": [*jobs, "new"]}), np.arange(12) < 11, max_categories=2)
+    x, names, notes, _ = encode(pd.DataFrame({"job": [*jobs, "new"]}), np.arange(12) < 11, max_categories=2)
     assert names == ["job=a", "job=b", "job=(other)"]
     assert x.sum(0).tolist() == [5, 4, 3]
     assert x.sum(1).tolist() == [1] * 12
@@ -112,18 +115,18 @@ def test_rare_values_share_a_column():
 
 def test_numbers_that_are_codes():
     frame = pd.DataFrame({"code": [1, 2, 1]})
-    assert tables.encode(frame, np.ones(3, bool), categorical=["code"])[1] == ["code=1", "code=2"]
+    assert encode(frame, np.ones(3, bool), categorical=["code"])[1] == ["code=1", "code=2"]
 
 
 def small(**options) -> Bundle:
     frame = pd.DataFrame({"y": list("nynynyny"), "sex": list("ffmmffmm"), "w": np.arange(8.0)})
-    fields = {c: tables.Field(c, frame[c].to_numpy(dtype=object), (c,)) for c in ("y", "sex")}
+    fields = {c: Field(c, frame[c].to_numpy(dtype=object), (c,)) for c in ("y", "sex")}
     split = np.array(["train"] * 4 + ["val"] * 2 + ["test"] * 2, dtype=object)
     return tables.to_bundle(frame, fields["y"], [fields["sex"]], split, name="small", **options)
 
 
 def test_the_label_is_no_input_and_the_attribute_is_one_unless_dropped():
-    kept, dropped = small(), small(drop_attribute=True)
+    kept, dropped = small(), small(inputs=tables.Inputs(drop_attribute=True))
     assert kept.shape == (3,)  # sex=f, sex=m, w
     assert dropped.shape == (1,)
     assert torch.equal(dropped.train.x[:, 0], kept.train.x[:, 2])
@@ -143,9 +146,9 @@ def test_rows_keep_their_own_input_label_and_attribute():
     n = 200
     y, a = rng.integers(0, 3, n), rng.integers(0, 4, n)
     frame = pd.DataFrame({"code": (10.0 * y + a)})
-    split = tables.stratified(np.stack([y, a], 1), (0.5, 0.2, 0.3), seed=1)
-    label = tables.Field("y", np.array([f"c{v}" for v in y], dtype=object), ())
-    attribute = tables.Field("a", np.array([f"v{v}" for v in a], dtype=object), ())
+    split = stratified(np.stack([y, a], 1), (0.5, 0.2, 0.3), seed=1)
+    label = Field("y", np.array([f"c{v}" for v in y], dtype=object), ())
+    attribute = Field("a", np.array([f"v{v}" for v in a], dtype=object), ())
     data = tables.to_bundle(frame, label, [attribute], split, name="t", rho=0.3, rows=[str(i) for i in range(n)])
     train = (split == "train") & np.isin(np.arange(n), [int(i) for i in data.train.names or []])
     mean, std = frame["code"][train].mean(), frame["code"][train].std(ddof=0)
@@ -163,35 +166,35 @@ def test_rows_keep_their_own_input_label_and_attribute():
 def test_a_stratified_split_gives_each_group_its_share(fractions):
     rng = np.random.default_rng(3)
     groups = np.stack([rng.choice(3, 1000, p=[0.7, 0.28, 0.02]), rng.choice(2, 1000)], axis=1)
-    split = tables.stratified(groups, fractions, seed=0)
-    for share, name in zip(fractions, tables.SPLITS, strict=True):
+    split = stratified(groups, fractions, seed=0)
+    for share, name in zip(fractions, SPLITS, strict=True):
         assert abs((split == name).sum() - 1000 * share) <= 1
         for c in range(3):
             for v in range(2):
                 rows = (groups == (c, v)).all(1)
                 assert abs((split[rows] == name).sum() - rows.sum() * share) < 2
-    assert (split == tables.stratified(groups, fractions, seed=0)).all()
-    assert (split != tables.stratified(groups, fractions, seed=1)).any()
+    assert (split == stratified(groups, fractions, seed=0)).all()
+    assert (split != stratified(groups, fractions, seed=1)).any()
 
 
 def test_a_class_of_one_row_is_for_training():
     for seed in range(20):
-        split = tables.stratified(np.array([[0]] * 9 + [[1]]), (0.2, 0.4, 0.4), seed)
+        split = stratified(np.array([[0]] * 9 + [[1]]), (0.2, 0.4, 0.4), seed)
         assert split[9] == "train"
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.5, 0.4, 0.2), (0.0, 0.5, 0.5), (1.2, -0.1, -0.1)])
 def test_bad_fractions(fractions):
     with pytest.raises(UserError, match=r"data\.fractions"):
-        tables.check_fractions(fractions)
+        check_fractions(fractions)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.01, 0.5, 0.9])
 def test_thinning_reaches_its_share_and_spares_the_test_rows(rho):
     rng = np.random.default_rng(0)
     against = rng.random(6000) < 0.4
-    split = rng.choice(np.array(tables.SPLITS, dtype=object), 6000)
-    keep = tables.thinned(against, split, rho, seed=0)
+    split = rng.choice(np.array(SPLITS, dtype=object), 6000)
+    keep = thinned(against, split, rho, seed=0)
     assert keep[split == "test"].all()
     for part in ("train", "val"):
         rows = keep & (split == part)
@@ -269,6 +272,36 @@ def test_gzip_is_told_by_its_content(tmp_path):
     assert "gzip" in fails(tmp_path, gzip.compress(text)[:-20], label="kind")[0]
 
 
+def test_a_compressed_table_cannot_unpack_to_any_size(tmp_path):
+    text = (HEADER + "\n" + ROWS[0] + "\n").encode() + b"\n" * 2**21  # 2 MiB from 2 kB
+    said = fails(tmp_path, gzip.compress(text), label="kind", max_unpacked=1)
+    assert "unpacks to more than 1 MiB" in said[0] and "data.max_unpacked" in said[0]
+    load(tmp_path, gzip.compress("\n".join([HEADER, *ROWS]).encode()), label="kind", max_unpacked=1)
+
+
+def test_a_parquet_file_cannot_unpack_to_any_size(tmp_path):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"text": [f"{i}" * 30_000 for i in range(100)], "label": ["a", "b"] * 50})
+    frame.to_parquet(tmp_path / "pets.parquet", compression="gzip")
+    assert (tmp_path / "pets.parquet").stat().st_size < 2**18
+    with pytest.raises(UserError, match="data.max_unpacked"):
+        csv_table.load(tmp_path / "pets.parquet", max_unpacked=1)
+
+
+def test_parquet_cells_that_are_not_utf_8_get_a_sentence(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "pets.parquet"
+    offsets, letters = np.array([0, 2, 4], np.int32).tobytes(), b"\xff\xfeab"
+    text = pyarrow.Array.from_buffers(
+        pyarrow.string(), 2, [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(letters)]
+    )
+    for column in (pyarrow.array([b"\xff\xfe", b"ok"]), text):
+        parquet.write_table(pyarrow.table({"cell": column, "label": pyarrow.array(["a", "b"])}), file)
+        with pytest.raises(UserError, match=r"pets\.parquet .* neither text nor numbers|not a whole Parquet"):
+            csv_table.load(file, label="label")
+
+
 def test_parquet_needs_pyarrow_and_says_so(tmp_path, monkeypatch):
     frame = pd.DataFrame([r.split(",") for r in ROWS], columns=HEADER.split(",")).astype({"size": float, "age": int})
     plain = load(tmp_path, [HEADER, *ROWS], label="kind")
@@ -332,7 +365,7 @@ def test_everything_wrong_is_said_at_once_with_lines_and_remedies(tmp_path):
     rows[40] = "3.25,red,30,bird,test"  # line 42
     rows[50] = "3.75,red,30,cat,tset"  # line 52
     said = fails(tmp_path, [f"{HEADER},split", *rows], label="kind", attribute=("colour",))
-    assert said[0] == "pets.csv: 11 things to mend."
+    assert said[0] == "pets.csv: 11 problems."
     text = "\n".join(said)
     for line, words, remedy in [
         (5, "6 fields where the header has 5", "skip_broken"),
@@ -514,7 +547,7 @@ def test_a_split_column(tmp_path, words):
     rows = [f"{r},{words[i // 20]}" for i, r in enumerate(ROWS)]
     data = load(tmp_path, [f"{HEADER},part", *rows], label="kind", split="part", duplicates="keep")
     assert data.shape == (4,)  # the split is no input
-    for k, name in enumerate(tables.SPLITS):
+    for k, name in enumerate(SPLITS):
         assert data.splits[name].names == [f"line {n}" for n in range(20 * k + 2, 20 * k + 22)]
 
 

@@ -407,3 +407,10 @@ def test_fdcl18(tmp_path, words):
     (folder / "test.tsv.gz").write_bytes((folder / "test.tsv.gz").read_bytes()[:-9])
     with pytest.raises(UserError, match=r"test\.tsv\.gz cannot be read"):
         load_data({"name": "fdcl18", "tokenizer": words}, root=tmp_path)
+
+
+def test_empty_texts_get_a_sentence():
+    from spurless.data.arrays import from_texts
+
+    with pytest.raises(UserError, match="empty texts only"):
+        from_texts(["", " "] * 10, ["a", "b"] * 10)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,7 @@ from spurless.core.errors import UserError
 from spurless.core.files import atomic, read_toml
 from spurless.core.fingerprint import fingerprint
 from spurless.core.messages import displays, log
+from spurless.data.anything import is_named
 from spurless.metrics.groups import confusion
 from spurless.metrics.scores import coverage
 from spurless.train.run_folder import SETTINGS
@@ -118,6 +120,7 @@ def audit(
     step = Step(progress)
     step("data")
     whole = open_data(data, root, model)
+    data = whole if not is_named(data) else fspath(data) if isinstance(data, PathLike) else data
     if source is None:
         source = data if isinstance(data, str) else str(data["name"]) if isinstance(data, Mapping) else ""
         if source == "" and whole.settings:  # else it was made from arrays, which no command line can name

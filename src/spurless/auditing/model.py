@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from spurless.core.fingerprint import fingerprint
 from spurless.core.recipe import Recipe
 from spurless.core.settings import resolve
 from spurless.core.tensor_files import load_tensors
+from spurless.data.anything import is_named
 from spurless.nets import Net
 from spurless.nets.outputs import Inputs, outputs
-from spurless.registry import load_data
+from spurless.registry import data_name, load_data
 from spurless.train.fit import fit
 from spurless.train.networks import NetSpec, example_of, network_maker
 from spurless.train.progress import Watcher
@@ -56,13 +58,14 @@ class Audited:
     own: bool | None = None  # whether it was trained on the training rows of this data; None: nobody knows
 
 
-def open_data(data: Bundle | str | Mapping[str, Any], root: str | Path | None, model: Any = None) -> Bundle:
+def open_data(data: Any, root: str | Path | None, model: Any = None) -> Bundle:
     """The data: as a given run was given its own, or with photographs of a small size."""
     from spurless.compress.loading import data_for, usual_size
 
-    if isinstance(data, Bundle):
-        return data
-    given: dict[str, Any] = {"name": data} if isinstance(data, str) else dict(data)
+    if not is_named(data):
+        return load_data(data)
+    given: dict[str, Any] = {"name": fspath(data)} if isinstance(data, (str, PathLike)) else dict(data)
+    given["name"] = data_name(given["name"], root)
     if isinstance(model, (str, Path)):
         return data_for(Path(model), given, root)
     if model is None and "size" not in given and usual_size(given["name"]) > SIDE:

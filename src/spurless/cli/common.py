@@ -117,8 +117,9 @@ def print_json(row: Any) -> None:
 
 def default_folder(method: str, data: str, net: str, seed: int, chosen: dict[str, dict[str, Any]]) -> Path:
     """runs/METHOD-DATA-NET-seedN, with a short hash when settings were given, so that each has a folder of its own."""
-    from spurless.registry import PLACES
+    from spurless.registry import PLACES, data_name
 
+    data = data_name(data)
     given = {s: {k: v for k, v in table.items() if k != "name" or s == "recipe"} for s, table in chosen.items()}
     given = {s: table for s, table in given.items() if table}
     if data.partition(":")[0] in PLACES:

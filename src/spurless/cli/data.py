@@ -73,7 +73,9 @@ def describe_data(
 ) -> None:
     """Print splits, groups and how far each attribute predicts the label; --sheet draws samples."""
     from spurless.core.files import check_output
-    from spurless.data.describe import contact_sheet, describe, is_sheet, text
+    from spurless.data.contact_sheet import contact_sheet, is_sheet
+    from spurless.data.describe import describe
+    from spurless.data.describe_tables import text
     from spurless.registry import load_data
 
     if sheet:

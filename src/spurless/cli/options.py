@@ -20,7 +20,9 @@ Set = Annotated[
 Method = Annotated[str, typer.Argument(help="A method: see `spurless list methods`; or package.module:Class.")]
 Data = Annotated[
     str,
-    typer.Argument(help="A dataset: see `spurless list datasets`; or folder:PATH, csv:FILE, package.module:function."),
+    typer.Argument(
+        help="A dataset: see `spurless list datasets`; the path of a folder or table; package.module:function."
+    ),
 ]
 Net = Annotated[
     str | None,

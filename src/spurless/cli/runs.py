@@ -66,11 +66,11 @@ def train(
 ) -> None:
     """Train a method and score it by group. Re-running the command resumes the run or prints its result."""
     chosen, seed = settings.gathered(method, data)
-    from spurless.registry import check_name, check_recipe, make_method
+    from spurless.registry import check_name, check_recipe, data_name, make_method
 
     # Before torch: a mistake in any of these should not have to wait for it.
     check_name("method", method)
-    check_name("data", data)
+    check_name("data", data_name(data, where.data_root))
     if "name" in chosen["net"]:
         check_name("net", chosen["net"]["name"])
     check_recipe(chosen["recipe"])

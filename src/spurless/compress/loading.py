@@ -19,12 +19,11 @@ from spurless.core.fingerprint import fingerprint
 from spurless.core.messages import log, withheld
 from spurless.core.settings import settings_of
 from spurless.core.tensor_files import header, load_tensors
-from spurless.data.coding import coded_as
-from spurless.data.folder import listed
-from spurless.data.ingest.scored import only_scored
+from spurless.data.coding import Coding
+from spurless.data.ingest.problems import listed
 from spurless.nets import Net, build, builder
 from spurless.nets.weights import load_weights, read_weights
-from spurless.registry import PLACES, find, load_data
+from spurless.registry import PLACES, data_name, find, load_data
 from spurless.train.fit import Precision
 from spurless.train.networks import example_of
 from spurless.train.run_folder import MODEL, SETTINGS
@@ -154,21 +153,22 @@ def data_for(
     draw other splits, and score rows that it has learnt. Of other data no splits are drawn if it is `only_to_score`.
     """
     facts, saved = _told(model)
+    data = dict(data) | {"name": data_name(str(data["name"]), root)}
     own = {k: v for k, v in saved.items() if k not in ("name", "source", "fingerprint")}
     source = str(saved.get("source", saved.get("name")))
     other = _made_alike(source, own, str(data["name"])) | dict(data)
     if "size" not in other and len(facts.get("shape", ())) == 3 and usual_size(data["name"]):
         other["size"] = facts["shape"][-1]
-    with coded_as(tuple(facts["coding"]) if "coding" in facts else None):
-        if source == data["name"]:
-            bundle = load_data(own | dict(data), root=root)
-            if is_its_own(model, bundle) is False:
-                _say_what_differs(bundle, model, [k for k in data if k != "name" and data[k] != own.get(k)])
-            return bundle
-        if _may_be_the_same(source, data["name"]) and (same := _own_elsewhere(model, own | dict(data), root)):
-            return same
-        with only_scored(only_to_score and not {"fractions", "val", "test", "seed"} & data.keys()):
-            return load_data(other, root=root)
+    coding: Coding | None = tuple(facts["coding"]) if "coding" in facts else None
+    if source == data["name"]:
+        bundle = load_data(own | dict(data), root=root, coding=coding)
+        if is_its_own(model, bundle) is False:
+            _say_what_differs(bundle, model, [k for k in data if k != "name" and data[k] != own.get(k)])
+        return bundle
+    if _may_be_the_same(source, data["name"]) and (same := _own_elsewhere(model, own | dict(data), root, coding)):
+        return same
+    only_scored = only_to_score and not {"fractions", "val", "test", "seed"} & data.keys()
+    return load_data(other, root=root, coding=coding, only_scored=only_scored)
 
 
 def _made_alike(source: str, own: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -178,11 +178,13 @@ def _made_alike(source: str, own: Mapping[str, Any], name: str) -> dict[str, Any
     return {k: own[k] for k in (*INPUTS, *of_kind) if k in own and k in wanted and own[k] != wanted[k].default}
 
 
-def _own_elsewhere(model: Path, settings: dict[str, Any], root: str | Path | None) -> Bundle | None:
+def _own_elsewhere(
+    model: Path, settings: dict[str, Any], root: str | Path | None, coding: Coding | None
+) -> Bundle | None:
     """The model's own data from another place, where it is that. Else nothing is said of it: it is read again."""
     bundle = None
     with suppress(UserError), withheld() as messages:  # of other data, which the run's settings need not fit
-        bundle = load_data(settings, root=root)
+        bundle = load_data(settings, root=root, coding=coding)
     if bundle is None or not is_its_own(model, bundle):
         return None
     for message in messages:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -14,6 +15,8 @@ from spurless.core.errors import DataError
 from spurless.core.recipe import Recipe
 
 if TYPE_CHECKING:
+    from spurless.data.anything import from_pandas, of
+    from spurless.data.arrays import from_arrays, from_dataset, from_hf, from_texts
     from spurless.data.tokens import Tokens
 
 Labels = Literal["none", "selection", "validation", "training"]
@@ -39,7 +42,7 @@ class HasContent(Protocol):
 
 @dataclass(frozen=True)
 class Split:
-    """Rows of a data set: inputs, targets and, where they are known, bias attributes."""
+    """Rows of a dataset: inputs, targets and, where they are known, bias attributes."""
 
     # uint8 images (n, c, h, w), float vectors (n, d), int32 tokens (n, 2, length), or Rows that are decoded on demand
     x: Tensor | Rows
@@ -77,16 +80,30 @@ class Regions(Protocol):
 class Overlap(NamedTuple):
     """Groups that share rows, such as the identities that a comment mentions: for scores, not for training.
 
-    Each group of each class is a cell; where a data set has them, `worst_group` is the worst of these cells.
+    Each group of each class is a cell; where a dataset has them, `worst_group` is the worst of these cells.
     """
 
     name: str  # of what the groups are: identity
     groups: tuple[str, ...]  # one name for each column of Split.member
 
 
+class _Constructor:
+    """A function of the layer above, by the name of its module, so that `Bundle.from_arrays` is that very function:
+    with its signature and its help, imported when it is first asked for."""
+
+    def __init__(self, module: str):
+        self.module = module
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return getattr(import_module(self.module), self.name)
+
+
 @dataclass(frozen=True)
 class Bundle:
-    """A named data set: its splits, what its labels mean, and how its inputs become a batch."""
+    """A named dataset: its splits, what its labels mean, and how its inputs become a batch."""
 
     name: str
     train: Split
@@ -154,33 +171,20 @@ class Bundle:
             tables = [overrepresented(y, a[:, k], len(self.classes), len(v)) for k, v in enumerate(self.values)]
             object.__setattr__(self, "aligned", tuple(tables))
 
-    @staticmethod
-    def from_arrays(*args: Any, **settings: Any) -> Bundle:
-        """From arrays or tensors: see spurless.data.arrays.from_arrays."""
-        from spurless.data.arrays import from_arrays
-
-        return from_arrays(*args, **settings)
-
-    @staticmethod
-    def from_texts(*args: Any, **settings: Any) -> Bundle:
-        """From texts or pairs of texts: see spurless.data.arrays.from_texts."""
-        from spurless.data.arrays import from_texts
-
-        return from_texts(*args, **settings)
-
-    @staticmethod
-    def from_dataset(*args: Any, **settings: Any) -> Bundle:
-        """From map-style torch datasets: see spurless.data.arrays.from_dataset."""
-        from spurless.data.arrays import from_dataset
-
-        return from_dataset(*args, **settings)
-
-    @staticmethod
-    def from_hf(*args: Any, **settings: Any) -> Bundle:
-        """From Hugging Face datasets: see spurless.data.arrays.from_hf."""
-        from spurless.data.arrays import from_hf
-
-        return from_hf(*args, **settings)
+    if TYPE_CHECKING:
+        of = staticmethod(of)
+        from_arrays = staticmethod(from_arrays)
+        from_texts = staticmethod(from_texts)
+        from_dataset = staticmethod(from_dataset)
+        from_hf = staticmethod(from_hf)
+        from_pandas = staticmethod(from_pandas)
+    else:
+        of = _Constructor("spurless.data.anything")
+        from_arrays = _Constructor("spurless.data.arrays")
+        from_texts = _Constructor("spurless.data.arrays")
+        from_dataset = _Constructor("spurless.data.arrays")
+        from_hf = _Constructor("spurless.data.arrays")
+        from_pandas = _Constructor("spurless.data.anything")
 
     @property
     def splits(self) -> dict[str, Split]:

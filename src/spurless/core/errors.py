@@ -58,8 +58,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
 
 def _several(kind: str) -> str:
     """
-    >>> _several("data set"), _several("way to prune"), _several("family of corruptions")
-    ('data sets', 'ways to prune', 'families of corruptions')
+    >>> _several("dataset"), _several("way to prune"), _several("family of corruptions")
+    ('datasets', 'ways to prune', 'families of corruptions')
     """
     noun, *rest = re.split("(?= (?:to|of|for) )", kind, maxsplit=1)
     return "".join([noun[:-1] + "ies" if noun.endswith("ily") else f"{noun}s", *rest])

@@ -20,14 +20,14 @@ from spurless.core.errors import DataError, FolderError
 
 
 def cache_dir() -> Path:
-    """Where decoded images and built data sets are kept: SPURLESS_CACHE, else the user's cache folder."""
+    """Where decoded images and built datasets are kept: SPURLESS_CACHE, else the user's cache folder."""
     if given := os.environ.get("SPURLESS_CACHE"):
         return Path(given).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spurless"
 
 
 def data_root(given: str | Path | None = None) -> Path:
-    """Where data sets are looked for: the given folder, else SPURLESS_DATA, else `data` in the cache folder."""
+    """Where datasets are looked for: the given folder, else SPURLESS_DATA, else `data` in the cache folder."""
     chosen = given or os.environ.get("SPURLESS_DATA")
     return Path(chosen).expanduser() if chosen else cache_dir() / "data"
 

@@ -12,7 +12,7 @@ from spurless.core.digests import digest, full_form, raw, tensor_digest
 
 
 def fingerprint(data: Bundle, with_attributes: bool = True) -> str:
-    """Hashes of all inputs and labels of each split, to notice that a data set is not the same as before.
+    """Hashes of all inputs and labels of each split, to notice that a dataset is not the same as before.
 
     `with_attributes`: also of bias attributes, groups and all names. Ends in the fingerprint of older versions, so that
     what these have saved can be compared.

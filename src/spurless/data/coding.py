@@ -6,47 +6,34 @@ given its own: means and lists of values that are learnt anew would show it some
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from spurless.core.errors import UserError
+from spurless.core.errors import DataError
 from spurless.core.messages import log
+from spurless.data.ingest.labels import MISSING
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-MISSING, OTHER = "(missing)", "(other)"
+OTHER = "(other)"
 TELLING = 20  # rows from which on it is no accident that a column counts them, or differs in each of them
 
 # One for each column that is an input, as JSON can hold it. Of numbers: column, mean, std, median, and whether gaps are
 # marked by an input of their own. Of words: column, values, and whether there is an input for all rarer ones.
 Coding = tuple[Mapping[str, Any], ...]
 
-_given: ContextVar[Coding | None] = ContextVar("coding", default=None)
 
-
-@contextmanager
-def coded_as(coding: Coding | None) -> Iterator[None]:
-    """Tables that are loaded inside are coded like this; None: each by its own training rows."""
-    before = _given.set(coding)
-    try:
-        yield
-    finally:
-        _given.reset(before)
-
-
-def of_words() -> set[str]:
+def of_words(coding: Coding | None) -> set[str]:
     """Columns that are given as words, also where a table happens to hold nothing but numbers in them."""
-    return {code["column"] for code in _given.get() or () if "values" in code}
+    return {code["column"] for code in coding or () if "values" in code}
 
 
-def columns_read() -> set[str]:
+def columns_read(coding: Coding | None) -> set[str]:
     """Columns that the model reads for which a table is loaded: they stay inputs, whatever they look like."""
-    return {code["column"] for code in _given.get() or ()}
+    return {code["column"] for code in coding or ()}
 
 
 def encode(
@@ -55,10 +42,12 @@ def encode(
     categorical: Sequence[str] = (),
     max_categories: int = 100,
     keep: Sequence[str] = (),
+    coding: Coding | None = None,
 ) -> tuple[np.ndarray, list[str], list[str], Coding]:
     """(rows, features) float32, the name of each feature, what has to be said about it, and how it was done.
 
-    `keep`: columns that stay inputs though they hold a different text in every row.
+    `keep`: columns that stay inputs though they hold a different text in every row. `coding`: as the table of a trained
+    model was coded; None: as the training rows here ask for.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"age": [20.0, 40.0, None], "job": ["cook", "nurse", "cook"], "unit": [1, 1, 1]})
@@ -69,25 +58,24 @@ def encode(
     [[-1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
     >>> said[-1]
     'left out, the same in all training rows: unit'
-    >>> with coded_as(coding):
-    ...     encode(pd.DataFrame({"job": ["nurse"], "age": [60.0]}), train=np.array([True]))[0].tolist()
+    >>> encode(pd.DataFrame({"job": ["nurse"], "age": [60.0]}), train=np.array([True]), coding=coding)[0].tolist()
     [[3.0, 0.0, 1.0]]
     """
-    given = _given.get()
-    coding, said = _learn(frame, train, categorical, max_categories, keep) if given is None else (given, [])
+    given = coding is not None
+    coding, said = (coding, []) if coding is not None else _learn(frame, train, categorical, max_categories, keep)
     blocks, names, unseen = [np.empty((len(frame), 0), np.float32)], list[str](), list[str]()
     for code in coding:
         column = code["column"]
         if column not in frame:
-            raise UserError(
+            raise DataError(
                 f"The model reads the column '{column}', which is not among the inputs here ({', '.join(frame)}); "
                 "give it a table with the columns that it was trained on."
             )
         if "values" in code:
             texts = _texts(frame[column])
-            if given is not None and not {*texts} & {*code["values"]}:
+            if given and not {*texts} & {*code["values"]}:
                 known, here = (", ".join(sorted(map(str, each))[:5]) for each in (code["values"], {*texts}))
-                raise UserError(
+                raise DataError(
                     f"The model knows other values of the column '{column}' ({known}) than are here: {here}."
                 )
             block, new = _one_hot(texts, list(code["values"]), code["other"])
@@ -98,7 +86,7 @@ def encode(
             block, named = _standardised(_floats(frame[column]), code)
         blocks.append(block)
         names += [f"{column}{n}" for n in named]
-    if unseen and given is not None:
+    if unseen and given:
         log.warning(f"Rows with a value that the model was not trained on, which it does not see: {', '.join(unseen)}.")
     elif unseen:
         said.append(f"rows with a value that no training row has: {', '.join(unseen)}")
@@ -154,9 +142,9 @@ def _learn(
 
 def _floats(column: Series) -> np.ndarray:
     try:
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     except (TypeError, ValueError):
-        raise UserError(f"The model reads numbers in the column '{column.name}', and here it holds words.") from None
+        raise DataError(f"The model reads numbers in the column '{column.name}', and here it holds words.") from None
 
 
 def _texts(column: Series) -> np.ndarray:

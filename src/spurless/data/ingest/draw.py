@@ -1,4 +1,4 @@
-"""What the generated data sets share: random numbers, exact shares, and shapes drawn as signed distances.
+"""What the generated datasets share: random numbers, exact shares, and shapes drawn as signed distances.
 
 A shape is a function of the coordinates u (to the right) and v (upwards) that is negative inside and, near the edge,
 grows by one per unit of length. Every shape lies within the unit circle, so an object of radius r is visible in full
@@ -29,7 +29,7 @@ CHUNK = 2**18  # pixels drawn at once: they stay in a core's cache
 
 
 def stream(seed: int, *purpose: str) -> np.random.Generator:
-    """Random numbers for one purpose, such as one split of one data set."""
+    """Random numbers for one purpose, such as one split of one dataset."""
     return np.random.default_rng(derive(seed, *purpose))
 
 
@@ -69,7 +69,7 @@ def exact_share(rng: np.random.Generator, y: NDArray[np.int64], share: float) ->
     >>> int(exact_share(stream(0, "doctest"), np.zeros(40, dtype=np.int64), 0.1).sum())
     4
     """
-    return rank_in_class(rng, y) < np.floor(share * np.bincount(y) + 0.5)[y]
+    return np.asarray(rank_in_class(rng, y) < np.floor(share * np.bincount(y) + 0.5)[y])
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the text data sets share: from texts, labels and attributes to a Bundle of token ids."""
+"""What the text datasets share: from texts, labels and attributes to a Bundle of token ids."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from spurless.core.data import Bundle, Split
-from spurless.core.errors import UserError, first_line
+from spurless.core.errors import DataError, first_line
 from spurless.core.files import check_regular, data_root
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data import sources
-from spurless.data.ingest import table as tables
+from spurless.data.ingest import bundle
+from spurless.data.ingest.bundle import of_splits
+from spurless.data.ingest.labels import Field
+from spurless.data.ingest.splits import SPLITS
 from spurless.data.tokens import tokenise, tokens_of
 
 Tokenizer = Annotated[str, "minilm, a folder or tokenizer.json, or a name on the Hugging Face hub; that of the network"]
@@ -49,56 +53,71 @@ class Part:
 def to_bundle(name: str, parts: Mapping[str, Part | None], *, tokenizer: str, length: int, **fields: Any) -> Bundle:
     """The parts train, val and test as a Bundle; `fields` are those of the Bundle."""
     given = {key: part for key, part in parts.items() if part is not None and len(part)}
-    if "train" not in given:
-        raise UserError(f"{name} has no training rows.")
-    for part in given.values():
-        for column in (part.texts, part.second or ()):
-            odd = next((i for i, text in enumerate(column) if not isinstance(text, str)), None)
-            if odd is not None:
-                row = part.names[odd] if part.names else f"row {odd}"
-                raise UserError(f"{name}: {row} holds no text but {column[odd]!r}; mend it, or take the row away.")
-    texts = [text for part in given.values() for text in part.texts]
-    second = [text for part in given.values() for text in part.second or ()] or None
-    x = tokenise(texts, tokenizer, length, second, name)  # all at once, so that all have the same length
+    texts = {key: (part.texts,) if part.second is None else (part.texts, part.second) for key, part in given.items()}
+    names = {key: part.names for key, part in given.items() if part.names is not None}
+    x = tokens_of_splits(name, texts, tokenizer, length, names)
     splits = {}
-    for key, rows in zip(given, x.split([len(part) for part in given.values()]), strict=True):
-        part = given[key]
+    for key, part in given.items():
         a = None if part.a is None else _codes(part.a)
         member = None if part.member is None else torch.from_numpy(np.asarray(part.member, bool))
-        splits[key] = Split(rows, _codes(part.y), a, part.names, member)
-    usual: dict[str, Any] = {"net": NET, "recipe": RECIPE, "tokens": tokens_of(tokenizer)}
-    return Bundle(name, splits["train"], splits.get("val"), splits.get("test"), **(usual | fields))
+        splits[key] = Split(x[key], _codes(part.y), a, part.names, member)
+    return of_splits(name, splits, **(text_fields(tokenizer) | fields))
 
 
 def from_fields(
-    name: str,
     columns: Sequence[Sequence[str]],
-    label: tables.Field,
-    attributes: Sequence[tables.Field],
-    split: np.ndarray,  # (n,) of train, val, test
+    label: Field,
+    attributes: Sequence[Field],
+    split: NDArray[np.object_],  # (n,) of train, val, test
     *,
+    name: str,
     rows: Sequence[str],
+    tokenizer: str,
+    length: int,
     **fields: Any,
 ) -> Bundle:
     """A table whose texts, in one column or in the two of a pair, are the inputs."""
-    y, classes = tables.codes(label.values, label.order)
-    coded = [tables.codes(field.values, field.order) for field in attributes]
-    a = np.stack([c for c, _ in coded], axis=1) if coded else None  # (n, k)
+    texts, names = {}, {}
+    for part in SPLITS:
+        idx = np.flatnonzero(split == part).tolist()
+        if idx:
+            texts[part] = tuple([column[i] for i in idx] for column in columns)
+            names[part] = [rows[i] for i in idx]
+    x = tokens_of_splits(name, texts, tokenizer, length, names)
+    coded = [field.coded() for field in attributes]
+    described = text_fields(tokenizer) | fields
+    return bundle.to_bundle(name, x, split, label.coded(), coded, names=rows, **described)
 
-    def part(which: str) -> Part:
-        idx = np.flatnonzero(split == which)
-        first, *more = ([column[i] for i in idx.tolist()] for column in columns)
-        names = [rows[i] for i in idx.tolist()]
-        return Part(first, y[idx], None if a is None else a[idx], more[0] if more else None, names)
 
-    return to_bundle(
-        name,
-        {which: part(which) for which in tables.SPLITS},
-        classes=classes,
-        attributes=tuple(field.name for field in attributes),
-        values=tuple(names for _, names in coded),
-        **fields,
-    )
+def tokens_of_splits(
+    name: str,
+    texts: Mapping[str, tuple[Sequence[str], ...]],  # of each split: one column, or the two of pairs
+    tokenizer: str,
+    length: int,
+    names: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Tensor]:
+    """int32 (n, 2, l) of each split, all tokenised at once, so that all have the same length."""
+    for part, columns in texts.items():
+        for column in columns:
+            odd = next((i for i, text in enumerate(column) if not isinstance(text, str)), None)
+            if odd is not None:
+                row = names[part][odd] if names and part in names else f"row {odd}"
+                raise DataError(f"{name}: {row} holds no text but {column[odd]!r}; mend it, or take the row away.")
+    first = [text for columns in texts.values() for text in columns[0]]
+    second = [text for columns in texts.values() for text in columns[1]] if all(map(_is_pair, texts.values())) else None
+    if not first:
+        raise DataError(f"{name} holds no texts.")
+    x = tokenise(first, tokenizer, length, second, name)
+    return dict(zip(texts, x.split([len(columns[0]) for columns in texts.values()]), strict=True))
+
+
+def _is_pair(columns: Sequence[Sequence[str]]) -> bool:
+    return len(columns) == 2
+
+
+def text_fields(tokenizer: str) -> dict[str, Any]:
+    """What a Bundle of texts has of its own."""
+    return {"net": NET, "recipe": RECIPE, "tokens": tokens_of(tokenizer)}
 
 
 def _codes(values: np.ndarray) -> Tensor:
@@ -111,7 +130,7 @@ def folder_of(name: str, files: Sequence[str], root: Path | None, below: Sequenc
     for folder in (base / "text" / name, base / name, *(base / place for place in below)):
         if all((folder / file).is_file() or (folder / f"{file}.gz").is_file() for file in files):
             return folder
-    raise UserError(
+    raise DataError(
         f"'{name}' needs {', '.join(files)} in {base / 'text' / name}. {sources.how_to_get(name)} "
         "--data-root or SPURLESS_DATA name another data root."
     )
@@ -137,41 +156,41 @@ def lines(folder: Path, file: str) -> Iterator[str]:
 
 @contextmanager
 def _readable(folder: Path, file: str) -> Iterator[Path]:
-    """The file, plain or gzipped; a UserError where reading it fails."""
+    """The file, plain or gzipped; a DataError where reading it fails."""
     path = folder / file if (folder / file).is_file() else folder / f"{file}.gz"
     try:
         yield path
     except (ValueError, OSError, EOFError, zlib.error) as error:  # ParserError and UnicodeDecodeError are ValueErrors
-        raise UserError(f"{path} cannot be read ({first_line(error)}); get it again.") from None
+        raise DataError(f"{path} cannot be read ({first_line(error)}); get it again.") from None
 
 
 def has_columns(frame: Any, columns: Sequence[str], file: str) -> None:
-    """A UserError where a table lacks a column of the layout that is distributed."""
+    """A DataError where a table lacks a column of the layout that is distributed."""
     lacking = [c for c in columns if c not in frame.columns]
     if lacking:
-        raise UserError(f"{file} has no column '{lacking[0]}'; it has {', '.join(map(str, frame.columns[:30]))}.")
+        raise DataError(f"{file} has no column '{lacking[0]}'; it has {', '.join(map(str, frame.columns[:30]))}.")
 
 
 def places(frame: Any, column: str, known: Sequence[str], path: Path) -> np.ndarray:
-    """(n,) The place of each cell of a column among the known ones; a UserError names the first row that has another.
+    """(n,) The place of each cell of a column among the known ones; a DataError names the first row that has another.
 
     >>> import pandas as pd
     >>> places(pd.DataFrame({"label": ["good", "bad"]}), "label", ("bad", "good"), Path("a.csv")).tolist()
     [1, 0]
     >>> places(pd.DataFrame({"class": [0, 3]}), "class", ("0", "1"), Path("a.csv"))
     Traceback (most recent call last):
-    spurless.core.errors.SpurlessError: a.csv, row 2 below the header: class is '3', not one of 0, 1; get it again.
+    spurless.core.errors.DataError: a.csv, row 2 below the header: class is '3', not one of 0, 1; get it again.
     """
     cells = frame[column].astype(str).str.strip().str.removesuffix(".0")  # numbers may have been written as 1.0
     found = cells.map({name: i for i, name in enumerate(known)}).to_numpy(float)
     odd = np.flatnonzero(np.isnan(found))
     if len(odd):
         cell = f"'{cells.iloc[odd[0]]}'" if cells.iloc[odd[0]] else "empty"
-        raise UserError(
+        raise DataError(
             f"{path}, row {odd[0] + 1} below the header: {column} is {cell}, not one of {', '.join(known)}; "
             "get it again."
         )
-    return found.astype(np.int64)
+    return np.asarray(found, np.int64)
 
 
 def with_share(rewritten: np.ndarray, rho: float, seed: int) -> np.ndarray:
@@ -184,7 +203,7 @@ def with_share(rewritten: np.ndarray, rho: float, seed: int) -> np.ndarray:
     originals, others = np.flatnonzero(~rewritten), np.flatnonzero(rewritten)
     wanted = round(len(originals) * rho / (1 - rho))
     if wanted > len(others):
-        raise UserError(f"data.rho = {rho} needs {wanted:,} rewritten rows, and there are {len(others):,}.")
+        raise DataError(f"data.rho = {rho} needs {wanted:,} rewritten rows, and there are {len(others):,}.")
     return np.sort(np.concatenate([originals, np.random.default_rng(seed).permutation(others)[:wanted]]))
 
 

@@ -28,7 +28,10 @@ import numpy as np
 
 from spurless.core.data import Bundle
 from spurless.core.settings import Range
+from spurless.data.coding import Coding
 from spurless.data.ingest import table as tables
+from spurless.data.ingest.labels import Field, codes
+from spurless.data.ingest.splits import stratified
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -46,6 +49,7 @@ Choice = Literal["income", "sex", "race", "age", "marital-status"]
 def load(
     root: Path | None = None,
     *,
+    coding: Coding | None = None,
     target: Annotated[Choice, "what is predicted"] = "income",
     attribute: Annotated[tuple[Choice, ...], "the bias attribute, or several"] = ("sex",),
     age_bands: Annotated[tuple[float, ...], "ages at which a new band begins (age as target or attribute)"] = (25, 60),
@@ -57,7 +61,7 @@ def load(
     seed: Annotated[int, "of the validation split, and of the rows that rho leaves out", Range(0)] = 0,
 ) -> Bundle:
     """Adult, read from adult.data and adult.test."""
-    settings = {k: v for k, v in locals().items() if k != "root"}
+    settings = {k: v for k, v in locals().items() if k not in ("root", "coding")}
     import pandas as pd
 
     folder = tables.find("adult", ["adult.data", "adult.test"], root, SOURCE)
@@ -67,20 +71,21 @@ def load(
     ages, age_order = tables.bands(frame["age"], age_bands)
     # `relationship` says Husband or Wife, but it is a proxy of sex and marital status like others, not their spelling.
     named = ("income", "sex", "race", "marital-status")
-    fields = {n: tables.Field(n, frame[n].to_numpy(dtype=object), (n,)) for n in named}
-    fields["age"] = tables.Field("age", ages, ("age",), age_order)
+    fields = {n: Field(n, frame[n].to_numpy(dtype=object), (n,)) for n in named}
+    fields["age"] = Field("age", ages, ("age",), age_order)
     label, attributes = tables.choose(fields, target, attribute)
 
     split = np.full(len(frame), "test", dtype=object)
-    groups = np.stack([tables.codes(f.values)[0][:n_train] for f in (label, *attributes)], axis=1)
-    split[:n_train] = tables.stratified(groups, (1 - val_share, val_share, 0), seed)
+    groups = np.stack([codes(f.values)[0][:n_train] for f in (label, *attributes)], axis=1)
+    split[:n_train] = stratified(groups, (1 - val_share, val_share, 0), seed)
     return tables.to_bundle(
         frame.drop(columns="fnlwgt"),
         label,
         attributes,
         split,
+        tables.Inputs(drop_attribute=drop_attribute),
+        coding=coding,
         name="adult",
-        drop_attribute=drop_attribute,
         rho=rho,
         seed=seed,
         rows=[f"adult.data row {i + 1}" for i in range(n_train)] + [f"adult.test row {i + 1}" for i in range(n_test)],

@@ -31,8 +31,9 @@ from spurless.core.data import Bundle
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
-from spurless.data.folder import files_in, is_image
-from spurless.data.ingest import images
+from spurless.data.ingest import collection, images
+from spurless.data.ingest.files import files_in, is_image
+from spurless.data.ingest.splits import shuffled
 
 CLASSES = ("climbing", "diving", "fishing", "racing", "throwing", "vaulting")
 PLACES = ("rock wall", "underwater", "water surface", "paved track", "playing field", "sky", "elsewhere")
@@ -54,7 +55,7 @@ def load(
     skip_broken: images.SkipBroken = False,
 ) -> Bundle:
     """BAR, from its folders of images."""
-    folder = images.find_collection(root, ["BAR", "bar"], ["train", "test"], "github.com/alinlab/BAR")
+    folder = collection.find_collection(root, ["BAR", "bar"], ["train", "test"], "github.com/alinlab/BAR")
     train, test = list_rows(folder, "train"), list_rows(folder, "test")
     notes = [
         f"BAR/{part} holds {len(rows):,} images; {PUBLISHED[part]:,} are published"
@@ -67,8 +68,8 @@ def load(
     else:
         held_out, test = draw(test, int(0.2 * len(test)), seed)
     rows = {"train": train + moved, "val": held_out, "test": test}
-    splits = {part: images.to_split(folder, of, images.Frame(size, resize)) for part, of in rows.items()}
-    splits, more = images.read_splits(splits, "bar", cache, skip_broken)
+    splits = {part: collection.to_split(folder, of, images.Frame(size, resize)) for part, of in rows.items()}
+    splits, more = collection.read_splits(splits, "bar", cache, skip_broken)
     return Bundle(
         "bar" if conflicting == "none" else f"bar {conflicting}",
         splits["train"],
@@ -115,5 +116,5 @@ def draw(rows: list[Row], k: int, seed: int) -> tuple[list[Row], list[Row]]:
     >>> len(drawn), len(others)
     (1, 2)
     """
-    chosen = set(images.shuffled([name for name, _, _ in rows], seed)[:k])
+    chosen = set(shuffled([name for name, _, _ in rows], seed)[:k])
     return [r for i, r in enumerate(rows) if i in chosen], [r for i, r in enumerate(rows) if i not in chosen]

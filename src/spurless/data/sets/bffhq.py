@@ -26,8 +26,10 @@ from spurless.core.augment import preset
 from spurless.core.data import Bundle
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
-from spurless.data.folder import SPLITS, from_names
-from spurless.data.ingest import images
+from spurless.data.ingest import collection, images
+from spurless.data.ingest.layouts import from_names
+from spurless.data.ingest.problems import Problems
+from spurless.data.ingest.splits import SPLITS
 
 NAMES = {"age": ("young", "old"), "gender": ("female", "male")}
 PUBLISHED = {"train": (19_104, 96), "val": None, "test": (500, 500)}  # (aligned, conflicting)
@@ -44,9 +46,9 @@ def load(
     skip_broken: images.SkipBroken = False,
 ) -> Bundle:
     """BFFHQ, from the folders as DisEnt distributes them."""
-    folder = images.find_collection(root, ["bffhq", "BFFHQ"], ["valid", "test"], SOURCE)
+    folder = collection.find_collection(root, ["bffhq", "BFFHQ"], ["valid", "test"], SOURCE)
     bases = sorted(path.parent.name for path in folder.glob("*/align"))
-    problems = images.Problems()
+    problems = Problems()
     listing = from_names(folder, bases, ratio, problems)
     problems.stop("bffhq")
     if {*listing.labels, *(gender for (gender,) in listing.values)} != {"0", "1"} or set(listing.splits) != set(SPLITS):
@@ -56,11 +58,11 @@ def load(
         rows = listing.coded(part)
         if target == "gender":
             rows = [(name, gender, age) for name, age, gender in rows]
-        splits[part] = images.to_split(folder, rows, images.Frame(size))
+        splits[part] = collection.to_split(folder, rows, images.Frame(size))
         aligned = sum(y == a for _, y, a in rows)
         if PUBLISHED[part] not in (None, (aligned, len(rows) - aligned)):
             notes.append(f"{part} holds {aligned:,} aligned + {len(rows) - aligned:,} conflicting, not as published")
-    splits, more = images.read_splits(splits, "bffhq", cache, skip_broken)
+    splits, more = collection.read_splits(splits, "bffhq", cache, skip_broken)
     bias = "gender" if target == "age" else "age"
     return Bundle(
         "bffhq",

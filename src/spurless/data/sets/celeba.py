@@ -32,8 +32,8 @@ from spurless.core.augment import preset
 from spurless.core.data import Bundle, Split, overrepresented
 from spurless.core.errors import UserError, unknown
 from spurless.core.recipe import Recipe
-from spurless.data.folder import SPLITS
-from spurless.data.ingest import images
+from spurless.data.ingest import collection, images
+from spurless.data.ingest.splits import SPLITS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -62,7 +62,7 @@ def load(
         raise UserError("data.partition=imperfect is defined for data.target=Blond_Hair and data.attribute=Male only.")
     if target in attribute or not attribute:
         raise UserError(f"data.attribute = {list(attribute)} must name attributes other than data.target = '{target}'.")
-    folder = images.find_collection(root, ["celeba", "CelebA", "celebA"], ["img_align_celeba"], SOURCE)
+    folder = collection.find_collection(root, ["celeba", "CelebA", "celebA"], ["img_align_celeba"], SOURCE)
     table = read_lists(folder)
     for name in (target, *attribute):
         if name not in table:
@@ -88,7 +88,7 @@ def load(
         train = splits["train"]
         by_domain = overrepresented(train.y, train.a[:, 0], 2, 4)  # type: ignore[index]
         aligned = (torch.cat([aligned[0], by_domain[:, 2:]], dim=1),)
-    splits, more = images.read_splits(splits, "celeba", cache, skip_broken)
+    splits, more = collection.read_splits(splits, "celeba", cache, skip_broken)
     return Bundle(
         "celeba" if partition == "clean" else "celeba imperfect",
         splits["train"],

@@ -31,7 +31,10 @@ import numpy as np
 
 from spurless.core.data import Bundle
 from spurless.core.settings import Range
+from spurless.data.coding import Coding
 from spurless.data.ingest import table as tables
+from spurless.data.ingest.labels import Field, codes
+from spurless.data.ingest.splits import stratified
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -48,6 +51,7 @@ INPUTS = [
 def load(
     root: Path | None = None,
     *,
+    coding: Coding | None = None,
     target: Annotated[Literal["two_year_recid", "score", "race", "sex", "age"], "what is predicted"] = "two_year_recid",
     attribute: Annotated[tuple[Literal["race", "sex", "age"], ...], "the bias attribute, or several"] = ("race",),
     races: Annotated[Literal["all", "two"], "two: only African-American and Caucasian defendants"] = "all",
@@ -60,7 +64,7 @@ def load(
     seed: Annotated[int, "of the split, and of the rows that rho leaves out", Range(0)] = 0,
 ) -> Bundle:
     """COMPAS, read from ProPublica's two-year file."""
-    settings = {k: v for k, v in locals().items() if k != "root"}
+    settings = {k: v for k, v in locals().items() if k not in ("root", "coding")}
     frame = read(tables.find("compas", [FILE], root, SOURCE) / FILE)
     notes = tables.expect_rows(FILE, len(frame), 7_214)
     if filtered:
@@ -68,23 +72,24 @@ def load(
     if races == "two":
         frame = frame[frame["race"].isin(["African-American", "Caucasian"])]
     fields = {
-        "two_year_recid": tables.Field("two_year_recid", np.where(frame["two_year_recid"] == 1, "yes", "no"), ()),
-        "score": tables.Field("score", np.where(frame["score_text"] == "Low", "low", "medium or high"), ()),
-        "race": tables.Field("race", frame["race"].to_numpy(dtype=object), ("race",)),
-        "sex": tables.Field("sex", frame["sex"].to_numpy(dtype=object), ("sex",)),
-        "age": tables.Field(
+        "two_year_recid": Field("two_year_recid", np.where(frame["two_year_recid"] == 1, "yes", "no"), ()),
+        "score": Field("score", np.where(frame["score_text"] == "Low", "low", "medium or high"), ()),
+        "race": Field("race", frame["race"].to_numpy(dtype=object), ("race",)),
+        "sex": Field("sex", frame["sex"].to_numpy(dtype=object), ("sex",)),
+        "age": Field(
             "age", frame["age_cat"].to_numpy(dtype=object), ("age",), ("Less than 25", "25 - 45", "Greater than 45")
         ),
     }
     label, attributes = tables.choose(fields, target, attribute)
-    groups = np.stack([tables.codes(f.values)[0] for f in (label, *attributes)], axis=1)
+    groups = np.stack([codes(f.values)[0] for f in (label, *attributes)], axis=1)
     return tables.to_bundle(
         frame[INPUTS],
         label,
         attributes,
-        tables.stratified(groups, fractions, seed),
+        stratified(groups, fractions, seed),
+        tables.Inputs(drop_attribute=drop_attribute),
+        coding=coding,
         name="compas",
-        drop_attribute=drop_attribute,
         rho=rho,
         seed=seed,
         rows=[f"row {i + 1}" for i in frame.index],

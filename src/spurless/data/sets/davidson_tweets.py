@@ -8,6 +8,7 @@ import numpy as np
 from spurless.core.data import Bundle
 from spurless.core.settings import Range
 from spurless.data.ingest import table as tables
+from spurless.data.ingest.splits import SPLITS, check_fractions, stratified
 from spurless.data.ingest.texts import (
     IDENTITY_TERMS,
     Length,
@@ -70,7 +71,7 @@ def tweets(
     root: Path | None, target: str, words: tuple[str, ...], fractions: tuple[float, ...], seed: int, terms: bool = False
 ) -> Tweets:
     """The tweets in three parts; with `terms`, also which of the 50 words about identity each of them holds."""
-    tables.check_fractions(fractions)
+    check_fractions(fractions)
     folder = folder_of("davidson_tweets", ("labeled_data.csv",), root)
     frame = read(folder, "labeled_data.csv")
     has_columns(frame, ("class", "tweet"), "labeled_data.csv")
@@ -79,9 +80,9 @@ def tweets(
     y, classes = (kinds, CLASSES) if target == "class" else ((kinds < 2).astype(np.int64), TOXIC)
     found = mentions(texts, words or IDENTITY_TERMS)  # (n, m)
     a = np.asarray(found.any(1), np.int64)[:, None]
-    split = tables.stratified(np.concatenate([y[:, None], a], axis=1), fractions, seed)
+    split = stratified(np.concatenate([y[:, None], a], axis=1), fractions, seed)
     parts = {}
-    for name in tables.SPLITS:
+    for name in SPLITS:
         rows = np.flatnonzero(split == name)
         parts[name] = Part(
             [texts[i] for i in rows],

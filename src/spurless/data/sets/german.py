@@ -25,7 +25,10 @@ import numpy as np
 
 from spurless.core.data import Bundle
 from spurless.core.settings import Range
+from spurless.data.coding import Coding
 from spurless.data.ingest import table as tables
+from spurless.data.ingest.labels import Field, codes
+from spurless.data.ingest.splits import stratified
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,6 +47,7 @@ Choice = Literal["credit", "sex", "age", "foreign"]
 def load(
     root: Path | None = None,
     *,
+    coding: Coding | None = None,
     target: Annotated[Choice, "what is predicted"] = "credit",
     attribute: Annotated[tuple[Choice, ...], "the bias attribute, or several"] = ("sex",),
     age_bands: Annotated[tuple[float, ...], "ages at which a new band begins (age as target or attribute)"] = (26,),
@@ -55,27 +59,26 @@ def load(
     seed: Annotated[int, "of the split, and of the rows that rho leaves out", Range(0)] = 0,
 ) -> Bundle:
     """German credit, read from german.data."""
-    settings = {k: v for k, v in locals().items() if k != "root"}
+    settings = {k: v for k, v in locals().items() if k not in ("root", "coding")}
     frame = read(tables.find("german", ["german.data"], root, SOURCE) / "german.data")
     women = frame["personal_status"].isin(["A92", "A95"])
     ages, age_order = tables.bands(frame["age"], age_bands)
     fields = {
-        "credit": tables.Field("credit", np.where(frame["credit"] == 1, "good", "bad"), ("credit",), ("good", "bad")),
-        "sex": tables.Field("sex", np.where(women, "female", "male"), ("personal_status",)),
-        "age": tables.Field("age", ages, ("age",), age_order),
-        "foreign": tables.Field(
-            "foreign", np.where(frame["foreign_worker"] == "A201", "yes", "no"), ("foreign_worker",)
-        ),
+        "credit": Field("credit", np.where(frame["credit"] == 1, "good", "bad"), ("credit",), ("good", "bad")),
+        "sex": Field("sex", np.where(women, "female", "male"), ("personal_status",)),
+        "age": Field("age", ages, ("age",), age_order),
+        "foreign": Field("foreign", np.where(frame["foreign_worker"] == "A201", "yes", "no"), ("foreign_worker",)),
     }
     label, attributes = tables.choose(fields, target, attribute)
-    groups = np.stack([tables.codes(f.values)[0] for f in (label, *attributes)], axis=1)
+    groups = np.stack([codes(f.values)[0] for f in (label, *attributes)], axis=1)
     return tables.to_bundle(
         frame,
         label,
         attributes,
-        tables.stratified(groups, fractions, seed),
+        stratified(groups, fractions, seed),
+        tables.Inputs(drop_attribute=drop_attribute),
+        coding=coding,
         name="german",
-        drop_attribute=drop_attribute,
         rho=rho,
         seed=seed,
         rows=[f"row {i + 1}" for i in range(len(frame))],

@@ -35,8 +35,9 @@ from spurless.core.errors import UserError
 from spurless.core.files import data_root
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
-from spurless.data.folder import SPLITS, files_below, is_image, share_out
-from spurless.data.ingest import images
+from spurless.data.ingest import collection, images
+from spurless.data.ingest.files import files_below, is_image
+from spurless.data.ingest.splits import SPLITS, share_out
 
 CLASSES, PLACES = ("cat", "dog"), ("indoor", "outdoor")
 MIXED, UNMIXED = "MetaShift-subpopulation-shift", "MetaShift-Cat-Dog-indoor-outdoor"
@@ -60,12 +61,12 @@ def load(
     found = "pool" if has(root, UNMIXED) and not has(root, MIXED) else "official"
     official = (found if layout == "auto" else layout) == "official"
     needed = ["train", "val_out_of_domain"] if official else ["train", "test"]
-    folder = images.find_collection(root, below(MIXED if official else UNMIXED), needed, SOURCE)
+    folder = collection.find_collection(root, below(MIXED if official else UNMIXED), needed, SOURCE)
     rows = official_rows(folder, val, seed) if official else pooled_rows(folder, val, seed)
-    splits = {part: images.to_split(folder, of, images.Frame(size)) for part, of in rows.items() if of}
+    splits = {part: collection.to_split(folder, of, images.Frame(size)) for part, of in rows.items() if of}
     if {"train", "test"} - set(splits):
         raise UserError(f"{folder} holds no images for {' and '.join({'train', 'test'} - set(splits))}.")
-    splits, notes = images.read_splits(splits, "metashift", cache, skip_broken)
+    splits, notes = collection.read_splits(splits, "metashift", cache, skip_broken)
     return Bundle(
         "metashift" if official else "metashift pool",
         splits["train"],

@@ -11,7 +11,7 @@ from spurless.core.data import Bundle, Overlap
 from spurless.core.errors import UserError
 from spurless.core.seeds import derive
 from spurless.core.settings import Range
-from spurless.data.ingest.table import SPLITS
+from spurless.data.ingest.splits import SPLITS
 from spurless.data.ingest.texts import Length, Part, Tokenizer, folder_of, has_columns, lines, places, read, to_bundle
 
 CLASSES = ("contradiction", "entailment", "neutral")

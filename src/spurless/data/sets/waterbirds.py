@@ -25,8 +25,10 @@ import torch
 from spurless.core.data import Bundle
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
-from spurless.data.folder import SPLITS, Columns, from_tables
-from spurless.data.ingest import images
+from spurless.data.ingest import collection, images
+from spurless.data.ingest.file_tables import Columns, from_tables
+from spurless.data.ingest.problems import Problems
+from spurless.data.ingest.splits import SPLITS
 
 PUBLISHED = {  # (label, place) counts, row by row
     "train": [[3498, 184], [56, 1057]],
@@ -46,10 +48,10 @@ def load(
     skip_broken: images.SkipBroken = False,
 ) -> Bundle:
     """Waterbirds, from its metadata.csv."""
-    folder = images.find_collection(root, PLACES, ["metadata.csv"], "github.com/kohpangwei/group_DRO")
-    problems = images.Problems()
-    columns = Columns("img_filename", "y", ("place",), "split")
-    listing = from_tables(folder, {"": ""}, "metadata.csv", columns, problems)
+    folder = collection.find_collection(root, PLACES, ["metadata.csv"], "github.com/kohpangwei/group_DRO")
+    problems = Problems()
+    columns = Columns(file="img_filename", label="y", attribute=("place",), split="split")
+    listing = from_tables(folder, {"": ""}, columns, problems)
     problems.stop("waterbirds")
     codes = {*listing.labels, *(place for (place,) in listing.values)}
     if codes != {"0", "1"} or set(listing.splits) != set(SPLITS):
@@ -57,11 +59,11 @@ def load(
     splits, notes = {}, []
     for part in SPLITS:
         rows = listing.coded(part)
-        splits[part] = images.to_split(folder, rows, images.Frame(size, resize, zoom))
+        splits[part] = collection.to_split(folder, rows, images.Frame(size, resize, zoom))
         groups = torch.bincount(torch.tensor([2 * y + a for _, y, a in rows]), minlength=4).view(2, 2).tolist()
         if groups != PUBLISHED[part]:
             notes.append(f"{part} holds groups of {groups}; published are {PUBLISHED[part]}")
-    splits, more = images.read_splits(splits, "waterbirds", cache, skip_broken)
+    splits, more = collection.read_splits(splits, "waterbirds", cache, skip_broken)
     return Bundle(
         "waterbirds",
         splits["train"],

@@ -1,0 +1,253 @@
+"""Data that a user has in Python, on its way to a Bundle: labels and attributes in numbers or words, splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spurless.core.data import Bundle
+from spurless.core.errors import DataError, SettingError
+from spurless.data.ingest import images
+from spurless.data.ingest.bundle import to_bundle
+from spurless.data.ingest.labels import Coded, ordered
+from spurless.data.ingest.pixels import inputs
+from spurless.data.ingest.problems import listed
+from spurless.data.ingest.splits import SPLITS, share_out
+
+Column = NDArray[Any]  # (n,) whole numbers or words
+
+
+@dataclass
+class Part:
+    """One split as given: its inputs, labels and attributes."""
+
+    x: Tensor
+    y: Column
+    a: dict[str, Column]  # by attribute
+
+    def keep(self, rows: list[int]) -> Part:
+        idx = torch.tensor(rows, dtype=torch.long)
+        return Part(self.x[idx], self.y[rows], {name: column[rows] for name, column in self.a.items()})
+
+
+@dataclass
+class Given:
+    """A dataset as given: its parts, shares of train for the parts that it lacks, and what classes and values mean."""
+
+    name: str
+    parts: dict[str, Part]
+    shares: dict[str, float]
+    classes: tuple[str, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by attribute, where they are known
+    seed: int = 0
+    notes: Sequence[str] = ()
+
+    def bundle(self, **fields: Any) -> Bundle:
+        """The Bundle, with the missing splits drawn from the training samples; `fields` are those of the Bundle."""
+        self._draw()
+        self._check_alike()
+        parts = {part: self.parts[part] for part in SPLITS if part in self.parts}
+        train = parts["train"]
+        labels = {part: of.y for part, of in parts.items()}
+        columns = {name: {part: of.a[name] for part, of in parts.items()} for name in train.a}
+        said = [check_numbers("label", labels, bool(self.classes), is_label=True)]
+        said += [check_numbers(name, columns[name], bool(self.values.get(name))) for name in columns]
+        if len(np.unique(train.y)) < 2:
+            raise DataError(
+                f"All training samples of {self.name} have the same label; a label needs two classes or more."
+            )
+        is_image = train.x.dim() == 4
+        described: dict[str, Any] = {"net": "resnet18" if is_image else "mlp"}
+        if is_image and train.x.shape[1] == 3:
+            described |= {"mean": images.IMAGENET_MEAN, "std": images.IMAGENET_STD}
+        notes = (*fields.pop("notes", ()), *self.notes, *filter(None, said))
+        return to_bundle(
+            self.name,
+            {part: of.x for part, of in parts.items()},
+            np.repeat(np.array(list(parts), dtype=object), [len(of.y) for of in parts.values()]),
+            coded("label", labels, self.classes, known_in=["train"]),
+            [coded(name, columns[name], self.values.get(name, ()), known_in=list(parts)) for name in columns],
+            notes=notes,
+            **(described | fields),
+        )
+
+    def _draw(self) -> None:
+        """Take the samples of the missing splits from train, by class and attribute."""
+        train, shares = self.parts["train"], self.shares
+        if sum(shares.values()) >= 1 or min(shares.values(), default=0) < 0:
+            raise SettingError("The shares `val` and `test` must not be negative, and leave something to train on.")
+        if not any(shares.values()):
+            return
+        strata = list(zip(train.y.tolist(), *(column.tolist() for column in train.a.values()), strict=True))
+        ids = [str(row) for row in range(len(train.y))]
+        drawn = share_out(ids, strata, shares.get("val", 0), shares.get("test", 0), self.seed)
+        for part in SPLITS:
+            if rows := [row for row, of in enumerate(drawn) if of == part]:
+                self.parts[part] = train.keep(rows)
+
+    def _check_alike(self) -> None:
+        """Refuse parts that differ in their attributes, in the shape of their inputs or in how labels are written."""
+        train = self.parts["train"]
+        for part, of in self.parts.items():
+            if list(of.a) != list(train.a):
+                raise DataError(
+                    f"{part} has the attributes {list(of.a)}, but train has {list(train.a)}; give the same."
+                )
+            if of.x.shape[1:] != train.x.shape[1:]:
+                here, there = tuple(of.x.shape[1:]), tuple(train.x.shape[1:])
+                raise DataError(f"An input of {part} is of shape {here}, one of train of {there}.")
+            for what, mine, trained in (("label", of.y, train.y), *((k, of.a[k], train.a[k]) for k in train.a)):
+                if mine.dtype.kind != trained.dtype.kind:
+                    raise DataError(
+                        f"The {what} is a word in one of train and {part}, a number in the other; write it alike."
+                    )
+
+
+def coded(what: str, columns: Mapping[str, Column], names: Sequence[str], known_in: Sequence[str]) -> Coded:
+    """Codes of all parts, one after the other, from whole numbers or words. What occurs must occur in the parts
+    `known_in`, and have one of the names, if there are any."""
+    present = np.unique(np.concatenate([columns[part] for part in known_in]))
+    names, place = _numbered(what, present, names)
+    for part, column in columns.items():
+        missing = sorted(str(value) for value in set(column.tolist()) - place.keys())
+        if missing:
+            raise DataError(
+                f"The {what} {missing[0]!r} in {part} does not occur in train; leave its samples out, or train on some."
+            )
+    values = np.concatenate(list(columns.values())).tolist()
+    return Coded(what, np.array([place[value] for value in values], dtype=np.int64), names)
+
+
+def _numbered(what: str, present: Column, names: Sequence[str]) -> tuple[tuple[str, ...], dict[Any, int]]:
+    """All names, and the code of each number or word that occurs."""
+    if np.issubdtype(present.dtype, np.integer):
+        if names and present[-1] >= len(names):
+            raise DataError(
+                f"The {what} {present[-1]} has no name; there are {len(names)} names, for the numbers from 0 on."
+            )
+        every = tuple(map(str, names)) or tuple(str(i) for i in range(int(present[-1]) + 1))
+        return every, {int(v): int(v) for v in present}
+    unnamed = set(present.tolist()) - set(names)
+    if names and unnamed:
+        raise DataError(f"The {what} '{unnamed.pop()}' is not among {', '.join(names)}.")
+    every = tuple(names) or ordered(present.tolist())
+    return every, {word: at for at, word in enumerate(every)}
+
+
+def check_numbers(what: str, columns: Mapping[str, Column], named: bool, is_label: bool = False) -> str:
+    """A note on whole numbers that no row has though a larger one occurs: each is a class, or value, all the same.
+
+    Labels that do not begin at 0 could be read in two ways, and numbers of which most are missing are codes: refused.
+    """
+    present = np.unique(np.concatenate(list(columns.values())))
+    if present.dtype.kind != "i":
+        return ""
+    if present[0] < 0:
+        raise DataError(f"The {what} {present[0]} is negative; numbers begin at 0 (rows without one: leave out).")
+    absent = int(present[-1]) + 1 - len(present)
+    if named or not absent or (is_label and len(present) == 1):  # of a single label more is said elsewhere
+        return ""
+    many, each = ("labels", "class") if is_label else (f"values of '{what}'", "value")
+    if absent > 2 * len(present) or (is_label and present[0] > 0):
+        first = next(number for number, value in enumerate(present.tolist()) if number != value)
+        raise DataError(
+            f"The {many} go up to {present[-1]}, but smaller numbers have no row ({absent:,}, beginning with {first}); "
+            f"each would be a {each}. Number them 0, 1, 2 and so on, or give them as words, such as '{present[-1]}'"
+            + (", or name all classes from 0 on with `classes`." if is_label else ".")
+        )
+    numbers = listed([str(n) for n in np.setdiff1d(np.arange(present[-1]), present)])
+    return f"{many} that no row has, though larger ones occur, each taken as a {each} (words would not be): {numbers}"
+
+
+def as_part(given: tuple[Any, ...], part: str, attributes: Sequence[str], ready: bool = False) -> Part:
+    """`ready`: the inputs are as they are to be."""
+    x, y, a = (*given, None)[:3]
+    out = Part(x if ready else inputs(x, part), words_or_numbers(y, f"y of {part}"), _columns(a, part, attributes))
+    for what, column in (("y", out.y), *out.a.items()):
+        if len(column) != len(out.x):
+            raise DataError(f"{part} has {len(out.x):,} inputs but {len(column):,} values of {what}.")
+    if not len(out.x):
+        raise DataError(f"{part} has no rows.")
+    return out
+
+
+def _columns(a: Any, part: str, attributes: Sequence[str]) -> dict[str, Column]:
+    """Attributes by name, from {name: (n,)}, (n,) or (n, k)."""
+    if a is None:
+        return {}
+    if not (isinstance(a, Mapping) or hasattr(a, "columns")):  # a pandas table has them
+        table = _array(a, f"a of {part}")
+        table = table[:, None] if table.ndim == 1 else table
+        if table.ndim != 2:
+            raise DataError(f"a of {part} is of shape {table.shape}; it takes (n,), (n, k) or {{name: (n,)}}.")
+        a = dict(zip(attribute_names(attributes, table.shape[1], f"a of {part}"), table.T, strict=True))
+    elif attributes and set(attributes) != set(map(str, a)):
+        raise DataError(f"a of {part} has the columns {list(a)}, but the names {list(attributes)} were given.")
+    return {str(name): words_or_numbers(column, f"'{name}' of {part}") for name, column in a.items()}
+
+
+def attribute_names(attributes: Sequence[str], count: int, what: str) -> Sequence[str]:
+    names = attributes or [f"a{k}" for k in range(count)]
+    if len(names) != count:
+        raise DataError(f"{what} has {count} columns, but {len(names)} names were given.")
+    if len(set(names)) < count:
+        raise DataError(f"`attributes` holds a name twice: {', '.join(names)}; give each its own.")
+    return names
+
+
+def _array(values: Any, what: str) -> Column:
+    """An array that holds what was given: NaN among words stays NaN, which numpy would make a word."""
+    try:
+        out = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+    except ValueError:
+        raise DataError(f"{what} has rows of different lengths; give each as many values.") from None
+    is_list = isinstance(values, (list, tuple))
+    return np.asarray(values, dtype=object) if is_list and out.dtype.kind == "U" else out
+
+
+def words_or_numbers(values: Any, what: str) -> Column:
+    """(n,) whole numbers or words."""
+    out = _array(values, what)
+    if out.ndim != 1:
+        raise DataError(f"{what} is of shape {out.shape}; it takes one whole number or word for each row, (n,).")
+    if out.dtype.kind in "OU":
+        fits = np.array([isinstance(value, (str, int, np.integer, np.bool_)) for value in out.tolist()], bool)
+    elif out.dtype.kind == "f":
+        fits = np.isfinite(out) & (out == np.floor(out))
+    else:
+        fits = np.full(len(out), out.dtype.kind in "biu")
+    if not fits.all():
+        row = int(np.argmin(fits))
+        raise DataError(
+            f"{what} holds {out[row : row + 1].tolist()[0]!r} in row {row}; it takes whole numbers or words. Fill it "
+            "in, or leave the row out."
+        )
+    if out.dtype.kind not in "OU":
+        return out.astype(np.int64)
+    words = out.astype(str)
+    stray = [text for text in words.tolist() if text != text.strip() or text in ("", "nan")]
+    if stray:
+        raise DataError(f"{what} holds {stray[0]!r}; take stray spaces and empty values away.")
+    return words
+
+
+def given_or_shares(
+    train: tuple[Any, ...], val: Any, test: Any, x: str
+) -> tuple[dict[str, tuple[Any, ...]], dict[str, float]]:
+    """The splits that are given, and the shares to draw for the others; `x` is what the inputs are called."""
+    given: dict[str, tuple[Any, ...]] = {"train": train}
+    shares = {}
+    for part, value in (("val", val), ("test", test)):
+        if isinstance(value, (int, float)):
+            shares[part] = float(value)
+        elif isinstance(value, tuple) and len(value) in (2, 3):
+            given[part] = value
+        else:
+            raise DataError(f"`{part}` takes a share of the rows, such as 0.1, or ({x}, y) or ({x}, y, a).")
+    return given, shares
