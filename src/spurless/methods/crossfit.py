@@ -3,7 +3,7 @@
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -12,101 +12,172 @@ from spurless.core.data import Batch
 from spurless.core.method import PLAIN, Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.parts.losses import gce
+from spurless.methods.parts.mixing import Mixer
 from spurless.nets import Net
 
+SOFT, SHARP = 0.3, 0.05  # ε, share of the draws that are uniform, of the two ways to draw
 FIXED = 0.2  # the least share that must be gone of plain training's errors where what is easy misleads
-TRADE = 3.0  # how many times larger the gain there must be than the loss elsewhere, each in percent of the samples
+LEARNT, AT_MOST = 1000, 0.6  # steps of an expert, and the share of the length beyond which it gets no more
+MIX = 2 / 3  # inputs are mixed where the better pilot has a lower score: more than a new way to draw is wanting
+APART = 1 / 8  # of ln(C − 1): what the wrong class may tell of the right one where a shortcut is at work
 
 
 @dataclass(frozen=True)
 class CrossFit(Method):
-    """Cross-fitted resampling with a gate (ours).  h_i = (1 − ε) (1 − p_y(x_i; e₋ᵢ)) / Σ of the class / C + ε / n
+    """Cross-fitted resampling with a gate (ours).  h_i = (1 − ε) m_i^β / Σ of the class / C + ε / n
 
-    Two experts learn what is easy, each from one half of the samples; h is read off the one that has not seen the
-    sample, so that none is known by heart. One network is trained plainly, and a fresh one on samples drawn by h. It
-    takes the plain one's place only where held-out samples are evidence of a shortcut; otherwise it is plain training.
+    Two experts learn what is easy, each from one half of the samples; m = 1 − p_y(x) is read off the one that has not
+    seen the sample, so that none is known by heart. Two pilots, trained on soft odds (β = 1) and on sharp ones (β such
+    that what is easy tells nothing about the label), show on held-out samples which odds to take, and whether to mix
+    inputs. A fresh network is trained so, and takes plain training's place only where held-out samples speak for it.
     """
 
-    share: Annotated[float, "length of the experts' training, of the recipe's", Range(0.01, 1)] = 0.2
+    share: Annotated[float, "length of the experts' and the pilots' training, of the recipe's", Range(0.01, 1)] = 0.2
     q: Annotated[float, "how strongly the experts prefer easy samples (GCE)", Range(0, 1)] = 0.7
-    floor: Annotated[float, "ε, share of the draws that are uniform", Range(0, 1)] = 0.3
     level: Annotated[float, "chance of leaving plain training where both are equally good; 1: always", Range(0, 1)] = (
         0.05
     )
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         n, y = len(run.data.train), run.data.train.y.to(run.device)
-        held_out, rows = hold_out(run) if run.data.val is None else (None, None)
-        plain = run.net()
-        yield Stage(
-            "plain", lambda b: run.ce(plain(b.x), b.y), run.optimizer(plain), model=plain, rows=rows, shared=PLAIN
-        )
-        experts, fold = yield from self.experts(run, torch.arange(n) if rows is None else rows)
-        p = torch.stack([run.outputs(e).double().softmax(1) for e in experts])  # (2, n, classes)
-        p_y = p[1 - fold, torch.arange(n, device=run.device), y]  # (n,) by the expert that has not seen it
-        run.report_conflicting(p_y < 0.5)
-        h, net = odds(p_y, y, self.floor), run.net()
-        h = h if rows is None else h[rows.to(run.device)]
-        optimizer = run.optimizer(net)
-        yield Stage(
-            "debiased", lambda b: run.ce(net(b.x), b.y), optimizer, model=net, rows=rows, sample_weights=h, select=True
-        )
-        if self.level == 1 or self.finds_shortcut(run, experts, plain, net, held_out):
+        held_out, rows = hold_out(run) if run.data.val is None else (None, torch.arange(n))
+        plain = yield from self.network(run, "plain", rows, shared=PLAIN)
+        fold = torch.zeros(n, dtype=torch.long)
+        fold[rows[torch.randperm(len(rows), generator=run.generator("folds"))[: len(rows) // 2]]] = 1
+        experts = []
+        for k in range(2):
+            half = rows[fold[rows] == k]
+            experts.append((yield from self.network(run, f"expert {k + 1}", half, self.expert_share(run, n), self.q)))
+        p = torch.stack([run.outputs(e).double().softmax(1) for e in experts])  # (2, n, C)
+        p = p[1 - fold.to(run.device), torch.arange(n, device=run.device)]  # (n, C) by the one that has not seen it
+        missed = 1 - p.gather(1, y[:, None])[:, 0]
+        run.report_conflicting(missed > 0.5)
+
+        evidence = Evidence(run, held_out, experts, shows_shortcut(y.cpu()[rows], p.argmax(1).cpu()[rows]))
+        draws = [odds(missed, y, SOFT)[rows], odds(missed, y, SHARP, sharpness(missed, y))[rows]]
+        pilots = []
+        for name, h in zip(("soft", "sharp"), draws, strict=True):
+            pilots.append((yield from self.network(run, f"pilot {name}", rows, self.share, odds=h)))
+        score, h = max(((evidence.score(pilot), h) for pilot, h in zip(pilots, draws, strict=True)), key=lambda s: s[0])
+        mix = Mixer("mixup") if evidence.shown and score < MIX and run.recipe.mix is None else None
+        net = yield from self.network(run, "debiased", rows, odds=h, mix=mix, select=True)
+        if self.level == 1 or evidence.prefers(net, plain, self.level):
             return net
         run.report_conflicting(torch.zeros(n))  # nothing is taken for conflicting
         return plain
 
-    def experts(self, run: Run, rows: Tensor) -> Generator[Stage, None, tuple[list[Net], Tensor]]:
-        """Two networks, and (n,) which of them has trained on each sample."""
-        fold = torch.zeros(len(run.data.train), dtype=torch.long)
-        fold[rows[torch.randperm(len(rows), generator=run.generator("folds"))[: len(rows) // 2]]] = 1
-        length, steps = self.share * run.recipe.epochs, round(self.share * run.recipe.iterations / 2)
-        nets = [run.net(), run.net()]
-        for k, net in enumerate(nets):
+    def expert_share(self, run: Run, n: int) -> float:
+        """Of little data, what is easy is not learnt in a fifth of the length: LEARNT steps, but not over AT_MOST."""
+        steps = run.recipe.iterations / 2 or run.recipe.epochs * n / 2 / run.recipe.batch_size
+        return max(self.share, min(AT_MOST, LEARNT / max(steps, 1)))
 
-            def loss(b: Batch, net: Net = net) -> Tensor:
-                return gce(net(b.x), b.y, self.q)
+    def network(
+        self, run: Run, name: str, rows: Tensor, share: float = 1.0, q: float = 0.0, odds: Tensor | None = None, **more: Any
+    ) -> Generator[Stage, None, Net]:
+        """A fresh network, trained with cross entropy, or GCE."""
+        net, steps = run.net(), round(share * run.recipe.iterations * len(rows) / len(run.data.train))
 
-            half, name, optimizer = rows[fold[rows] == k], f"expert {k + 1}", run.optimizer(net)
-            yield Stage(name, loss, optimizer, model=net, rows=half, epochs=length, iterations=steps or None)
-        return nets, fold.to(run.device)
+        def loss(b: Batch) -> Tensor:
+            return gce(net(b.x), b.y, q) if q else run.ce(net(b.x), b.y)
 
-    def finds_shortcut(self, run: Run, experts: list[Net], plain: Net, net: Net, held_out: Tensor | None) -> bool:
-        """The gate, on samples that no network has trained on."""
-        split = run.data.val or run.data.train
-        kept = slice(None) if held_out is None else held_out
-        out = [run.outputs(f, split).double().softmax(1).cpu()[kept] for f in (*experts, plain, net)]
-        easy, before, after = (p.argmax(1) == split.y[kept] for p in (out[0] + out[1], out[2], out[3]))
-        return shortcut_evidence(easy, before, after, self.level)
+        length: dict[str, Any] = {}
+        if share < 1:
+            length = {"epochs": share * run.recipe.epochs, "iterations": steps or None}
+        every = None if len(rows) == len(run.data.train) else rows
+        yield Stage(name, loss, run.optimizer(net), model=net, rows=every, sample_weights=odds, **length, **more)
+        return net
 
 
-def odds(p_y: Tensor, y: Tensor, floor: float) -> Tensor:
-    """(n,) How often each sample is drawn: by 1 − p_y within its class, classes alike, and a share of all alike.
+class Evidence:
+    """What is right of held-out samples, in the world that the experts' errors speak for.
 
-    >>> odds(torch.tensor([0.75, 0.25, 0.5, 0.5]), torch.tensor([0, 0, 1, 1]), floor=0.0).tolist()
+    Where these show a shortcut, that is a world in which what is easy tells nothing (the samples weigh as sharp odds
+    would draw them); where they do not, the samples count as they are. Where they cannot tell, the mean of both.
+    """
+
+    def __init__(self, run: Run, held_out: Tensor | None, experts: list[Net], shown: bool | None):
+        self.run, self.split, self.shown = run, run.data.val or run.data.train, shown
+        self.rows = slice(None) if held_out is None else held_out
+        p = torch.stack([run.outputs(e, self.split).double().softmax(1).cpu()[self.rows] for e in experts]).mean(0)
+        self.y = self.split.y[self.rows]
+        self.misled = p.argmax(1) != self.y
+        missed = 1 - p.gather(1, self.y[:, None])[:, 0]
+        share = {True: 0.0, None: 0.5, False: 1.0}[shown]  # of samples as they are
+        self.weights = odds(missed, self.y, 0.0, sharpness(missed, self.y)) * (1 - share) + share / len(self.y)
+
+    def right(self, net: Net) -> Tensor:
+        """(m,) Whether each sample is predicted rightly."""
+        return self.run.outputs(net, self.split).argmax(1).cpu()[self.rows] == self.y
+
+    def score(self, net: Net) -> float:
+        return float(self.weights[self.right(net)].sum())
+
+    def prefers(self, after: Net, before: Net, level: float) -> bool:
+        """The gate. Without a shortcut that shows, more must be right beyond chance where what is easy misleads, and a
+        share FIXED of the errors must be gone there, because what is only hard stays hard."""
+        if self.score(after) <= self.score(before):
+            return False
+        return bool(self.shown) or shortcut_evidence(self.misled, self.right(before), self.right(after), level)
+
+
+def odds(missed: Tensor, y: Tensor, floor: float, power: float = 1.0) -> Tensor:
+    """(n,) How often each sample is drawn: by missed^power within its class, classes alike, and a share of all alike.
+
+    >>> odds(torch.tensor([0.25, 0.75, 0.5, 0.5]), torch.tensor([0, 0, 1, 1]), floor=0.0).tolist()
     [0.125, 0.375, 0.25, 0.25]
     """
-    missed = (1 - p_y).clamp_min(1e-12)
+    missed = missed.clamp_min(1e-12) ** power
     total = missed.new_zeros(int(y.max()) + 1).index_add(0, y, missed)
     return (1 - floor) * missed / total[y] / (total > 0).sum() + floor / len(y)
 
 
-def shortcut_evidence(easy: Tensor, before: Tensor, after: Tensor, level: float = 0.05) -> bool:
-    """Whether a network is better than the one before it where what is easy misleads, by which samples (n,) are right.
+def sharpness(missed: Tensor, y: Tensor) -> float:
+    """The power with which the experts are right on 1 / C of what is drawn: what is easy tells nothing. At most 8.
 
-    There more must be right, beyond chance; a share FIXED of the errors must be gone, because what is only hard stays
-    hard; and the gain must be TRADE times the loss elsewhere, because what is only noise is learnt at that expense.
-
-    >>> easy, before = torch.arange(100) >= 20, torch.arange(100) >= 10
-    >>> shortcut_evidence(easy, before, before | True), shortcut_evidence(easy, before, ~before)
-    (True, False)
+    >>> missed, y = torch.tensor([0.1, 0.1, 0.9] * 2).double(), torch.tensor([0, 0, 0, 1, 1, 1])
+    >>> power = sharpness(missed, y)
+    >>> round(power, 2), round(float((odds(missed, y, 0.0, power) * (1 - missed)).sum()), 2)
+    (0.32, 0.5)
     """
-    gained, lost = after & ~before, before & ~after
-    up, down = int(gained[~easy].sum()), int(lost[~easy].sum())
-    if chance(up, down) > level or up - down < FIXED * int((~before & ~easy).sum()):
-        return False
-    elsewhere = float((lost.float() - gained.float())[easy].mean()) if easy.any() else 0.0
-    return (up - down) / int((~easy).sum()) >= TRADE * elsewhere
+    low, high, target = 0.0, 8.0, 1 / (int(y.max()) + 1)
+    for _ in range(40):
+        power = (low + high) / 2
+        easy = float((odds(missed, y, 0.0, power) * (1 - missed)).sum())
+        low, high = (low, power) if easy < target else (power, high)
+    return power
+
+
+def shows_shortcut(y: Tensor, predicted: Tensor) -> bool | None:
+    """Whether what is easy misleads as a shortcut does: to any wrong class (n,) alike, whatever the right one is.
+
+    Where the classes themselves are easy or hard, they are confused in pairs. None: two classes, or too few errors.
+    """
+    classes, wrong = int(y.max()) + 1, predicted != y
+    free = (classes - 1) ** 2 - classes  # the mean of the likelihood ratio if they are independent; its variance: twice
+    if classes < 3 or int(wrong.sum()) < 2 * free:
+        return None
+    counts = torch.bincount(y[wrong] * classes + predicted[wrong], minlength=classes**2).view(classes, classes).double()
+    expected = 1 - torch.eye(classes, dtype=torch.double)
+    for _ in range(100):  # rows and columns in turn: independent but for the empty diagonal
+        expected *= (counts.sum(1) / expected.sum(1).clamp_min(1e-9))[:, None]
+        expected *= (counts.sum(0) / expected.sum(0).clamp_min(1e-9))[None]
+    seen = counts > 0
+    g = 2 * float((counts[seen] * torch.log(counts[seen] / expected[seen])).sum())
+    told, margin, limit = g - free, 2 * math.sqrt(2 * max(free, 1)), 2 * counts.sum() * APART * math.log(classes - 1)
+    return True if told + margin < limit else False if told - margin > limit else None
+
+
+def shortcut_evidence(misled: Tensor, before: Tensor, after: Tensor, level: float = 0.05) -> bool:
+    """Whether more is right (m,) than before where what is easy misleads, beyond chance, and FIXED of the errors gone.
+
+    >>> misled, before = torch.arange(100) < 20, torch.arange(100) >= 10
+    >>> shortcut_evidence(misled, before, before | True), shortcut_evidence(misled, before, ~before | misled)
+    (True, True)
+    >>> shortcut_evidence(misled, before, before | (torch.arange(100) < 1))
+    False
+    """
+    up, down = int((after & ~before & misled).sum()), int((before & ~after & misled).sum())
+    return chance(up, down) <= level and up - down >= FIXED * int((~before & misled).sum())
 
 
 def chance(more: int, less: int) -> float:
