@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from spurless.metrics.mining import lost_classes
+
 from spurless.bench.one import stamp
 from spurless.methods.pgd import PGD
-from spurless.metrics.mining import lost_classes
 from spurless.registry import load_data
 from spurless.train.fit import fit
 from studies.rows import put

@@ -72,7 +72,14 @@ class CrossFit(Method):
         return max(self.share, min(AT_MOST, LEARNT / max(steps, 1)))
 
     def network(
-        self, run: Run, name: str, rows: Tensor, share: float = 1.0, q: float = 0.0, odds: Tensor | None = None, **more: Any
+        self,
+        run: Run,
+        name: str,
+        rows: Tensor,
+        share: float = 1.0,
+        q: float = 0.0,
+        odds: Tensor | None = None,
+        **more: Any,
     ) -> Generator[Stage, None, Net]:
         """A fresh network, trained with cross entropy, or GCE."""
         net, steps = run.net(), round(share * run.recipe.iterations * len(rows) / len(run.data.train))
