@@ -60,7 +60,8 @@ class OneOf:
         if name not in self.classes:
             raise unknown(self.noun, str(name), self.classes)
         module, _, kind = self.classes[name].partition(":")
-        return getattr(import_module(module), kind)
+        found: type = getattr(import_module(module), kind)
+        return found
 
     def make(self, value: Any, where: str) -> Any:
         """The object."""

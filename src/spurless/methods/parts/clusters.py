@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -149,7 +149,7 @@ def unit(features: Tensor) -> Tensor:
     >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
     """
-    length = features.norm(dim=1, keepdim=True)
+    length: Tensor = features.norm(dim=1, keepdim=True)
     return features / length.masked_fill(length == 0, 1.0)
 
 
@@ -189,7 +189,7 @@ def sample(n: int, most: int, seed: int) -> Tensor:
 # Models
 
 
-def _model(k: int, how: Clustering, seed: int):
+def _model(k: int, how: Clustering, seed: int) -> Any:
     from sklearn.cluster import KMeans
     from sklearn.mixture import GaussianMixture
 
@@ -221,13 +221,13 @@ def _dense(features: Tensor, seed: int) -> Clusters:
     return Clusters(assign(features), int(labels.max()) + 1, assign)
 
 
-def _pca(dims: int, seed: int):
+def _pca(dims: int, seed: int) -> Any:
     from sklearn.decomposition import PCA
 
     return PCA(dims, random_state=seed % 2**32)
 
 
-def _umap(dims: int, n: int, seed: int):
+def _umap(dims: int, n: int, seed: int) -> Any:
     try:
         from umap import UMAP
     except ImportError:

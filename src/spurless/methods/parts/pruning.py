@@ -129,7 +129,8 @@ def grouped(scores: Tensor, structure: Structure, layer: nn.Module | None = None
         return scores.mean([1, *inner], keepdim=True)
     groups = layer.groups if isinstance(layer, _ConvNd) else 1
     if groups > 1:  # (groups, 1, in / groups, ...): each group has channels of its own
-        return scores.unflatten(0, (groups, -1)).mean([1, *(i + 1 for i in inner)], keepdim=True)
+        by_group: Tensor = scores.unflatten(0, (groups, -1))
+        return by_group.mean([1, *(i + 1 for i in inner)], keepdim=True)
     return scores.mean([0, *inner], keepdim=True)
 
 
@@ -289,7 +290,7 @@ def watching(net: nn.Module, layers: Sequence[str] = EVERY) -> Iterator[dict[str
     def look(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         real[:] = [x[:, 1] > 0 for x in inputs[:1] if _is_text(x)]
 
-    def note(name: str) -> Callable:
+    def note(name: str) -> Callable[..., None]:
         def hook(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             x = inputs[0].detach()
             units = x.movedim(1, -1) if isinstance(layer, _ConvNd) else x
