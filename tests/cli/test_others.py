@@ -130,12 +130,15 @@ def test_bench_compare_and_sweep(spurless, tmp_path):
         'seeds = [0, 1]\n[[block]]\ndata = "corners"\nnet = "wide"\nrecipe = {epochs = 2}\n'
         'methods = ["erm", "halved", "theirs.parts:Halved"]\n'
         '[[block]]\ndata = "theirs.parts:corners"\nnet = "theirs.parts:Plain"\nrecipe = {epochs = 2}\n'
-        'methods = ["theirs.parts:Halved"]\n'
+        'methods = ["erm", "theirs.parts:Halved"]\n'
     )
     done = json.loads(spurless("bench", "spec.toml", "--out", "bench", "--workers", "1", "--device", "cpu", "--json"))
-    assert done["done"] == done["cells"] == 8
-    compared = spurless("compare", "bench", "--json")
-    assert "halved" in compared and "theirs.parts:corners" in compared
+    assert done["done"] == done["cells"] == 10
+    pairs = json.loads(spurless("compare", "bench", "--json"))["comparisons"]
+    assert {(p["where"], p["b"]) for p in pairs if p["a"] == "erm"} >= {
+        ("block 1", "halved"),
+        ("block 2", "theirs.parts:Halved"),
+    }
     swept = spurless(
         "sweep", "theirs.parts:corners", "--net", "wide", "--method", "halved", "--over", "scale",
         "--values", "0.1,0.9",        "--seeds", "1", "--workers", "1", *QUICK, "--json",
