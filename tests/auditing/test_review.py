@@ -186,6 +186,12 @@ def test_decisions_are_saved_with_the_groups_of_shortcuts_only(site, folder):
     assert not (folder / "decisions.csv").exists()  # nothing is a shortcut any more
 
 
+def test_no_cell_of_the_table_is_run_by_a_spreadsheet(site, folder):
+    edit(site[0], finding=0, op="decide", decision="shortcut")
+    edit(site[0], finding=0, op="name", group=0, name="=HYPERLINK(1)")
+    assert {row["background"] for row in table(folder)} == {"'=HYPERLINK(1)", "like waterbird"}
+
+
 def test_groups_are_named_split_merged_and_moved_and_each_edit_is_undone(site, folder):
     address = site[0]
     edit(address, finding=0, op="decide", decision="shortcut")

@@ -50,6 +50,13 @@ def test_names_tell_a_sample_wherever_it_lies_and_without_names_its_place_does(t
     assert made.test.a.tolist() == [[2], [2]]
 
 
+def test_names_that_a_spreadsheet_would_run_are_found_as_they_were_written(tmp_path):
+    split = Split(torch.zeros(2, 2), torch.tensor([0, 1]), names=["=1+1.png", "b.png"])
+    rows = [("train", 0, "'=1+1.png", "'-x", "forest"), ("train", 1, "b.png", "water", "lake")]
+    made = with_attributes(Bundle("b", split, classes=("-x", "water")), write(tmp_path / "d.csv", rows))
+    assert made.train.a.tolist() == [[0], [1]]
+
+
 def test_known_attributes_are_replaced_or_kept(tmp_path):
     file = write(tmp_path / "d.csv", [(*row[:4], "x") for row in ROWS], ("split", "row", "name", "label", "logo"))
     y = torch.tensor([0, 1])

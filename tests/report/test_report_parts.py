@@ -48,7 +48,7 @@ def test_an_audit_says_its_verdict_first_and_shows_all_of_it(tmp_path):
         "3 other properties were tested and gave no evidence",
         "85 % where it was not",
         "such tests saw 85 % of 66 planted shortcuts",
-        "Of 11,788 samples, 400 were looked at for this.",
+        "Of 11,788 samples, the model was asked about 1,199, and 400 were looked at for this.",
         "spurless review a",
         "smallest gap between mined",
         "resnet18",

@@ -28,7 +28,7 @@ from spurless.auditing.grouping import Grouping
 from spurless.auditing.samples import FIXED, Finding, Material, read_samples
 from spurless.core.errors import DataError, UserError
 from spurless.core.files import atomic, from_json
-from spurless.core.messages import log
+from spurless.core.messages import inert, log
 from spurless.report.page import environment, source
 from spurless.report.pictures import Album
 from spurless.report.serve import HEADERS, Handler, Server
@@ -111,10 +111,10 @@ class Review:
         chosen = [k for k, d in enumerate(self.decided) if d.decision == "shortcut"]
         text = StringIO()
         write = writer(text)
-        write.writerow([*FIXED[:4], *(self.decided[k].name for k in chosen)])
+        write.writerow(map(inert, [*FIXED[:4], *(self.decided[k].name for k in chosen)]))
         for i, place in enumerate(self.material.places):
             codes = [(self.groupings[k].names, self.groupings[k].codes[i]) for k in chosen]
-            write.writerow([*place[:4], *(names[c] if c >= 0 else "" for names, c in codes)])
+            write.writerow(map(inert, [*place[:4], *(names[c] if c >= 0 else "" for names, c in codes)]))
         with atomic(self.folder / TABLE) as part:
             part.write_text(text.getvalue(), encoding="utf-8", newline="")
 

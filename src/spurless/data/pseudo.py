@@ -19,6 +19,7 @@ import torch
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import DataError
 from spurless.core.files import read_text
+from spurless.core.messages import inert
 
 KEYS = ("split", "row", "name", "label")  # how a sample is told; the columns after them are attributes
 UNKNOWN = "unknown"  # the value of samples that the file does not hold
@@ -116,15 +117,15 @@ def _line(table: Table, part: str, split: Split, i: int) -> Line | None:
 
 
 def spelt(name: object) -> str:
-    """A name as any file can hold it: names of files need not be valid Unicode."""
-    return str(name).encode("utf-8", "backslashreplace").decode()
+    """A name as the file holds it: names need not be valid Unicode, and no spreadsheet may run one."""
+    return str(inert(str(name).encode("utf-8", "backslashreplace").decode()))
 
 
 def _check_labels(data: Bundle, lines: Mapping[str, list[Line | None]], file: Path) -> None:
     for part, split in data.splits.items():
         for i, line in enumerate(lines[part]):
             label = data.classes[int(split.y[i])]
-            if line is not None and line.label != label:
+            if line is not None and line.label != spelt(label):
                 raise DataError(
                     f"{file} calls sample {i} of the {part} split '{line.label}', and its label is '{label}': the file "
                     "was made from other data or other settings. Run the audit and the review again."

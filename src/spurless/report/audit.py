@@ -348,10 +348,12 @@ def _cost(audit: Mapping[str, Any]) -> dict[str, Any]:
     asked = sum((found.get(key) or {}).get("n") or 0 for key in COST)
     for bar, key in zip(bars, (key for key in COST if as_score(found.get(key))), strict=True):
         bar["name"] += f" (n = {(found.get(key) or {}).get('n', 0):,})"
-    alone, whole = as_score(found.get("alone")), (audit.get("data") or {}).get("samples")
+    alone, data = as_score(found.get("alone")), audit.get("data") or {}
+    whole, answered = data.get("samples"), data.get("answered")
     told = [f"A model that sees nothing else is right on {alone.value:.0f} %."] if alone else []
-    if isinstance(whole, int) and whole > asked:
-        told.append(f"Of {whole:,} samples, {asked:,} were looked at for this.")
+    if isinstance(whole, int) and isinstance(answered, int) and whole > asked:
+        of = f"the model was asked about {answered:,}, and " if answered != asked else ""
+        told.append(f"Of {whole:,} samples, {of}{asked:,} were looked at for this.")
     return {"text": told, "bars": bars}
 
 
