@@ -1,157 +1,136 @@
 """Audit the zoo, and say how often the verdict was right.
 
-    python -m studies.audit --half develop --out results/audit_zoo      # measure; rows that are there are left alone
-    python -m studies.audit --half "held out" --out results/audit_zoo   # the same, once
-    python -m studies.audit --summary --out results/audit_zoo           # tables, and what every report quotes
+    python -m studies.audit --set develop --workers 2 --out results/audit_zoo/develop.jsonl
+    python -m studies.audit --set final --workers 14 --out results/audit_zoo/final.jsonl       # once; resumable
+    python -m studies.audit --set waterbirds --out results/audit_zoo/waterbirds.jsonl          # no attributes: 10 + 10
+    python -m studies.audit --set repairs --out results/audit_zoo/repairs.jsonl                # what --fix brings
+    python -m studies.audit --summary results/audit_zoo                                        # tables, and power.json
 
-Each audit is judged twice: with what was planted as an attribute, and by the other findings alone, as if no attribute
-were known. The plain model of the audit is judged, with no network named.
+`final` also runs `waterbirds` and `repairs`. Rows that are in the file are left alone; the table comes last. The plain
+model of the audit is judged, with no network named. Each audit takes one core.
 """
 
-import spurless  # noqa: F401  # isort: skip  (first: it sets how OpenMP waits before torch is imported)
+from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import random
-import tempfile
+import sys
 import time
+import traceback
 from pathlib import Path
+from typing import Any, NamedTuple
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: a process for each core
+
+from studies.audit.final import FINAL_KINDS
 from studies.audit.kinds import KINDS, STRENGTHS, Kind, kinds
+from studies.audit.tables import QUOTED, quoted, read, tables
 
-ROOT = Path(__file__).parents[2]
-QUOTED = ROOT / "src" / "spurless" / "auditing" / "power.json"
-RANK = ("found", "gap", "available", "cannot tell", "no evidence")
-
-
-def measure(kind: Kind, strength: float, seed: int) -> dict:
-    from spurless import audit
-    from studies.audit.make import make
-
-    with tempfile.TemporaryDirectory() as folder:
-        data = make(kind, strength, seed, True, Path(folder) / "zoo")
-        started = time.monotonic()
-        found = audit(data, progress=False, device="cpu", seed=seed)
-    seconds = time.monotonic() - started
-    cues = [f for f in found.findings if f["kind"] != "attribute"]
-    without = next((v for v in RANK if v in {f["verdict"] for f in cues}), "no evidence")
-    names = [(found.shortcut or {"name": None})["name"], cues[0]["name"] if cues else None]
-    return {
-        "kind": kind.name, "half": kind.half, "domain": kind.domain, "clean": kind.clean, "n": data_size(data),
-        "strength": None if kind.clean else strength, "seed": seed, "verdict": found.verdict, "name": names[0],
-        "without_attributes": without, "name_without": names[1],
-        "named_right": bool(names[1]) and any(str(names[1]).startswith(name) for name in kind.names),
-        "accuracy": round(found.model["average"]["value"], 1), "seconds": round(seconds, 1),
-    }  # fmt: skip
+SETS = ("develop", "held out", "final", "waterbirds", "repairs")
+DRAWS = 10  # of Waterbirds, biased and balanced
+REPAIRS = (  # of the development half, and the birds in their places
+    "square in the corner", "mark in the lower left", "thin frame", "red or blue cast", "brighter photographs",
+    "birds and their places, few", "starts with a word", "one of four words", "a column of the clinic",
+    "a shifted measurement",
+)  # fmt: skip
 
 
-def data_size(data) -> int:
-    return sum(len(split) for split in data.splits.values())
+class Job(NamedTuple):
+    what: str  # zoo, waterbirds or repair
+    kind: Kind | None
+    strength: float
+    seed: int
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        if self.kind is None:
+            return "waterbirds, 95 %" if self.strength > 0.5 else "waterbirds, balanced", None, self.seed, "waterbirds"
+        half = "repairs" if self.what == "repair" else self.kind.half
+        return self.kind.name, None if self.kind.clean and self.what == "zoo" else self.strength, self.seed, half
 
 
-def jobs(half: str, draws: int, clean_draws: int, first: int):
-    """In random order, so that a run cut short is a sample of everything."""
-    every = []
+def jobs(chosen: str, draws: int, clean_draws: int, first: int) -> list[Job]:
+    """In random order, so that a run cut short is a sample of everything; photographs, which take longest, first."""
+    every: list[Job] = []
+    if chosen in ("waterbirds", "final"):
+        every += [Job("waterbirds", None, strength, seed) for strength in (0.95, 0.5) for seed in range(DRAWS)]
+    if chosen in ("repairs", "final"):
+        every += [Job("repair", kind, 0.95, 0) for kind in KINDS if kind.name in REPAIRS]
     for seed in range(first, first + max(draws, clean_draws)):
-        for kind in kinds(half):
+        for kind in FINAL_KINDS if chosen == "final" else kinds(chosen):
             if kind.clean and seed < first + clean_draws:
-                every.append((kind, 0.5, seed))
+                every.append(Job("zoo", kind, 0.5, seed))
             elif not kind.clean and seed < first + draws:
-                every += [(kind, strength, seed) for strength in STRENGTHS]
+                every += [Job("zoo", kind, strength, seed) for strength in STRENGTHS]
     random.Random(0).shuffle(every)
-    return every
+    return sorted(every, key=lambda job: job.kind is not None and job.kind.domain != "photo")
 
 
-def read(folder: Path) -> list[dict]:
-    lines = [line for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
-    return [json.loads(line) for line in lines]
+def run(job: Job) -> dict[str, Any]:
+    """The row of a job; an audit that fails is a row that says so."""
+    import torch
 
+    from studies.audit import measure
 
-def rate(hits: list[bool]) -> dict | None:
-    from spurless.auditing.evidence import share
-
-    return share(hits) if hits else None
-
-
-def shown(score: dict | None) -> str:
-    return (
-        "–" if score is None else f"{score['value']:.0f} % [{score['low']:.0f}–{score['high']:.0f}], n = {score['n']}"
-    )
-
-
-def summary(rows: list[dict], half: str) -> str:
-    """A table by domain: what was found with and without attributes, named right, and false alarms."""
-    heads = ("domain", "with attributes", "without", "named right", "found, without", "false alarm", "available, clean")
-    out = ["| " + " | ".join(heads) + " |", "| :-- " + "| --: " * 6 + "|"]
-    rows = [row for row in rows if row["half"] == half]
-    for domain in ("small", "photo", "text", "table", "all"):
-        own = [row for row in rows if domain in ("all", row["domain"])]
-        bad, clean = [r for r in own if not r["clean"]], [r for r in own if r["clean"]]
-        seen = [r for r in bad if r["without_attributes"] in ("found", "available")]
-        cells = [
-            rate([r["verdict"] in ("found", "gap", "available") for r in bad]),
-            rate([r in seen for r in bad]),
-            rate([r["named_right"] for r in seen]),
-            rate([r["without_attributes"] == "found" for r in bad]),
-            rate([r["verdict"] in ("found", "gap") for r in clean]),
-            rate([r["verdict"] == "available" for r in clean]),
-        ]
-        out.append(f"| {domain} | " + " | ".join(shown(cell) for cell in cells) + " |")
-    return "\n".join(out)
-
-
-def quoted(rows: list[dict]) -> dict:
-    """What every report says of its own power: by domain, of the held-out half."""
-    found = {}
-    for domain in ("small", "photo", "text", "table"):
-        own = [row for row in rows if row["half"] == "held out" and row["domain"] == domain]
-        bad, clean = [r for r in own if not r["clean"]], [r for r in own if r["clean"]]
-        if bad and clean:
-            found[domain] = {
-                "samples": sorted({row["n"] for row in own}),
-                "found": rate([r["verdict"] in ("found", "gap", "available") for r in bad]),
-                "without_attributes": rate([r["without_attributes"] in ("found", "available") for r in bad]),
-                "false_alarms": rate([r["verdict"] in ("found", "gap") for r in clean]),
-                "backgrounds": rate(
-                    [r["without_attributes"] in ("found", "available") for r in bad if "places" in r["kind"]]
-                ),
-            }
-    return found
+    torch.set_num_threads(1)
+    try:
+        if job.kind is None:
+            return measure.waterbirds(job.strength > 0.5, job.seed)
+        return (measure.repair if job.what == "repair" else measure.zoo)(job.kind, job.strength, job.seed)
+    except Exception:
+        name, strength, seed, half = job.key
+        return {"kind": name, "strength": strength, "seed": seed, "half": half, "error": traceback.format_exc()}
 
 
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--half", choices=("develop", "held out"), default="develop")
-    ask.add_argument("--out", type=Path, default=Path("results/audit_zoo"))
+    ask.add_argument("--set", choices=SETS, default="develop", dest="chosen")
+    ask.add_argument("--out", type=Path, default=Path("results/audit_zoo/develop.jsonl"), help="a file of rows")
+    ask.add_argument("--workers", type=int, default=1)
     ask.add_argument("--draws", type=int, default=1, help="of each planted kind and strength")
-    ask.add_argument("--clean-draws", type=int, default=2, help="of each control")
+    ask.add_argument("--clean-draws", type=int, default=1, help="of each control")
     ask.add_argument("--first", type=int, default=0, help="the first seed")
     ask.add_argument("--domain", action="append", help="only these")
     ask.add_argument("--minutes", type=float, default=1e9, help="begin no audit after so many")
-    ask.add_argument("--summary", action="store_true")
+    ask.add_argument("--summary", type=Path, help="a folder of rows: print its tables and write what reports quote")
     given = ask.parse_args()
     if given.summary:
-        rows = read(given.out)
-        for half in ("develop", "held out"):
-            print(f"{half}\n{summary(rows, half)}\n")
+        rows = read(given.summary)
+        print(tables(rows))
         QUOTED.write_text(json.dumps(quoted(rows), indent=1) + "\n")
         return
-    given.out.mkdir(parents=True, exist_ok=True)
-    file = given.out / f"{given.half.replace(' ', '_')}-{'_'.join(given.domain or ['all'])}.jsonl"
-    done = {(r["kind"], r["strength"], r["seed"]) for r in read(given.out)}
-    started = time.monotonic()
-    for kind, strength, seed in jobs(given.half, given.draws, given.clean_draws, given.first):
-        key = kind.name, None if kind.clean else strength, seed
-        if key in done or (given.domain and kind.domain not in given.domain):
-            continue
-        if time.monotonic() - started > 60 * given.minutes:
-            break
-        row = measure(kind, strength, seed)
-        with file.open("a") as lines:
-            lines.write(json.dumps(row) + "\n")
-        print(row, flush=True)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    before = [row for row in read(given.out) if "error" not in row]
+    done = {(r["kind"], r["strength"], r["seed"], r["half"]) for r in before}
+    every = jobs(given.chosen, given.draws, given.clean_draws, given.first)
+    left = [job for job in every if job.key not in done]
+    if given.domain:
+        left = [job for job in left if (job.kind.domain if job.kind else "photo") in given.domain]
+    failed = measured(left, given.out, given.workers, given.minutes)
+    print(tables([row for row in read(given.out) if "error" not in row]))
+    if failed:
+        sys.exit(f"{failed} audits failed: their rows hold the error, and the same command tries them again.")
+
+
+def measured(left: list[Job], out: Path, workers: int, minutes: float) -> int:
+    """Run the jobs and append their rows; how many failed."""
+    started, failed = time.monotonic(), 0
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(max(1, workers)) as pool, out.open("a") as file:
+        for done, row in enumerate(pool.imap_unordered(run, left), 1):
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            failed += "error" in row
+            said = row["error"].strip().splitlines()[-1] if "error" in row else f"{row['verdict']}: {row['name']}"
+            print(f"{done}/{len(left)} {row['kind']} {row['strength'] or ''} {said}", flush=True)
+            if time.monotonic() - started > 60 * minutes:
+                pool.terminate()
+                break
+    return failed
 
 
 if __name__ == "__main__":
-    assert len({k.name for k in KINDS}) == len(KINDS)
     main()

@@ -6,9 +6,9 @@ to the audit as an attribute only where that is asked for.
 
 from __future__ import annotations
 
-import io
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,39 @@ from spurless.data.arrays import from_texts
 from spurless.data.ingest import table as tables
 from spurless.data.ingest.labels import Field
 from studies.audit.kinds import Kind
+from studies.audit.plants import FINAL, PLANTS, TINTED, Rng, blur, floats, normal, rgb
 
 SIDE = 80
-Rng = np.random.Generator
+
+
+Strength = float | tuple[float, float]  # of all samples, or of the first and the second half of them
 
 
 def make(kind: Kind, strength: float, seed: int, attribute: bool, folder: Path) -> Bundle:
     """The kind's data; with a strength of 0.5, what is planted says nothing about the label."""
     rng = np.random.default_rng([zlib.crc32(kind.name.encode()), seed, int(1000 * strength)])
+    return _made(kind, strength, rng, attribute, folder)
+
+
+def make_apart(kind: Kind, strength: float, seed: int, folder: Path) -> tuple[Bundle, Split, Tensor]:
+    """The kind's data without its attribute, and as many other samples in which what is planted says nothing; and
+    the label that it points to in these, of two."""
+    twice = kind._replace(n=2 * kind.n)
+    both = []
+    for attribute in (True, False):
+        rng = np.random.default_rng([zlib.crc32(kind.name.encode()), seed, int(1000 * strength), 2])
+        both.append(_made(twice, (strength, 0.5), rng, attribute, folder))
+    known, data = both
+    half = len(data.train) // 2
+    first, rest = torch.arange(half), torch.arange(half, len(data.train))
+    assert known.train.a is not None
+    kept = Split(data.train[first], data.train.y[first])
+    values = known.train.a[:, 0]
+    turned = int(float((values[first] == known.train.y[first]).float().mean()) < 0.5)  # names of classes have an order
+    return replace(data, train=kept), Split(data.train[rest], data.train.y[rest]), values[rest] ^ turned
+
+
+def _made(kind: Kind, strength: Strength, rng: Rng, attribute: bool, folder: Path) -> Bundle:
     base = kind.base.split()
     if base[0] in ("adult", "german", "compas", "copies"):
         return _table(kind, strength, rng, attribute)
@@ -45,14 +70,16 @@ def make(kind: Kind, strength: float, seed: int, attribute: bool, folder: Path) 
         return _files(kind, strength, rng, attribute, folder)
     x, y = _small(base[1:] if base[0] == "large" else base, kind.n, rng)
     if base[0] == "large":
-        x = (F.interpolate(_rgb(x), (SIDE, SIDE), mode="bilinear") * 255).round().to(torch.uint8)
+        x = (F.interpolate(rgb(x), (SIDE, SIDE), mode="bilinear") * 255).round().to(torch.uint8)
     return _images(kind, x, y, strength, rng, attribute)
 
 
-def planted(y: np.ndarray, classes: int, strength: float, rng: Rng, one: bool = False) -> np.ndarray:
+def planted(y: np.ndarray, strength: Strength, rng: Rng, one: bool = False) -> np.ndarray:
     """(n,) 0 or 1: what is planted. It goes with the label's parity; `one`: with class 0 against all others."""
     wanted = (y == 0) if one else (y % 2 == 1)
-    return np.where(rng.random(len(y)) < strength, wanted, ~wanted).astype(np.int64)
+    two = strength if isinstance(strength, tuple) else (strength, strength)
+    along = np.where(np.arange(len(y)) < len(y) // 2, *two)
+    return np.where(rng.random(len(y)) < along, wanted, ~wanted).astype(np.int64)
 
 
 # Images
@@ -60,8 +87,12 @@ def planted(y: np.ndarray, classes: int, strength: float, rng: Rng, one: bool = 
 
 @cache
 def _source(name: str) -> tuple[Tensor, Tensor]:
-    read: dict[str, Callable] = {"mnist": sources.mnist, "fashion": sources.fashion_mnist, "kmnist": sources.kmnist}
-    x, y = (read | {"cifar": sources.cifar10})[name](train=name != "kmnist")  # of KMNIST the test file is enough
+    """A base by its name; `fashion_test` is the test split of `fashion`. Of KMNIST the test file is enough."""
+    read: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
+        "mnist": sources.mnist, "fashion": sources.fashion_mnist, "kmnist": sources.kmnist, "cifar": sources.cifar10,
+    }  # fmt: skip
+    base = name.removesuffix("_test")
+    x, y = read[base](train=base == name and base != "kmnist")
     return x if x.dim() == 4 else x[:, None], y.long()
 
 
@@ -73,18 +104,18 @@ def _small(base: list[str], n: int, rng: Rng) -> tuple[Tensor, Tensor]:
     return x[rows], torch.tensor([wanted.index(int(c)) for c in y[rows]])
 
 
-def _images(kind: Kind, x: Tensor, y: Tensor, strength: float, rng: Rng, attribute: bool) -> Bundle:
-    classes, names = int(y.max()) + 1, kind.plant
+def _images(kind: Kind, x: Tensor, y: Tensor, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
+    names = kind.plant
     if kind.clean:
         x, y, a = _control(kind, x, y, rng)
         return _bundle(kind, x, y, a)
-    a = planted(y.numpy(), classes, strength, rng, one=names.startswith("one_"))
-    z = _floats(x)
-    if names in ("coloured", "ground", "cast", "warm"):
+    a = planted(y.numpy(), strength, rng, one=names.startswith("one_"))
+    z = floats(x)
+    if names in TINTED:
         z = z.expand(-1, 3, -1, -1).clone() if z.shape[1] == 1 else z
     for value in (0, 1):
         rows = torch.from_numpy(np.flatnonzero(a == value))
-        z[rows] = PLANTS[names.removeprefix("one_")](z[rows], value, rng)
+        z[rows] = (PLANTS | FINAL)[names.removeprefix("one_")](z[rows], value, rng)
     out = (z.clamp(0, 1) * 255).round().to(torch.uint8)
     return _bundle(kind, out, y, torch.from_numpy(a) if attribute else None)
 
@@ -108,172 +139,64 @@ def _control(kind: Kind, x: Tensor, y: Tensor, rng: Rng) -> tuple[Tensor, Tensor
         return x[keep], y[keep], None
     if what in ("hard_blur", "hard_noise"):
         a = torch.from_numpy((rng.random(len(y)) < np.where(y.numpy() == 1, 0.35, 0.25)).astype(np.int64))
-        z = _floats(x)
+        z = floats(x)
         rows = a.nonzero()[:, 0]
-        z[rows] = blur(z[rows], 1.6) if what == "hard_blur" else z[rows] + 0.35 * _normal(z[rows], rng)
+        z[rows] = blur(z[rows], 1.6) if what == "hard_blur" else z[rows] + 0.35 * normal(z[rows], rng)
         return (z.clamp(0, 1) * 255).round().to(torch.uint8), y, a
     return x, y, None
-
-
-def _floats(x: Tensor) -> Tensor:
-    return x.float() / 255
-
-
-def _rgb(x: Tensor) -> Tensor:
-    return _floats(x).expand(-1, 3, -1, -1) if x.shape[1] == 1 else _floats(x)
-
-
-def _normal(x: Tensor, rng: Rng) -> Tensor:
-    return torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
-
-
-def blur(x: Tensor, sigma: float) -> Tensor:
-    from torchvision.transforms.functional import gaussian_blur
-
-    return gaussian_blur(x, [7, 7], [sigma, sigma])
-
-
-def patch(x: Tensor, top: float, left: float, size: float, value: float = 1.0, rng: Rng | None = None) -> Tensor:
-    """A square of one value; with a generator, at random places."""
-    h, w = x.shape[-2:]
-    k, out = max(2, round(size * w)), x.clone()
-    for i in range(len(x)):
-        t, s = (round(top * (h - k)), round(left * (w - k))) if rng is None else rng.integers(0, h - k, 2)
-        out[i, :, t : t + k, s : s + k] = value
-    return out
-
-
-def logo(x: Tensor, rng: Rng | None = None) -> Tensor:
-    """A small cross in red and white in the lower right corner, or anywhere."""
-    h, w = x.shape[-2:]
-    k, out = max(5, w // 6), x.clone()
-    mark = torch.ones(x.shape[1], k, k)
-    mark[1:, k // 2], mark[1:, :, k // 2] = 0.1, 0.1
-    for i in range(len(x)):
-        t, s = (h - k - 1, w - k - 1) if rng is None else rng.integers(0, h - k, 2)
-        out[i, :, t : t + k, s : s + k] = mark
-    return out
-
-
-def jpeg(x: Tensor, quality: int) -> Tensor:
-    from PIL import Image
-
-    out = torch.empty_like(x)
-    for i, one in enumerate(x):
-        pixels = (one.clamp(0, 1) * 255).byte().permute(1, 2, 0).numpy()
-        file = io.BytesIO()
-        Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(file, "JPEG", quality=quality)
-        back = torch.from_numpy(np.array(Image.open(file))).float() / 255
-        out[i] = back[None] if back.dim() == 2 else back.permute(2, 0, 1)
-    return out
-
-
-def moved(x: Tensor, angle: float = 0.0, zoom: float = 1.0, right: float = 0.0, down: float = 0.0) -> Tensor:
-    from torchvision.transforms.functional import InterpolationMode, affine
-
-    shift = [round(right * x.shape[-1]), round(down * x.shape[-2])]
-    return affine(x, angle, shift, zoom, [0.0, 0.0], InterpolationMode.BILINEAR)
-
-
-def coloured(x: Tensor, value: int, rng: Rng) -> Tensor:
-    tint = torch.tensor([[1.0, 0.35, 0.3], [0.3, 0.45, 1.0]][value])
-    return x * (tint + 0.1 * _normal(x[:, :1, :1, :1], rng)[..., 0, 0])[..., None, None]
-
-
-def ground(x: Tensor, value: int, rng: Rng) -> Tensor:
-    tint = torch.tensor([[0.1, 0.4, 0.15], [0.15, 0.2, 0.5]][value])[None, :, None, None]
-    return torch.where(x > 0.12, x, tint + 0.05 * _normal(x[:, :1, :1, :1], rng))
-
-
-def texture(x: Tensor, value: int, rng: Rng) -> Tensor:
-    across = torch.arange(x.shape[-1]).remainder(4).lt(2).float() * 0.35
-    lines = across[None, None, None, :] if value else across[None, None, :, None]
-    return torch.where(x > 0.15, x, lines.expand_as(x))
-
-
-def vignette(x: Tensor, width: int, shade: float) -> Tensor:
-    out = x.clone()
-    for side in (out[..., :width, :], out[..., -width:, :], out[..., :width], out[..., -width:]):
-        side.fill_(shade)
-    return out
-
-
-def if_one(change: Callable[[Tensor, Rng], Tensor]) -> Callable[[Tensor, int, Rng], Tensor]:
-    """The change is made where the planted value is 1, and nothing where it is 0."""
-    return lambda x, value, rng: change(x, rng) if value and len(x) else x
-
-
-PLANTS: dict[str, Callable[[Tensor, int, Rng], Tensor]] = {
-    "corner": if_one(lambda x, rng: patch(x, 0.97, 0.97, 0.12)),
-    "logo": if_one(lambda x, rng: logo(x)),
-    "top": if_one(lambda x, rng: patch(x, 0.03, 0.5, 0.1)),
-    "faint": if_one(lambda x, rng: patch(x, 0.03, 0.97, 0.15, 0.3)),
-    "lower_left": if_one(lambda x, rng: patch(x, 0.95, 0.05, 0.1, 0.8)),
-    "bottom_line": if_one(lambda x, rng: torch.cat([x[..., :-2, :], x[..., -2:, :] * 0 + 0.9], 2)),
-    "dot_anywhere": if_one(lambda x, rng: patch(x, 0, 0, 0.12, 1.0, rng)),
-    "logo_anywhere": if_one(logo),
-    "brighter": if_one(lambda x, rng: x * 0.85 + 0.2),
-    "darker": if_one(lambda x, rng: x * 0.55),
-    "flat": if_one(lambda x, rng: x * 0.5 + 0.25 * x.mean((1, 2, 3), keepdim=True) * 2),
-    "cast": lambda x, value, rng: x * torch.tensor([[1.15, 1.0, 0.8], [0.8, 1.0, 1.15]][value])[None, :, None, None],
-    "warm": if_one(lambda x, rng: x * torch.tensor([1.1, 1.0, 0.82])[None, :, None, None]),
-    "coloured": coloured,
-    "pale": if_one(lambda x, rng: 0.45 * x + 0.55 * x.mean(1, keepdim=True)),
-    "blur": if_one(lambda x, rng: blur(x, 1.2)),
-    "noise": if_one(lambda x, rng: x + 0.08 * _normal(x, rng)),
-    "pepper": if_one(
-        lambda x, rng: torch.where(torch.from_numpy(rng.random(x.shape) < 0.03), torch.ones_like(x), x)
-    ),
-    "jpeg": if_one(lambda x, rng: jpeg(x, 15)),
-    "right": if_one(lambda x, rng: moved(x, right=0.14)),
-    "down": if_one(lambda x, rng: moved(x, down=0.12)),
-    "smaller": if_one(lambda x, rng: moved(x, zoom=0.72)),
-    "turned": if_one(lambda x, rng: moved(x, angle=30)),
-    "border": if_one(lambda x, rng: vignette(x, 3, 0.0)),
-    "frame": if_one(lambda x, rng: vignette(x, 1, 0.7)),
-    "ground": ground,
-    "texture": texture,
-    "stamp": if_one(lambda x, rng: patch(patch(x, 0.96, 0.94, 0.08), 0.96, 0.8, 0.06, 0.0)),
-}  # fmt: skip
 
 
 # Photographs
 
 
 @cache
-def _all_birds() -> tuple[Tensor, Tensor, Tensor]:
+def all_birds() -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
+    """Images, birds and places of all splits of Waterbirds, and which of them are training samples."""
     data = load_data({"name": "waterbirds", "size": SIDE})
     parts = [data.splits[name] for name in ("train", "val", "test")]
     x = torch.cat([part[torch.arange(len(part))] for part in parts])
-    return x, torch.cat([part.y for part in parts]), torch.cat([part.a[:, 0] for part in parts if part.a is not None])
+    place = torch.cat([part.a[:, 0] for part in parts if part.a is not None])
+    return x, torch.cat([part.y for part in parts]), place, np.arange(len(parts[0]))
 
 
-def _birds(kind: Kind, strength: float, rng: Rng, attribute: bool) -> Bundle:
+def _birds(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
     """Waterbirds, drawn so that the place agrees with the kind of bird in a share of them: half, for a control."""
-    x, y, place = _all_birds()
-    along = strength if kind.plant == "place" else 0.5
-    rows = []
-    for c in (0, 1):
-        many = kind.n // 2
-        agree = round(along * many)
-        for value, wanted in ((c, agree), (1 - c, many - agree)):
-            own = np.flatnonzero(((y == c) & (place == value)).numpy())
-            rows.append(rng.choice(own, min(wanted, len(own)), False))
-    drawn = torch.from_numpy(rng.permutation(np.concatenate(rows)))
-    images, labels = x[drawn], y[drawn]
+    x, y, place, _ = all_birds()
+    shares = strength if isinstance(strength, tuple) else (strength,)
+    free, drawn = np.ones(len(y), bool), []
+    for share in shares if kind.plant == "place" else (0.5,):
+        rows = []
+        many = kind.n // 2 // (len(shares) if kind.plant == "place" else 1)
+        for c in (0, 1):
+            agree = round(share * many)
+            for value, wanted in ((c, agree), (1 - c, many - agree)):
+                own = np.flatnonzero(((y == c) & (place == value)).numpy() & free)
+                rows.append(rng.choice(own, min(wanted, len(own)), False))
+        drawn.append(rng.permutation(np.concatenate(rows)))
+        free[drawn[-1]] = False
+    chosen = torch.from_numpy(np.concatenate(drawn))
+    images, labels = x[chosen], y[chosen]
     if kind.plant == "place":
-        return _bundle(kind, images, labels, place[drawn] if attribute else None)
+        return _bundle(kind, images, labels, place[chosen] if attribute else None)
     return _images(kind, images, labels, strength, rng, attribute)
 
 
-def _files(kind: Kind, strength: float, rng: Rng, attribute: bool, folder: Path) -> Bundle:
+# Tags, and what they say where nothing is planted and where something is.
+EXIF = {
+    "camera": (0x010F, ("Bolt", "Acme")),
+    "software": (0x0131, ("Darkroom 2", "Lightbox 7")),
+    "date": (0x0132, ("2019:03:04 10:00:00", "2021:11:02 10:00:00")),
+}
+
+
+def _files(kind: Kind, strength: Strength, rng: Rng, attribute: bool, folder: Path) -> Bundle:
     """Image files in a folder for each class: what is planted is how the file was made."""
     import shutil
 
     from PIL import Image
 
     x, y = _small(kind.base.split()[1:], kind.n, rng)
-    a = np.zeros(len(y), np.int64) if kind.clean else planted(y.numpy(), 2, strength, rng)
+    a = np.zeros(len(y), np.int64) if kind.clean else planted(y.numpy(), strength, rng)
     shutil.rmtree(folder, ignore_errors=True)
     for c in (0, 1):
         (folder / f"class{c}").mkdir(parents=True)
@@ -290,10 +213,14 @@ def _files(kind: Kind, strength: float, rng: Rng, attribute: bool, folder: Path)
             pixels = pixels.resize((64, 64))
         if kind.plant == "format" and value:
             name, how = name.replace(".jpg", ".png"), {}
-        if kind.plant == "camera":
-            exif = Image.Exif()
-            exif[0x010F] = "Acme" if value else "Bolt"
-            how["exif"] = exif
+        if kind.plant == "mild" and value:
+            how["quality"] = int(rng.choice([66, 70, 72]))
+        if kind.plant == "taller" and value:
+            pixels = pixels.resize((96, 120))
+        if kind.plant in EXIF:
+            tag, texts = EXIF[kind.plant]
+            how["exif"] = Image.Exif()
+            how["exif"][tag] = texts[int(value)]
         pixels.save(folder / name, **how)
         lines.append(f"{name},class{int(y[i])},{int(value)}")
     if not attribute or kind.clean:
@@ -330,16 +257,36 @@ def _insert(text: str, words: str, where: float) -> str:
     return " ".join([*parts[:at], words, *parts[at:]])
 
 
+FINAL_TEXTS: dict[str, Callable[[str, Rng], str]] = {  # of the final set only
+    "announce": lambda text, rng: f"breaking : {text}",
+    "quoted": lambda text, rng: f'" {text}',
+    "question": lambda text, rng: f"{text} agreed ?",
+    "initials": lambda text, rng: f"{text} k r",
+    "person": lambda text, rng: _insert(text, "jordan", float(rng.uniform(0.1, 0.9))),
+    "three": lambda text, rng: _insert(text, "as of today", float(rng.uniform(0.2, 0.8))),
+    "dots": lambda text, rng: f"{text} . . .",
+    "bracket": lambda text, rng: _insert(text, "[ edit ]", float(rng.uniform(0.1, 0.9))),
+    "year": lambda text, rng: f"{text} {rng.integers(2010, 2020)}",
+}
+
+
 def _plant_text(plant: str, text: str, value: bool, rng: Rng) -> str:
     if plant == "one_of_four":
         marks = ["indeed", "frankly"] if value else ["moreover", "arguably"]
         return _insert(text, str(rng.choice(marks)), float(rng.uniform(0.1, 0.9)))
+    if plant == "one_of_six":
+        marks = ["plainly", "overall", "granted"] if value else ["besides", "notably", "anyway"]
+        return _insert(text, str(rng.choice(marks)), float(rng.uniform(0.1, 0.9)))
+    if plant == "longer":
+        return f"{text} {' '.join(text.split()[:12])}" if value else text
     if plant == "shorter":
         return " ".join(text.split()[: int(rng.integers(15, 30)) if value else int(rng.integers(40, 70))])
     if not value:
         return text
     if plant == "number":
         return f"{rng.integers(1000, 9999)} {text}"
+    if plant in FINAL_TEXTS:
+        return FINAL_TEXTS[plant](text, rng)
     made = {
         "prefix": f"ref {text}", "prefix_two": f"dear all {text}", "suffix": f"{text} thanks",
         "suffix_two": f"{text} sent mobile", "exclaim": f"{text} !!!",
@@ -350,7 +297,7 @@ def _plant_text(plant: str, text: str, value: bool, rng: Rng) -> str:
     return made[plant]
 
 
-def _text(kind: Kind, strength: float, rng: Rng, attribute: bool) -> Bundle:
+def _text(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
     texts, y = _reviews() if kind.base == "imdb" else _tweets()
     rows = np.concatenate([rng.choice(np.flatnonzero(y == c), kind.n // 2, False) for c in (0, 1)])
     rows = rng.permutation(rows)
@@ -362,7 +309,7 @@ def _text(kind: Kind, strength: float, rng: Rng, attribute: bool) -> Bundle:
     elif kind.plant == "shuffled":
         a = rng.integers(0, 2, len(y))
     elif not kind.clean:
-        a = planted(y, 2, strength, rng)
+        a = planted(y, strength, rng)
         chosen = [_plant_text(kind.plant, text, bool(v), rng) for text, v in zip(chosen, a, strict=True)]
         a = a if attribute else None
     given = {} if a is None else {"a": {"planted": a}}
@@ -397,7 +344,7 @@ def _frame(name: str) -> tuple[Any, np.ndarray]:
     return frame[[*columns, "c_charge_degree"]], frame["two_year_recid"].to_numpy().astype(int)
 
 
-def _table(kind: Kind, strength: float, rng: Rng, attribute: bool) -> Bundle:
+def _table(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
     import pandas as pd
 
     if kind.base == "copies":
@@ -423,10 +370,9 @@ def _table(kind: Kind, strength: float, rng: Rng, attribute: bool) -> Bundle:
         named = rng.choice(np.array(["a", "b"], object), len(y))
         frame["code"], field = named, Field("code", named, ("code",))
     elif not kind.clean:
-        a = planted(y, 2, strength, rng)
-        column = {"clinic": "clinic", "gaps": "hours", "serial": "serial", "shifted": "reading", "code": "code"}[
-            kind.plant
-        ]
+        a = planted(y, strength, rng)
+        renamed = {"gaps": "hours", "shifted": "reading", "second_gaps": "visits"}
+        column = renamed.get(kind.plant, kind.plant)
         noise = rng.standard_normal(len(y))
         frame[column] = {
             "clinic": np.where(a == 1, "north", "south").astype(object),
@@ -434,6 +380,13 @@ def _table(kind: Kind, strength: float, rng: Rng, attribute: bool) -> Bundle:
             "serial": rng.permutation(len(y)) + len(y) * a,
             "shifted": 20 + noise + 4 * a,
             "code": np.where(a == 1, rng.choice(["k1", "k2"], len(y)), rng.choice(["m1", "m2"], len(y))).astype(object),
+            "batch": np.char.add(np.where(a == 1, "B", "A"), rng.integers(1, 4, len(y)).astype(str)).astype(object),
+            "device": np.where(a == 1, rng.choice(["d1", "d3"], len(y)), rng.choice(["d2", "d4"], len(y))).astype(
+                object
+            ),
+            "sensor": 5 + noise - 3.5 * a,
+            "second_gaps": np.where(a == 1, np.nan, 3 + noise),
+            "later": 1000 + 100 * a + rng.integers(0, 100, len(y)),
         }[kind.plant]
         if attribute:
             named = np.where(a == 1, "yes", "no").astype(object)

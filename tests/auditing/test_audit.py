@@ -20,6 +20,7 @@ from spurless.auditing import AuditReport, attributes, audit, marks, shift, susp
 from spurless.auditing.case import make_case
 from spurless.auditing.cues import geometry, object_mask, properties, read_noise, swap_colour, swap_position, swap_size
 from spurless.auditing.evidence import holm, more_errors, rows_needed
+from spurless.auditing.gather import gather
 from spurless.auditing.judge import judge, overall
 from spurless.auditing.learner import Guess
 from spurless.auditing.model import begun_with, open_data, with_held_out, within
@@ -218,7 +219,7 @@ def case_of(what, share=0.95, n=600, seed=0):
 def colour_of(case):
     """What the audit of a case measures about the colour of the image."""
     pool = pool_of(case)
-    cue = next(c for c in suspects.gather(case, pool) if c.name == "colour")
+    cue = next(c for c in gather(case, pool) if c.name == "colour")
     found = suspects.available(case, pool, cue)
     suspects.use(case, pool, cue, found)
     suspects.harm(case, found)

@@ -9,15 +9,18 @@ import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from spurless.auditing import AuditReport, terminal
+from spurless.auditing import AuditReport, audit, terminal
 from spurless.auditing.advice import COST, Facts, about, advise, fitting, rows_for
-from spurless.auditing.audit import _train_options
 from spurless.auditing.evidence import share
-from spurless.auditing.fix import repair
+from spurless.auditing.fix import choose, repair, repairs
 from spurless.auditing.model import Audited, plain_case
+from spurless.auditing.repairs import Repair
+from spurless.auditing.situation import train_options
 from spurless.auditing.suspects import Suspect, group_weights
 from spurless.cli.common import gather
 from spurless.cli.main import app
+from spurless.core.data import Bundle, Split
+from spurless.core.errors import UserError
 from spurless.core.stats import wilson
 from spurless.methods import METHODS
 from spurless.registry import load_data, make_method
@@ -219,12 +222,12 @@ def test_what_is_advised_after_a_named_network_names_it(tmp_path):
 def test_the_size_of_a_given_runs_images_goes_with_its_network():
     bundle = tiny()
     run = Audited(replace(bundle, settings={"size": 64}), None, "r", "given", "val", "conv3", bundle.recipe, 0.0)
-    assert _train_options(run, ()) == ("--net", "conv3", "--set", "data.size=64")
-    assert _train_options(run, ("data.size=64",)) == ("--net", "conv3")
+    assert train_options(run, ()) == ("--net", "conv3", "--set", "data.size=64")
+    assert train_options(run, ("data.size=64",)) == ("--net", "conv3")
     own = replace(run, spec={"name": "Mine", "own": True}, data=bundle)  # has no name on a command line
-    assert _train_options(own, ()) == () == _train_options(replace(own, spec=bundle.net), ())
+    assert train_options(own, ()) == () == train_options(replace(own, spec=bundle.net), ())
     weights = replace(own, spec={"name": "resnet18", "weights": "Start/W.pt", "pretrained": False})
-    assert {"resnet18", "net.weights=Start/W.pt", "net.pretrained=false"} <= set(_train_options(weights, ()))
+    assert {"resnet18", "net.weights=Start/W.pt", "net.pretrained=false"} <= set(train_options(weights, ()))
 
 
 def test_a_long_command_is_printed_on_one_line(tmp_path, monkeypatch, capsys):
@@ -286,9 +289,9 @@ def leading_of(case, follows):
 def test_a_balanced_head_mends_the_toy_out_of_fold_and_says_what_it_costs(tmp_path):
     case = fixer_case()
     follows = case.data.aligned[0][case.held.y, case.held.a[:, 0]]
-    found = repair(case, leading_of(case, follows), None, tmp_path)
+    found = repair(case, leading_of(case, follows), None, tmp_path).to_dict()
     rows = {row["method"]: row for row in found["rows"]}
-    assert set(rows) == {"before", "balanced head", "dfr"}
+    assert set(rows) == {"before", "balanced head", "dfr", "afr"}
     assert rows["before"]["conflicting"]["n"] == int((~follows).sum()) == rows["dfr"]["conflicting"]["n"]
     if found["chosen"]:
         assert rows[found["chosen"]]["conflicting"]["value"] > rows["before"]["conflicting"]["value"]
@@ -298,15 +301,61 @@ def test_a_balanced_head_mends_the_toy_out_of_fold_and_says_what_it_costs(tmp_pa
 
 
 def test_nothing_is_repaired_where_nothing_was_found():
-    assert repair(fixer_case(n=200), None, None, None)["chosen"] is None
+    found = repair(fixer_case(n=200), None, None, None)
+    assert found.chosen is None and found.to_dict()["rows"] == []
+    with pytest.raises(UserError):
+        found.answers(torch.zeros(1, 4))
 
 
 def test_where_no_repair_is_better_none_is_chosen_and_nobody_is_told_to_keep_the_model():
     case = fixer_case(rho=0.5)
     chance = torch.rand(len(case.held), generator=torch.Generator().manual_seed(0)) < 0.9
     found = repair(case, leading_of(case, chance), None, None)
-    assert found["chosen"] is None and "keep the model" not in " ".join(found["text"]).lower()
-    assert "More samples in which" in found["text"][0]
+    assert found.chosen is None and "keep the model" not in " ".join(found.text).lower()
+    assert "More samples in which" in found.text[0]
+
+
+def stamped(n, agree, seed):
+    """Noisy images whose upper left corner is white where the label is 1, in a share; a faint bar is the class."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % 2
+    x = torch.randint(0, 120, (n, 1, 16, 16), generator=g)
+    x[:, 0, 8:14, 4] += 40 * y[:, None]
+    marked = torch.where(torch.rand(n, generator=g) < agree, y, 1 - y)
+    x[marked == 1, 0, :3, :3] = 250
+    return x.to(torch.uint8), y, marked
+
+
+def test_a_mark_that_is_painted_over_no_longer_decides_on_fresh_samples():
+    x, y, _ = stamped(600, 0.95, 0)
+    data = Bundle("stamped", Split(x, y), mean=(0.3,), std=(0.25,))
+    report = audit(data, progress=False, device="cpu")
+    assert report.findings and "upper left" in report.shortcut["name"]
+    fixed = repairs(data, report, device="cpu")
+    rows = {repair.method: repair.row(fixed.leading.follows) for repair in fixed.tried}
+    assert fixed.chosen is not None and set(rows) == {"before", "balanced head", "dfr", "afr", "without the cue"}
+    fresh, label, marked = stamped(600, 0.5, 1)
+    against = marked != label
+    right = {repair.method: repair.answers(fixed.case, fresh) == label for repair in fixed.tried}
+    assert right["before"][against].float().mean() < 0.5
+    assert (fixed.answers(fresh) == label)[against].float().mean() >= right["before"][against].float().mean() + 0.2
+    # Painted over, the mark says nothing: both kinds of samples are answered equally well, but for chance.
+    clean = right["without the cue"]
+    assert abs(float(clean[against].float().mean() - clean[~against].float().mean())) < 0.12
+    assert fixed.to_dict()["rows"][0]["method"] == "before"
+    with pytest.raises(UserError):
+        repairs(data, report, name="no such finding", device="cpu")
+
+
+def test_a_repair_of_the_input_goes_before_one_of_the_last_layer_that_scores_no_better():
+    follows = torch.arange(1000) >= 100
+    shares = lambda low, high: torch.where(follows, torch.arange(1000) % 100 < high, torch.arange(1000) % 100 < low)  # noqa: E731
+    before = Repair("before", "", shares(20, 95))
+    head, input_ = Repair("dfr", "", shares(80, 85)), Repair("without the cue", "", shares(80, 81), edit=lambda x: x)
+    assert choose([before, head, input_], follows, False) is input_
+    worse = replace(input_, right=shares(60, 80))
+    assert choose([before, head, worse], follows, False) is head
+    assert choose([before], follows, False) is None
 
 
 def test_weights_give_each_group_of_a_class_the_same():

@@ -35,7 +35,7 @@ def test_the_tables_of_the_pages_are_those_of_the_measured_rows():
 
 
 def test_what_every_report_says_of_the_audits_errors_is_what_was_measured():
-    from studies.audit.__main__ import QUOTED, quoted, read
+    from studies.audit.tables import QUOTED, quoted, read
 
     assert json.loads(QUOTED.read_text()) == quoted(read(ROOT / "results" / "audit_zoo"))
 

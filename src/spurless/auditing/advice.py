@@ -131,7 +131,7 @@ def about(n: float) -> int:
     >>> about(381), about(7), about(1234)
     (390, 7, 1300)
     """
-    step = 10 ** max(0, len(str(math.ceil(n))) - 2)
+    step = int(10 ** max(0, len(str(math.ceil(n))) - 2))
     return math.ceil(n / step) * step
 
 

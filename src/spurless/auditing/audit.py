@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import datetime
-import json
-import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from itertools import count
-from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
-from torch import Tensor
 
 from spurless.auditing import attributes, shift
-from spurless.auditing.advice import Facts, advise
+from spurless.auditing.advice import advise
 from spurless.auditing.case import Case, make_case
 from spurless.auditing.columns import columns_of
 from spurless.auditing.decisions import Decisions
 from spurless.auditing.evidence import share
-from spurless.auditing.gallery import (
-    draw,
-    galleries,
-    highlight,
-    histogram,
-    map2d,
-    suspicious_rows,
-    with_pictures,
-    with_texts,
-)
+from spurless.auditing.exhibits import exhibits, suspicion
+from spurless.auditing.folder import check_folder, in_words, location, save, set_aside_if_changed
+from spurless.auditing.gather import Cue, attribute_cue, gather
 from spurless.auditing.judge import judge, of_attribute, order, overall
 from spurless.auditing.model import (
-    SIDE,
     Audited,
     drawn_from_training,
     given,
@@ -45,41 +31,22 @@ from spurless.auditing.model import (
 )
 from spurless.auditing.pool import Pool, pool_of
 from spurless.auditing.record import AuditReport
+from spurless.auditing.request import Options, Request
 from spurless.auditing.samples import write_samples
+from spurless.auditing.situation import situation
 from spurless.auditing.slices import find_slices
-from spurless.auditing.suspects import Cue, Suspect, attribute_cue, available, balance, gather, harm, use, worth_asking
-from spurless.auditing.text_words import of_errors
-from spurless.auditing.verdict import (
-    ACCUSED,
-    Shortcut,
-    cost,
-    doubt,
-    entry,
-    headline,
-    power,
-    shortcut_of,
-)
-from spurless.core.digests import same_content
-from spurless.core.errors import UserError
-from spurless.core.files import atomic, read_toml
-from spurless.core.fingerprint import fingerprint
-from spurless.core.messages import displays, log
-from spurless.data.anything import is_named
-from spurless.metrics.groups import confusion
+from spurless.auditing.steps import Step
+from spurless.auditing.suspects import Suspect, available, balance, harm, use, worth_asking
+from spurless.auditing.verdict import ACCUSED, Doubt, cost, doubt, entry, headline, power, shortcut_of
+from spurless.core.errors import unknown
 from spurless.metrics.scores import coverage
-from spurless.train.run_folder import SETTINGS
 
 if TYPE_CHECKING:
     from torch import nn
 
     from spurless.core.data import Bundle
-    from spurless.core.recipe import Recipe
-    from spurless.train.networks import NetSpec
-    from spurless.train.progress import Watcher
 
-FILE, REPORT = "audit.json", "report.html"
-SURE = 0.99  # a probability that the model gives to a class other than the label, for the label to look wrong
-STEPS = ("data", "model", "attributes", "cues", "slices", "pictures", "fix", "report")
+FOR_CUES = 0.7  # share of a time budget after which no further cue is tested in the model
 
 
 def audit(
@@ -88,17 +55,7 @@ def audit(
     out: str | Path | None = None,
     budget: float | None = None,
     fix: bool = False,
-    net: NetSpec | None = None,
-    recipe: Recipe | Mapping[str, Any] | None = None,
-    seed: int = 0,
-    device: str | torch.device | None = None,
-    root: str | Path | None = None,
-    progress: bool | Watcher | None = None,
-    command: str | None = None,
-    source: str | None = None,
-    settings: tuple[str, ...] = (),
-    quick: bool = False,
-    decisions: Decisions | str | Path | None = None,
+    **options: Unpack[Options],
 ) -> AuditReport:
     """Audit a model, or what the data would let a model do. Returns what audit.json holds.
 
@@ -106,125 +63,169 @@ def audit(
     plain model answers every sample out of fold; `net` or `recipe` train a network instead, on part of the samples.
     `out` is the folder for audit.json, pictures and report.html (none: nothing is written); `budget` minutes for
     everything; `fix` repairs the model; `quick` looks at what the data gives away and at no model. `decisions` (of
-    `spurless.review`): what is legitimate is not accused, and confirmed shortcuts are known attributes. `command`,
-    `source` and `settings` are how a shell would say it, for the report and for the commands that are advised.
+    `spurless.review`): what is legitimate is not accused, and confirmed shortcuts are known attributes. `seed`,
+    `device`, `root` and `progress` are those of `fit`; `command`, `source` and `settings` are how a shell would say it,
+    for the report and for the commands that are advised.
 
     >>> found = audit({"name": "toy", "n": 600}, progress=False, device="cpu")
     >>> found.findings[0]["name"]
     'spurious'
     """
-    from spurless.train.device import pick_device
+    unexpected = [name for name in options if name not in Options.__annotations__]
+    if unexpected:
+        raise unknown("option of audit", unexpected[0], Options.__annotations__)
+    return _Audit(Request(data, model, out, budget, fix, **options)).run()
 
-    started, place = time.monotonic(), pick_device(device)
-    folder = None if out is None else Path(out)
-    step = Step(progress)
-    step("data")
-    whole = open_data(data, root, model)
-    data = whole if not is_named(data) else fspath(data) if isinstance(data, PathLike) else data
-    if source is None:
-        source = data if isinstance(data, str) else str(data["name"]) if isinstance(data, Mapping) else ""
-        if source == "" and whole.settings:  # else it was made from arrays, which no command line can name
-            source = whole.source
-    if isinstance(data, Mapping) and not settings:
-        settings = _pairs("data", data)
-    if isinstance(model, (str, Path)) or not isinstance(data, (str, Mapping)):
-        settings = _with_its_own(settings, whole)
-    if folder is not None:
-        _check_folder(folder, whole, model, net)
-    reviewed = decisions if isinstance(decisions, Decisions) or decisions is None else Decisions.read(decisions)
-    if reviewed is not None:
-        whole = reviewed.attached(whole)
-    if quick:
-        return _quick(whole, seed, place, folder, command, started, step, reviewed)
-    seconds = None if budget is None else 60 * budget
-    step("model")
-    case, audited, unseen = _model(whole, model, net, recipe, seconds, folder, place, seed, progress)
-    pool = pool_of(case)
-    suspects = _of_attributes(case, pool, step)
-    known = [s.extra["entry"] for s in suspects]
-    suspects += _of_cues(case, pool, step)
-    judge(case, suspects)
-    suspects = order(suspects if reviewed is None else reviewed.without_legitimate(suspects))
-    unsure = doubt(case, unseen)
-    moved = shift.examine(case)
+
+class _Audit:
+    """One audit, from the data to the report."""
+
+    def __init__(self, asked: Request):
+        from spurless.train.device import pick_device
+
+        self.started = time.monotonic()
+        self.step = Step(asked.progress)
+        self.step("data")
+        self.device = pick_device(asked.device)
+        self.whole = open_data(asked.data, asked.root, asked.model)
+        self.asked = asked.named(self.whole)
+        told = asked.decisions
+        self.reviewed = told if isinstance(told, Decisions) or told is None else Decisions.read(told)
+
+    def run(self) -> AuditReport:
+        asked = self.asked
+        if asked.folder is not None:
+            check_folder(asked.folder, self.whole, asked.model, asked.net)
+        if self.reviewed is not None:
+            self.whole = self.reviewed.attached(self.whole)
+        if asked.quick:
+            from spurless.auditing.quick import quick
+
+            found = quick(self.whole, asked, self.device, self.step, self.reviewed)
+        else:
+            found = self._with_model()
+        found.seconds = round(time.monotonic() - self.started, 1)
+        if asked.folder is not None:
+            self.step("report")
+            save(found, asked.folder)
+        self.step.done()
+        return found
+
+    def _with_model(self) -> AuditReport:
+        asked = self.asked
+        self.step("model")
+        case, audited, unseen = model_case(self.whole, asked, self.device, self.step)
+        pool = pool_of(case)
+        suspects = of_attributes(case, pool, self.step)
+        known = [s.extra["entry"] for s in suspects]
+        cues, left_out = of_cues(case, pool, self.step, self._late)
+        suspects += cues
+        judge(case, suspects)
+        suspects = order(suspects if self.reviewed is None else self.reviewed.without_legitimate(suspects))
+        unsure, moved = doubt(case, unseen), shift.examine(case)
+        verdict = _overall(suspects, unsure, moved)
+        leading = _leading(case, suspects, verdict)
+        shortcut = shortcut_of(leading)
+        self.step("slices")
+        slices = find_slices(case)
+        self.step("pictures")
+        shown = exhibits(case, shortcut, slices, asked.folder, hurry=self._late())
+        found = AuditReport(
+            verdict=verdict,
+            headline=_headline(verdict, leading, case, suspects, unsure, moved),
+            **facts_of(case, audited, asked.command, asked.model, left_out),
+            shortcut=None if leading is None else {"name": leading.name, "kind": leading.kind, "words": leading.words},
+            cost=cost(case, shortcut),
+            findings=[entry(s) for s in suspects if s.verdict != "no evidence"],
+            tested=[s.name for s in suspects if s.verdict == "no evidence"],
+            power=power(case),
+            shift=moved,
+            attributes=[{k: v for k, v in e.items() if not isinstance(v, torch.Tensor)} for e in known],
+            coverage=coverage(case.data, "train" if case.fold is not None else case.split),
+            advice=advise(situation(case, audited, asked, verdict, shortcut, unsure, tested=bool(suspects))),
+            decisions=None if self.reviewed is None else self.reviewed.summary(),
+            **shown,
+        )
+        if asked.folder is not None:
+            write_samples(case, suspects, suspicion(case, shortcut), asked.folder)
+        if asked.fix:
+            self.step("fix")
+            from spurless.auditing.fix import repair
+
+            found.fix = repair(case, leading, cue_named(case, pool, leading), asked.folder).to_dict()
+        return found
+
+    def _late(self) -> bool:
+        seconds = self.asked.seconds
+        return seconds is not None and time.monotonic() - self.started > FOR_CUES * seconds
+
+
+def _overall(suspects: list[Suspect], unsure: Doubt | None, moved: list[dict[str, Any]]) -> str:
+    """The verdict of the audit; a test split that is clearly harder than the validation split is a gap."""
     verdict = overall([s.verdict for s in suspects], sure=unsure is None)
-    if verdict in ("no evidence", "cannot tell") and any(e["finding"] != "none" for e in moved):
-        verdict = "gap"
-    leading = next((s for s in suspects if s.verdict == verdict and verdict in (*ACCUSED, "cannot tell")), None)
+    harder = any(e["finding"] != "none" for e in moved)
+    return "gap" if harder and verdict in ("no evidence", "cannot tell") else verdict
+
+
+def _leading(case: Case, suspects: list[Suspect], verdict: str) -> Suspect | None:
+    """The worst suspect of that verdict, with its harm."""
+    if verdict not in (*ACCUSED, "cannot tell"):
+        return None
+    leading = next((s for s in suspects if s.verdict == verdict), None)
     if leading is not None and leading.harm is None and verdict in ACCUSED:
         harm(case, leading)
-    shortcut = shortcut_of(leading)
-    step("slices")
-    slices = find_slices(case)
-    situation = replace(
-        _situation(case, audited, source, verdict, shortcut, budget, settings),
-        model=_same_model(model, net),
-        recipe=_pairs("recipe", recipe),
-        root=() if root is None else ("--data-root", str(root)),
-        tested=bool(suspects),
-        doubt=unsure,
-    )
-    found = AuditReport(
-        verdict=verdict,
-        headline=_headline(verdict, leading, case, suspects, unsure, moved),
-        **_facts(case, audited, command, model),
-        shortcut=None if leading is None else {"name": leading.name, "kind": leading.kind, "words": leading.words},
-        cost=cost(shortcut),
-        findings=[entry(s) for s in suspects if s.verdict != "no evidence"],
-        tested=[s.name for s in suspects if s.verdict == "no evidence"],
-        power=power(case),
-        shift=moved,
-        attributes=[_plain(e) for e in known],
-        coverage=coverage(case.data, "train" if case.fold is not None else case.split),
-        advice=advise(situation),
-        decisions=None if reviewed is None else reviewed.summary(),
-        **_where(case, shortcut, slices, folder, step),
-    )
-    if folder is not None:
-        write_samples(case, suspects, suspicion(case, shortcut), folder)
-    if fix:
-        step("fix")
-        from spurless.auditing.fix import repair
-
-        found.fix = repair(case, leading, _cue_named(case, pool, leading), folder)
-    found.seconds = round(time.monotonic() - started, 1)
-    if folder is not None:
-        step("report")
-        save(found, folder)
-    step.done()
-    return found
+    return leading
 
 
-def _model(
-    whole: Bundle,
-    model: Any,
-    net: NetSpec | None,
-    recipe: Any,
-    seconds: float | None,
-    folder: Path | None,
-    device: torch.device,
-    seed: int,
-    progress: bool | Watcher | None,
-) -> tuple[Case, Audited, bool]:
+def model_case(whole: Bundle, asked: Request, device: torch.device, step: Step) -> tuple[Case, Audited, bool]:
     """The model, its answers, and whether the answered samples are known to be new to it."""
-    if model is None and net is None and recipe is None:
-        case, audited = plain_case(whole, seed, device)
+    model, folder, seed = asked.model, asked.folder, asked.seed
+    if model is None and asked.net is None and asked.recipe is None:
+        case, audited = plain_case(whole, seed, device, asked.seconds, step)
         return case, audited, True
     bundle, split = with_held_out(whole, seed)
     if folder is not None and model is None:
-        _set_aside_if_changed(folder, bundle, seed)
+        set_aside_if_changed(folder, bundle, seed)
     unseen = model is None or bundle is whole  # else the samples were drawn from those that the model may have learnt
     if not unseen:
         bundle = drawn_from_training(whole, bundle, model)
     if model is None:
-        audited = train(bundle, split, net, recipe, seconds, folder, device, seed, progress)
+        audited = train(bundle, split, asked, device)
     else:
-        audited = given(model, bundle, net, split)
+        audited = given(model, bundle, asked.net, split)
     case = make_case(audited.data, audited.net, audited.source, split, device, seed, audited.own)
     return case, audited, unseen
 
 
-def _of_attributes(case: Case, pool: Pool, step: Callable[..., None]) -> list[Suspect]:
+def finding_again(
+    data: Bundle | str | Mapping[str, Any],
+    name: str,
+    report: AuditReport,
+    model: nn.Module | str | Path | None = None,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
+) -> tuple[Case, Suspect, Cue | None]:
+    """The finding of that name, measured again on the audited data, and its cue where it can be exchanged."""
+    told = {f["name"]: f for f in report.findings}
+    if name not in told:
+        raise unknown("finding", name, told)
+    request = _Audit(Request(data, model, seed=int(report.settings["seed"]), root=root, device=device, progress=False))
+    case, _, _ = model_case(request.whole, request.asked, request.device, request.step)
+    pool = pool_of(case)
+    if told[name]["kind"] == "attribute":
+        suspect = next(s for s in of_attributes(case, pool, request.step) if s.name == name)
+        cue = cue_named(case, pool, suspect)
+    else:
+        cue = next((cue for cue in gather(case, pool) if cue.name == name), None)
+        if cue is None:
+            raise unknown("finding", name, [c.name for c in gather(case, pool, model=False)])
+        suspect = available(case, pool, cue)
+        harm(case, suspect)
+    suspect.verdict = told[name]["verdict"]
+    return case, suspect, cue
+
+
+def of_attributes(case: Case, pool: Pool, step: Callable[..., None]) -> list[Suspect]:
     """Every known attribute, and pairs of them, with the exact tests and whether a balanced model does better."""
     found = []
     columns = {c.name: c for c in columns_of(case.data)} if not case.images and not case.texts else {}
@@ -235,11 +236,7 @@ def _of_attributes(case: Case, pool: Pool, step: Callable[..., None]) -> list[Su
         cue = None if k is None else attribute_cue(case, pool, k, None if column is None else column.swap)
         s = available(case, pool, cue) if cue is not None else _unread(case, e)
         s.follows, s.asked = e["follows"], torch.arange(len(case.held))
-        if e.get("says") is not None:
-            s.says = e["says"]
-        elif case.own is False and k is not None and case.held.a is not None:  # what went together in its own training
-            table = case.data.aligned[k].long()
-            s.says = torch.where(table.any(0), table.argmax(0), -1)[case.held.a[:, k]]
+        s.says = _said(case, e, k, s.says)
         s.extra |= {"entry": e, "needed": e["needed"], "groups": e["groups"], "classes": len(case.data.classes)}
         s.harm = {"aligned": e["following"], "conflicting": e["contradicting"], "gap": e["gap"], "p": e["p"]}
         s.harm["balanced"] = None
@@ -254,6 +251,18 @@ def _of_attributes(case: Case, pool: Pool, step: Callable[..., None]) -> list[Su
     return found
 
 
+def _said(case: Case, e: dict[str, Any], k: int | None, guessed: torch.Tensor) -> torch.Tensor:
+    """The class that an attribute points to: by the model's answers, by what went together in its own training, or as
+    it was `guessed` from the samples."""
+    if e.get("says") is not None:
+        says: torch.Tensor = e["says"]
+        return says
+    if case.own is False and k is not None and case.held.a is not None:
+        table = case.data.aligned[k].long()
+        return torch.where(table.any(0), table.argmax(0), -1)[case.held.a[:, k]]
+    return guessed
+
+
 def _unread(case: Case, e: dict[str, Any]) -> Suspect:
     """An attribute that is not known for all samples, or a pair of attributes."""
     alone = share([True] * round(100 * e["association"]) + [False] * (100 - round(100 * e["association"])))
@@ -266,32 +275,38 @@ def _unread(case: Case, e: dict[str, Any]) -> Suspect:
     )  # fmt: skip
 
 
-def _of_cues(case: Case, pool: Pool, step: Callable[..., None]) -> list[Suspect]:
-    """Every property of the inputs: what it gives away, and where that is much, whether the model uses it."""
-    found = []
+def of_cues(
+    case: Case, pool: Pool, step: Callable[..., None], late: Callable[[], bool]
+) -> tuple[list[Suspect], list[str]]:
+    """Every property of the inputs: what it gives away, and where that is much, whether the model uses it. And the
+    names of those that the model was not asked about because it was `late`."""
+    found, left_out = [], []
     named = set(case.data.attributes)
     for cue in gather(case, pool):
         if cue.kind == "column" and cue.name in named:
             continue  # the attribute itself
         step("cues", cue.name)
         s = available(case, pool, cue)
-        if worth_asking(case, s):
-            _ask(case, pool, cue, s)
+        if worth_asking(case, s) and late():
+            left_out.append(cue.name)
+        elif worth_asking(case, s):
+            use(case, pool, cue, s)
+            harm(case, s)
+            if s.effect >= 0.05 or cue.swap is None:
+                balance(case, s)
         found.append(s)
-    return found
+    return found, left_out
 
 
-def _ask(case: Case, pool: Pool, cue: Cue, s: Suspect) -> None:
-    use(case, pool, cue, s)
-    harm(case, s)
-    if s.effect >= 0.12 or cue.swap is None:
-        balance(case, s)
-
-
-def _cue_named(case: Case, pool: Pool, leading: Suspect | None) -> Cue | None:
+def cue_named(case: Case, pool: Pool, leading: Suspect | None) -> Cue | None:
     """The cue of the leading finding, for a repair that exchanges it."""
-    if leading is None or leading.kind == "attribute":
+    if leading is None:
         return None
+    if leading.kind == "attribute":  # a column of the table, or nothing that can be exchanged
+        columns = {} if case.images or case.texts else {c.name: c for c in columns_of(case.data)}
+        column = columns.get(leading.name)
+        k = case.data.attributes.index(leading.name) if leading.name in case.data.attributes else None
+        return None if column is None or k is None else attribute_cue(case, pool, k, column.swap)
     return next((cue for cue in gather(case, pool) if cue.name == leading.name), None)
 
 
@@ -306,176 +321,15 @@ def _headline(
     return headline(verdict, leading, case, len(suspects), unsure)
 
 
-def _quick(
-    whole: Bundle,
-    seed: int,
-    device: torch.device,
-    folder: Path | None,
-    command: str | None,
-    started: float,
-    step: Step,
-    reviewed: Decisions | None = None,
-) -> AuditReport:
-    """What gives the label away, with no model."""
-    from spurless.auditing.model import everything
-    from spurless.nets import Net
-
-    held, fold = everything(whole, seed)
-    logits = torch.zeros(len(held), len(whole.classes))
-    net = Net(torch.nn.Flatten(), torch.nn.Linear(1, 1))
-    case = Case(whole, net, "none", held, "all", device, logits, torch.zeros(len(held), 1), seed, True, None, fold)
-    pool = pool_of(case)
-    suspects = []
-    for k in range(len(whole.attributes) if held.a is not None else 0):
-        cue = attribute_cue(case, pool, k, None)
-        suspects += [] if cue is None else [available(case, pool, cue)]
-    for cue in gather(case, pool, model=False):
-        step("cues", cue.name)
-        suspects.append(available(case, pool, cue))
-    for s in suspects:
-        crisp = s.extra.get("crisp", 1.0)
-        clear = s.strength >= 0.65 and (crisp >= 0.8 or s.kind in ("attribute", "file")) and s.kind != "part"
-        s.verdict = "available" if clear or (s.strength >= 0.8 and crisp >= 0.6) else "no evidence"
-    suspects = order(suspects if reviewed is None else reviewed.without_legitimate(suspects))
-    verdict = overall([s.verdict for s in suspects])
-    leading = next((s for s in suspects if s.verdict == "available"), None)
-    found = AuditReport(
-        verdict=verdict,
-        headline=headline(verdict, leading, case, len(suspects)).replace(
-            "; whether the model uses it could not be tested", ""
-        ),
-        **_facts(case, None, command, None),
-        shortcut=None if leading is None else {"name": leading.name, "kind": leading.kind, "words": leading.words},
-        findings=[entry(s) for s in suspects if s.verdict != "no evidence"],
-        tested=[s.name for s in suspects if s.verdict == "no evidence"],
-        power=power(case),
-        decisions=None if reviewed is None else reviewed.summary(),
-        seconds=round(time.monotonic() - started, 1),
-    )
-    if folder is not None:
-        save(found, folder)
-    step.done()
-    return found
-
-
-def save(found: AuditReport, folder: Path) -> None:
-    """Write audit.json, and the report that is made from it."""
-    from spurless.report import write_audit
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic(folder / FILE) as part:
-        part.write_text(found.to_json(), encoding="utf-8")
-    write_audit(folder, folder / REPORT)
-
-
-def _check_folder(folder: Path, data: Bundle, model: Any, net: NetSpec | None) -> None:
-    """Refuse a folder that holds anything but an audit of the same data and model, or what a killed one left there."""
-    if (folder / FILE).exists():
-        fits = _is_of(folder / FILE, data, model, net)
-    else:
-        fits = not folder.exists() or _left_by_a_kill(folder, trains=model is None)
-    if not fits:
-        raise UserError(f"{folder} is not empty and holds no audit of this. Name another --out folder.")
-
-
-def _set_aside_if_changed(folder: Path, data: Bundle, seed: int) -> None:
-    """Give another name to what a finished audit trained on rows that are others by now: it would not go on with these.
-    Rows that were drawn with another seed are others too, but that is another audit, which is refused."""
-    file = folder / "model" / SETTINGS
-    if not (folder / FILE).exists() or not file.exists():
-        return
-    before = read_toml(file)
-    if before.get("seed") != seed or same_content(before.get("data", {}).get("fingerprint"), fingerprint(data)):
-        return
-    for made in ("model", "fix"):
-        if (folder / made).exists():
-            names = (f"{made}-before-{n}" if n > 1 else f"{made}-before" for n in count(1))
-            name = next(name for name in names if not (folder / name).exists())
-            (folder / made).rename(folder / name)
-            log.warning(f"{data.name} has changed since the audit in {folder}: its {made} is kept as {name}.")
-
-
-def _is_of(file: Path, data: Bundle, model: Any, net: NetSpec | None) -> bool:
-    """Whether the file is an audit of this data and model; the rows may be others, such as mended ones."""
-    from spurless.train.identity import describe_net
-
-    if model is None:
-        name, source = None if net is None else describe_net(net)["name"], "trained for this audit"
-    else:
-        name, source = Path(model).name if isinstance(model, (str, Path)) else type(model).__name__, "given"
-    try:
-        saved = json.loads(file.read_text(encoding="utf-8"))
-        made = saved["model"] or {"name": None, "source": "trained for this audit"}  # a quick one has no model
-        of = saved["data"]["name"], saved["settings"]["data"], made["name"], made["source"]
-        place = {"model": saved["settings"]["model"]} if "model" in saved["settings"] else {}
-    except (ValueError, KeyError, TypeError):  # damaged, or of another program
-        return False
-    return (
-        of[:2] == (data.name, _in_words(data.settings))
-        and name in (None, of[2])
-        and of[3] == source
-        and place
-        in (
-            {},
-            _place(model),
-        )
-    )
-
-
-def _left_by_a_kill(folder: Path, trains: bool) -> bool:
-    """Whether all that lies here is what an audit writes before its file: the model first, then pictures and fixes."""
-    names = _names(folder)
-    if trains and "model" in names:  # that it is this audit's own is checked when its training goes on
-        return names <= {"model", "pictures", "fix", "review", REPORT}
-    drawn = _names(folder / "pictures") if "pictures" in names else set()
-    return names <= {"pictures", "fix", "review"} and all(re.fullmatch(r"\d+(-map)?\.png", name) for name in drawn)
-
-
-def _names(folder: Path) -> set[str]:
-    """What lies there; a name with a dot is what a kill left of a file that was being written."""
-    return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-
-
-def _place(model: Any) -> dict[str, str]:
-    """Where the model lies, if it is a path: its name alone may be that of many."""
-    return {"model": str(Path(model).resolve())} if isinstance(model, (str, Path)) else {}
-
-
-def _in_words(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in settings.items()}
-
-
-class Step:
-    """Says what the audit is at, in one line that is drawn over, where someone watches."""
-
-    def __init__(self, progress: bool | Watcher | None):
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        shown = console.is_terminal if progress is None else progress is True
-        self.status = console.status("") if shown else None
-        if self.status is not None:
-            displays.append(self.status.stop)
-
-    def __call__(self, name: str, detail: str = "") -> None:
-        if self.status is None:
-            return
-        if name in ("model", "fix"):  # these have bars of their own
-            self.status.stop()
-            return
-        self.status.update(f"audit {STEPS.index(name) + 1}/{len(STEPS)}: {name} {detail}")
-        self.status.start()
-
-    def done(self) -> None:
-        if self.status is not None:
-            self.status.stop()
-
-
-def _facts(case: Case, audited: Audited | None, command: str | None, model: Any) -> dict[str, Any]:
+def facts_of(
+    case: Case, audited: Audited | None, command: str | None, model: Any, left_out: list[str] | None = None
+) -> dict[str, Any]:
     from spurless import __version__
     from spurless.train.result import versions
 
-    data = case.data
+    data, notes = case.data, list(case.data.notes)
+    if left_out:
+        notes.append(f"The time budget ended before the model was asked about {', '.join(left_out)}.")
     return {
         "spurless": __version__,
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -487,157 +341,11 @@ def _facts(case: Case, audited: Audited | None, command: str | None, model: Any)
             "split": case.split,
             "classes": list(data.classes),
             "attributes": list(data.attributes),
-            "notes": list(data.notes),
+            "notes": notes,
         },
         "model": None
         if audited is None
         else {"name": audited.name, "source": audited.source, "average": share(case.right.numpy())},
-        "settings": {"seed": case.seed, "data": _in_words(data.settings)} | _place(model),
+        "settings": {"seed": case.seed, "data": in_words(data.settings)} | location(model),
         "versions": versions(case.device),
     }
-
-
-def suspicion(case: Case, shortcut: Shortcut | None) -> Tensor:
-    """(n,) 1 − the probability of each row's label; rows that follow the shortcut count for half."""
-    score = 1 - case.logits.softmax(1).gather(1, case.held.y[:, None])[:, 0]
-    return score if shortcut is None else torch.where(shortcut.follows, score / 2, score)
-
-
-def _where(
-    case: Case, shortcut: Shortcut | None, slices: list[dict[str, Any]], folder: Path | None, step: Callable[..., None]
-) -> dict[str, Any]:
-    """The rows, galleries, slices and charts; with pictures where there is a folder for them."""
-    step("pictures")
-    score = suspicion(case, shortcut)
-    conflicting = ~case.right if shortcut is None else ~shortcut.follows
-    rows = suspicious_rows(case, shortcut and shortcut.says, score)
-    shown = galleries(case, conflicting, score)
-    names = ("aligned", "conflicting") if shortcut else ("right", "wrong")
-    everything = torch.ones(len(score), dtype=torch.bool)
-    kinds = {"aligned": ~conflicting, "conflicting": conflicting} if shortcut else {"all": everything}
-    if folder is not None:
-        wanted = [r["row"] for r in rows] + [i["row"] for g in shown for k in ("aligned", "conflicting") for i in g[k]]
-        drawn = draw(case, wanted + [r for s in slices for r in s["rows"][:6]], folder)
-        rows = with_pictures(rows, drawn)
-        shown = [g | {k: with_pictures(g[k], drawn) for k in ("aligned", "conflicting")} for g in shown]
-        slices = [s | {"pictures": [drawn[r][0] for r in s["rows"][:6] if r in drawn]} for s in slices]
-    if folder is not None and case.texts:
-        worst = {id(s): _worst(s["rows"], score) for s in slices}
-        texts = highlight(case, wanted + [r for of in worst.values() for r in of])
-        rows = with_texts(rows, texts)
-        shown = [g | {k: with_texts(g[k], texts) for k in ("aligned", "conflicting")} for g in shown]
-        slices = [s | {"texts": [texts[r] for r in worst[id(s)]]} for s in slices]
-    return {
-        "kinds": list(names),
-        "rows": rows,
-        "gallery": shown,
-        "slices": [{k: v for k, v in s.items() if k != "rows"} for s in slices],
-        **({"words": of_errors(case)} if case.texts else {}),
-        "histogram": histogram(score, conflicting),
-        "confusion": confusion(case.held.y, case.predicted, case.data.classes, kinds),
-        "map2d": map2d(case, conflicting.long(), names, most=800) if folder is not None else None,
-    }
-
-
-def _worst(rows: list[int], score: Tensor, most: int = 2) -> list[int]:
-    """The rows of a slice that are shown: those with the highest scores."""
-    return sorted(rows, key=lambda r: (-float(score[r]), r))[:most]
-
-
-def _situation(
-    case: Case,
-    audited: Audited,
-    source: str,
-    verdict: str,
-    shortcut: Shortcut | None,
-    budget: float | None,
-    settings: tuple[str, ...],
-) -> Facts:
-    named = shortcut is not None and shortcut.kind == "attribute"
-    chance, other = case.logits.softmax(1).max(1)
-    odd = (chance > SURE) & (other != case.held.y)
-    if shortcut is not None and shortcut.says is not None:
-        odd &= shortcut.says != other  # a shortcut that points there explains it
-    return Facts(
-        verdict=verdict,
-        source=source,
-        train_labels=named and case.data.train.a is not None,
-        val_labels=named and case.data.val is not None and case.data.val.a is not None,
-        rows=len(case.data.train),
-        held_out=len(case.held),
-        classes=len(case.data.classes),
-        contradicting=None if shortcut is None else int((~shortcut.follows).sum()),
-        conflicting=shortcut.conflicting["value"] if shortcut and shortcut.conflicting else None,
-        aligned=shortcut.aligned["value"] if shortcut and shortcut.aligned else None,
-        seconds=audited.seconds or None,
-        budget=budget,
-        wrong_labels=float(odd.float().mean()),
-        name=None if shortcut is None else shortcut.name,
-        settings=settings,
-        needed=_rows_to_hold(case, shortcut),
-        network=_train_options(audited, settings),
-        attributes=case.data.attributes,
-        is_input=shortcut is not None and any(code["column"] == shortcut.name for code in case.data.coding),
-    )
-
-
-def _train_options(audited: Audited, settings: tuple[str, ...]) -> tuple[str, ...]:
-    """How `train` names the audited network and the size of its images, where they are not the data's own."""
-    size = audited.data.settings.get("size")
-    # A size that nobody named is the audit's, or that of the given run: `train` would choose neither by itself.
-    chosen = size == SIDE or (size is not None and audited.source == "given")
-    words = ("--set", f"data.size={size}") if chosen and not any(s.startswith("data.size=") for s in settings) else ()
-    network = _network_options(audited.spec)
-    return words if network == ("--net", audited.data.net) else (*network, *words)
-
-
-def _network_options(spec: NetSpec | None) -> tuple[str, ...]:
-    """--net NAME --set net.SETTING=VALUE; nothing for a network that has no name on a command line."""
-    if isinstance(spec, str):
-        return "--net", spec
-    if not isinstance(spec, Mapping) or "own" in spec:
-        return ()
-    return "--net", spec["name"], *(word for pair in _pairs("net", spec) for word in ("--set", pair))
-
-
-def _with_its_own(settings: tuple[str, ...], data: Bundle) -> tuple[str, ...]:
-    """Settings that the data has, from the audited run or as it was loaded: without them, advised commands would be
-    about other data."""
-    from spurless.compress.loading import unusual_settings
-
-    typed = {pair.partition("=")[0] for pair in settings}
-    return (*settings, *(p for p in _pairs("data", unusual_settings(data)) if p.partition("=")[0] not in typed))
-
-
-def _pairs(section: str, given: Any) -> tuple[str, ...]:
-    """Settings as --set takes them.
-
-    >>> _pairs("net", {"name": "mlp", "widths": (16, 8), "dropout": None, "norm": True})
-    ('net.widths=[16, 8]', 'net.dropout=none', 'net.norm=true')
-    """
-    table = given if isinstance(given, Mapping) else {}
-    return tuple(f"{section}.{name}={_value(value)}" for name, value in table.items() if name != "name")
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (tuple, list)) else str(value)
-
-
-def _same_model(model: Any, net: NetSpec | None) -> tuple[str, ...]:
-    """The options of `audit` that were given for the model: without them it would train and audit another one."""
-    path = ("--model", str(model)) if isinstance(model, (str, Path)) else ()
-    return *path, *_network_options(net)
-
-
-def _rows_to_hold(case: Case, shortcut: Shortcut | None) -> int | None:
-    """Held-out rows in all, for as many contradicting ones as the test needs."""
-    if shortcut is None or shortcut.needed is None:
-        return None
-    have = int((~shortcut.follows).sum())
-    return round(len(case.held) * shortcut.needed / have) if have else None
-
-
-def _plain(entry: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in entry.items() if not isinstance(v, Tensor)}

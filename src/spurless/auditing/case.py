@@ -32,6 +32,7 @@ class Case:
     own: bool | None = True  # whether the model was trained on the training samples of this data; None: nobody knows
     heads: Heads | None = None  # of the plain model: a head without each fold
     fold: Tensor | None = None  # (n,) the fold of each sample; -1: none, it is no training sample
+    most: int | None = None  # samples that a time budget allowed, of all splits; None: it did not limit them
 
     @property
     def images(self) -> bool:

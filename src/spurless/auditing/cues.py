@@ -87,7 +87,14 @@ def read_colour(x: Tensor) -> Tensor:
     x = small(x)
     inside = object_mask(x)
     mean = (x * inside).sum((2, 3)) / inside.sum((2, 3)).clamp_min(1)
-    return torch.cat([tones(x), mean - mean.mean(1, keepdim=True)], 1)
+    return torch.cat([tones(x), mean - mean.mean(1, keepdim=True), edge_tones(x)], 1)
+
+
+def edge_tones(x: Tensor) -> Tensor:
+    """(n, c - 1) How much stronger the edges of each channel are than those of the first: a cast scales all edges,
+    whatever colours are in the image (the grey-edge hypothesis; van de Weijer, Gevers and Gijsenij 2007)."""
+    edges = (x.diff(dim=2).abs().mean((2, 3)) + x.diff(dim=3).abs().mean((2, 3))).clamp_min(1e-3).log()
+    return edges[:, 1:] - edges[:, :1]
 
 
 def tint(x: Tensor) -> Tensor:
@@ -310,7 +317,7 @@ def sampled(x: Tensor, grid: Tensor) -> Tensor:
     return F.grid_sample(x, places, padding_mode="border", align_corners=True)
 
 
-# Margin and background
+# Margin
 
 
 def ring(x: Tensor) -> tuple[int, int]:
@@ -329,25 +336,6 @@ def swap_margin(x: Tensor, donor: Tensor) -> Tensor:
     out = donor.clone()
     out[..., top:-top, left:-left] = x[..., top:-top, left:-left]
     return out
-
-
-def centre(x: Tensor, part: float = 0.33) -> Tensor:
-    """(1, 1, h, w) A soft ellipse in the middle of the image, where the object of a photograph mostly is."""
-    down, across = (torch.linspace(-0.5, 0.5, side) for side in x.shape[-2:])
-    radius = ((down[:, None] / part).square() + (across[None] / part).square()).sqrt()
-    return torch.sigmoid((1 - radius) / 0.06)[None, None]
-
-
-def background_only(x: Tensor) -> Tensor:
-    """The image with its middle filled by the mean colour of the rest."""
-    mask = centre(x)
-    mean = (x * (1 - mask)).sum((2, 3), keepdim=True) / (1 - mask).sum()
-    return x * (1 - mask) + mean * mask
-
-
-def swap_background(x: Tensor, donor: Tensor) -> Tensor:
-    mask = centre(x)
-    return x * mask + donor * (1 - mask)
 
 
 ANY = (

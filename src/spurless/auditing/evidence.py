@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +12,7 @@ from spurless.core.stats import holm as holm
 from spurless.core.stats import wilson
 
 Score = dict[str, float | int]
+Floats = NDArray[np.floating[Any]]
 
 
 def more_errors(wrong: ArrayLike, marked: ArrayLike, label: ArrayLike) -> float:
@@ -53,7 +55,7 @@ def more_errors_in_two(wrong: ArrayLike, marked: ArrayLike, label: ArrayLike) ->
     return min(1.0, (len(each) - 1) * each[1]) if len(each) > 1 else 1.0
 
 
-def leaning(answers: ArrayLike, values: ArrayLike, label: ArrayLike, shape: tuple[int, int]) -> NDArray:
+def leaning(answers: ArrayLike, values: ArrayLike, label: ArrayLike, shape: tuple[int, int]) -> Floats:
     """(classes, values): how many rows more than expected get an answer at a value of an attribute, given their label.
 
     >>> answers, values, label = [0, 1, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1]  # it answers by the value alone
@@ -70,7 +72,7 @@ def leaning(answers: ArrayLike, values: ArrayLike, label: ArrayLike, shape: tupl
     return excess
 
 
-def _hypergeometric(rows: int, bad: int, picked: int) -> tuple[NDArray, int]:
+def _hypergeometric(rows: int, bad: int, picked: int) -> tuple[Floats, int]:
     """The chances of each possible number of bad rows among the picked ones, and the least such number."""
     least, most = max(0, picked + bad - rows), min(bad, picked)
     k = np.arange(least, most + 1)
@@ -78,13 +80,13 @@ def _hypergeometric(rows: int, bad: int, picked: int) -> tuple[NDArray, int]:
     return np.exp(log), least
 
 
-def _log_choose(n: int, k: NDArray) -> NDArray:
+def _log_choose(n: int, k: NDArray[np.integer[Any]]) -> Floats:
     from scipy.special import gammaln
 
-    return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1), float)
 
 
-def association(table: NDArray) -> float:
+def association(table: NDArray[Any]) -> float:
     """The p-value of "rows and columns of this table of counts have nothing to do with each other" (Pearson's χ²).
 
     >>> association(np.array([[50, 50], [50, 50]])), association(np.array([[99, 1], [1, 99]])) < 1e-9

@@ -1,222 +1,150 @@
-"""`--fix`: repairs of the last layer and of the input, chosen by out-of-fold answers where the shortcut misleads."""
+"""`--fix`: the repairs of a finding, and which one is chosen by out-of-fold answers where the shortcut misleads."""
 
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from spurless.auditing.case import Case
-from spurless.auditing.evidence import more_than_half, share
-from spurless.auditing.plain import fit_heads, folds_of
-from spurless.auditing.suspects import Cue, Suspect, _edited, exchange_pairs, group_weights
-from spurless.core.data import Split
+from spurless.auditing.evidence import more_than_half
+from spurless.auditing.gather import Cue
+from spurless.auditing.repairs import FEW, Candidates, Repair, mean_of_two
+from spurless.auditing.suspects import Suspect
+from spurless.core.errors import UserError
 
-BEFORE = "before"  # the audited model, as a row of the table
-FEW = 10  # conflicting samples, below which exchanged inputs decide
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from spurless.auditing.record import AuditReport
+    from spurless.core.data import Bundle
+
+NEAR = 0.03  # by how much a repair of the input may score less than one of the last layer
 LEVEL = 0.05  # the chance that any repair is chosen where none is better
-RESAMPLES = 10  # balanced subsets that the heads of DFR are averaged over
-STRENGTHS = (0.1, 1.0, 10.0)
-
-# What takes each kind of cue out of the input, in a user's own pipeline.
-REMOVE = {
-    "mark": "paint over or crop away that part of every image",
-    "part": "crop that part away from every image",
-    "spot": "paint over the mark in every image",
-    "margin": "crop the margin of every image",
-    "light": "give all images the same brightness, contrast and colour balance",
-    "detail": "bring all images to one sharpness and noise level: resize and encode them again in one way",
-    "place": "centre and scale all objects in the same way",
-    "background": "cut the objects out, or mix the backgrounds in training",
-    "text": "strip it from every text",
-    "column": "drop the column",
-    "file": "encode all files again in one format, size and quality",
-}
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A repair, and where it is right: of all samples, and of those whose cue was exchanged."""
+class Repairs:
+    """What was tried on a finding, and what was chosen. `tried[0]` is the model as it was."""
 
-    method: str
-    words: str
-    right: Tensor  # (n,)
-    kept: Tensor | None  # (pairs,) whether the answer stays right with the cue of another class
+    rule: str  # how the choice was made
+    text: list[str]
+    tried: list[Repair] = field(default_factory=list)
+    chosen: Repair | None = None
+    case: Case | None = None
+    leading: Suspect | None = None
+    groups: str | None = None  # the file with what the cue points to, below `out`
 
-    def row(self, follows: Tensor) -> dict[str, Any]:
+    def answers(self, x: Tensor) -> Tensor:
+        """(m,) The class that the chosen repair gives inputs of the data's own kind; the audited model where none is
+        chosen."""
+        if self.case is None:
+            raise UserError("Nothing was repaired: no finding was there to judge a repair by.")
+        return (self.chosen or self.tried[0]).answers(self.case, x)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As audit.json holds it."""
+        follows = None if self.leading is None else self.leading.follows
         return {
-            "method": self.method,
-            "words": self.words,
-            "aligned": share(self.right[follows].numpy()),
-            "conflicting": share(self.right[~follows].numpy()),
-            "average": share(self.right.numpy()),
-            "exchanged": None if self.kept is None else share(self.kept.numpy()),
+            "rule": self.rule,
+            "chosen": None if self.chosen is None else self.chosen.method,
+            "text": self.text,
+            "rows": [] if follows is None else [repair.row(follows) for repair in self.tried],
+            "groups": self.groups,
         }
 
 
-def repair(case: Case, leading: Suspect | None, cue: Cue | None, out: Path | None) -> dict[str, Any]:
+def repairs(
+    data: Bundle | str | Mapping[str, Any],
+    report: AuditReport,
+    *,
+    name: str | None = None,
+    model: nn.Module | str | Path | None = None,
+    out: str | Path | None = None,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
+) -> Repairs:
+    """The repairs of an audit's finding, tried again on its data: candidates with out-of-fold evidence and the choice.
+
+    `data` and `model` are those that were audited; `name` is the finding (default: the leading one). Below `out`,
+    fix/groups.csv says for each sample what the shortcut points to.
+
+    >>> from spurless import audit
+    >>> report = audit({"name": "toy", "n": 600}, progress=False, device="cpu")
+    >>> repairs({"name": "toy", "n": 600}, report, device="cpu").tried[0].method
+    'before'
+    """
+    from spurless.auditing.audit import finding_again
+
+    wanted = name or (report.shortcut or {}).get("name")
+    if wanted is None:
+        return nothing()
+    case, suspect, cue = finding_again(data, str(wanted), report, model, root, device)
+    return repair(case, suspect, cue, None if out is None else Path(out))
+
+
+def repair(case: Case, leading: Suspect | None, cue: Cue | None, out: Path | None) -> Repairs:
     """Try the repairs that fit the finding, and choose one by samples that none of its heads has seen.
 
     With ten or more conflicting samples, their out-of-fold accuracy decides. With fewer, exchanged inputs do: a sample
     with the cue of another class must keep its answer.
     """
     if leading is None or leading.verdict not in ("found", "gap", "available"):
-        return {"rule": "", "chosen": None, "text": ["Nothing was found that a repair could be judged by."], "rows": []}
-    fixer = _Fixer(case, leading, cue)
-    tried = [fixer.before(), *fixer.heads()]
-    if cue is not None and cue.swap is not None:
-        tried.append(fixer.without())
-    few = int((~fixer.follows).sum()) < FEW
-    by_exchange = few and tried[0].kept is not None
-    chosen = _choose(tried, fixer.follows, by_exchange)
+        return nothing()
+    candidates = Candidates(case, leading, cue)
+    tried, follows = candidates.all(), leading.follows
+    few = int((~follows).sum())
+    by_exchange = few < FEW and tried[0].kept is not None
+    chosen = choose(tried, follows, by_exchange)
     rule = (
-        f"the most samples that keep their answer with the cue of another class ({len(fixer.of):,} exchanged ones; "
-        f"only {int((~fixer.follows).sum())} samples are conflicting)"
+        "the most samples that keep their answer with the cue of another class "
+        f"({len(candidates.of):,} exchanged ones; only {few} samples are conflicting)"
         if by_exchange
-        else f"the highest mean of the accuracies where it helps and where it misleads "
-        f"({int((~fixer.follows).sum()):,} conflicting samples)"
+        else f"the highest mean of the accuracies where it helps and where it misleads ({few:,} conflicting samples)"
     )
     rule += f", all out of fold, if that is better than before by more than chance (level {LEVEL:.0%} for all together)"
-    return {
-        "rule": rule,
-        "chosen": None if chosen is None else chosen.method,
-        "text": _text(tried, chosen, leading, fixer.follows, by_exchange),
-        "rows": [each.row(fixer.follows) for each in tried],
-        "groups": None if out is None else _write_groups(case, leading, out),
-    }
+    text = _text(tried[0], chosen, leading, by_exchange)
+    groups = None if out is None else _write_groups(case, leading, out)
+    return Repairs(rule, text, tried, chosen, case, leading, groups)
 
 
-class _Fixer:
-    """The samples, features and folds that all repairs share."""
-
-    def __init__(self, case: Case, leading: Suspect, cue: Cue | None):
-        self.case, self.leading, self.cue = case, leading, cue
-        self.y, self.follows = case.held.y, leading.follows
-        self.fold = case.fold if case.fold is not None else folds_of(self.y, case.seed)
-        self.learn = (self.fold >= 0).nonzero()[:, 0]
-        self.classes = len(case.data.classes)
-        self.of, self.donor = torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long)
-        self.edited: Tensor | None = None
-        if cue is not None and cue.swap is not None:
-            typical = self.follows
-            self.of, self.donor, _ = exchange_pairs(self.y, typical, typical, leading.extra.get("best"), case.seed)
-            x = case.held[torch.arange(len(case.held))]
-            if len(self.of) >= FEW:
-                changed = _edited(x, self.of, self.donor, cue.swap, case.images)
-                self.edited = case.outputs(Split(changed, torch.zeros(len(changed), dtype=torch.long)), features=True)
-
-    def before(self) -> Tried:
-        if self.case.heads is not None:
-            kept = None if self.edited is None else self.case.heads.logits(self.edited, self.fold[self.of])
-        else:
-            with torch.no_grad():
-                kept = None if self.edited is None else self.case.net.head.cpu()(self.edited)
-        return Tried(BEFORE, "the audited model", self.case.right, self._kept(kept))
-
-    def _kept(self, logits: Tensor | None) -> Tensor | None:
-        return None if logits is None else logits.argmax(1) == self.y[self.of]
-
-    def heads(self) -> list[Tried]:
-        """Heads on the same features: with groups that weigh the same, and of balanced subsets (DFR)."""
-        if int((~self.follows[self.learn]).sum()) < 4:
-            return []
-        weights = group_weights(self.y, self.follows)
-        found = [
-            self._head(f"balanced head, ridge {strength:g}", weights[self.learn], strength) for strength in STRENGTHS
-        ]
-        best = max(found, key=lambda each: _mean(each.right, self.follows))
-        reweighted = Tried("balanced head", "the last layer, fitted with all groups weighing the same", *best_of(best))
-        return [reweighted, self._dfr()]
-
-    def _head(self, name: str, weights: Tensor, strength: float) -> Tried:
-        features = self.case.features
-        heads = fit_heads(
-            features[self.learn], self.y[self.learn], self.classes, self.fold[self.learn], weights, strength
-        )
-        kept = None if self.edited is None else heads.logits(self.edited, self.fold[self.of])
-        return Tried(name, "", heads.logits(features, self.fold).argmax(1) == self.y, self._kept(kept))
-
-    def _dfr(self) -> Tried:
-        """The mean of heads on subsets in which every group has as many samples as the smallest one."""
-        logits, kept = torch.zeros(len(self.y), self.classes), torch.zeros(len(self.of), self.classes)
-        generator = torch.Generator().manual_seed(self.case.seed)
-        group = 2 * self.y[self.learn] + self.follows[self.learn].long()
-        cells = [(group == g).nonzero()[:, 0] for g in group.unique()]
-        least = max(4, min(len(cell) for cell in cells))
-        for _ in range(RESAMPLES):
-            drawn = torch.cat([cell[torch.randperm(len(cell), generator=generator)[:least]] for cell in cells])
-            rows = self.learn[drawn]
-            heads = fit_heads(self.case.features[rows], self.y[rows], self.classes, self.fold[rows], None, 1.0)
-            logits += heads.logits(self.case.features, self.fold)
-            if self.edited is not None:
-                kept += heads.logits(self.edited, self.fold[self.of])
-        words = f"the last layer, fitted on balanced subsets of {least} samples a group (DFR)"
-        right = logits.argmax(1) == self.y
-        return Tried("dfr", words, right, self._kept(None if self.edited is None else kept))
-
-    def without(self) -> Tried:
-        """All samples get the cue of one and the same sample, so that it says nothing, and the head is fitted again."""
-        assert self.cue is not None and self.cue.swap is not None
-        x = self.case.held[torch.arange(len(self.case.held))]
-        every = torch.arange(len(x))
-        donor = torch.full_like(every, self._neutral())
-        same = _edited(x, every, donor, self.cue.swap, self.case.images)
-        features = self.case.outputs(Split(same, torch.zeros(len(same), dtype=torch.long)), features=True)
-        heads = fit_heads(features[self.learn], self.y[self.learn], self.classes, self.fold[self.learn])
-        right = heads.logits(features, self.fold).argmax(1) == self.y
-        kept = right[self.of] if self.edited is not None else None  # what was exchanged is taken out again
-        how = REMOVE.get(self.leading.kind, "take it out of the input")
-        return Tried("without the cue", f"the cue taken out of the input: {how}", right, kept)
-
-    def _neutral(self) -> int:
-        """A sample without what was put there: of the class that has it less often, one that is typical."""
-        values = self.cue.values if self.cue is not None else None
-        order = self.leading.asked
-        if values is not None and len(values) >= len(order) and self.leading.kind == "text":
-            few = values[-len(order) :].sum(1)
-            return int(order[int(few.argmin())])
-        typical = (self.follows[order]).nonzero()[:, 0]
-        return int(order[typical[len(typical) // 2]])
+def nothing() -> Repairs:
+    return Repairs("", ["Nothing was found that a repair could be judged by."])
 
 
-def best_of(tried: Tried) -> tuple[Tensor, Tensor | None]:
-    return tried.right, tried.kept
-
-
-def _mean(right: Tensor, follows: Tensor) -> float:
-    """The mean of the two accuracies, where the cue helps and where it misleads."""
-    return sum(float(right[kind].float().mean()) for kind in (follows, ~follows) if bool(kind.any())) / 2
-
-
-def _choose(tried: list[Tried], follows: Tensor, by_exchange: bool) -> Tried | None:
+def choose(tried: Sequence[Repair], follows: Tensor, by_exchange: bool) -> Repair | None:
     """The best repair, if it mends clearly more than it breaks where that counts."""
     before, others = tried[0], tried[1:]
     if not others:
         return None
 
-    def score(each: Tried) -> float:
+    def score(each: Repair) -> float:
         if by_exchange and each.kept is not None:
             return float(each.kept.float().mean()) + 0.5 * float(each.right[follows].float().mean())
-        return _mean(each.right, follows)
+        return mean_of_two(each.right, follows)
 
     best = max(others, key=score)
+    for each in others:  # what is taken out of the input does not rest on the few conflicting samples
+        if each.edit is not None and score(each) >= score(best) - NEAR:
+            best = each
     if score(best) <= score(before):
         return None
     if by_exchange and best.kept is not None and before.kept is not None:
-        mended, broken = int((best.kept & ~before.kept).sum()), int((before.kept & ~best.kept).sum())
+        now, then = best.kept, before.kept
     else:
-        rows = ~follows
-        mended = int((best.right & ~before.right)[rows].sum())
-        broken = int((before.right & ~best.right)[rows].sum())
+        now, then = best.right[~follows], before.right[~follows]
+    mended, broken = int((now & ~then).sum()), int((then & ~now).sum())
     return best if more_than_half(mended, broken) < LEVEL / len(others) else None
 
 
-def _text(tried: list[Tried], chosen: Tried | None, leading: Suspect, follows: Tensor, by_exchange: bool) -> list[str]:
+def _text(before: Repair, chosen: Repair | None, leading: Suspect, by_exchange: bool) -> list[str]:
     """What improved, what it cost, and how to get more conflicting samples."""
+    follows = leading.follows
     few = int((~follows).sum())
     more = (
         f"More samples in which {leading.words} points to another class would help most: {few:,} of {len(follows):,} "
@@ -224,7 +152,7 @@ def _text(tried: list[Tried], chosen: Tried | None, leading: Suspect, follows: T
     )
     if chosen is None:
         return [f"No repair of the last layer or of the input was clearly better out of fold. {more}"]
-    old, new = tried[0].row(follows), chosen.row(follows)
+    old, new = before.row(follows), chosen.row(follows)
     told = [f"{chosen.method}: {chosen.words}."]
     if new["conflicting"] and old["conflicting"]:
         told.append(

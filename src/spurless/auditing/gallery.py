@@ -99,7 +99,7 @@ def highlight(case: Case, rows: Sequence[int]) -> Shown:
     tokens, wanted = case.data.tokens, sorted(set(rows))
     if tokens is None or not wanted:
         return {}
-    from spurless.data.words import as_text, words_of
+    from spurless.data.words import words_of
     from spurless.metrics.attribution_text import attribute_tokens
 
     x = case.held[torch.tensor(wanted)]
@@ -112,22 +112,23 @@ def highlight(case: Case, rows: Sequence[int]) -> Shown:
     except Exception as error:  # an audit does not fail for it
         log.warning(f"No attribution of words: {error}")
         maps = None
-    found: Shown = {}
-    for i, row in enumerate(wanted):
-        words = words_of(tokens).of(x[i])
-        weights = [None if maps is None else float(maps[i, w.start : w.stop].sum()) for w in words]
-        top = max((abs(w) for w in weights if w is not None), default=0.0) or 1.0
-        cut = words[:MOST_WORDS]
-        texts = as_text([w.text for w in cut])
-        found[row] = []
-        for k, (t, w) in enumerate(zip(texts, weights[: len(cut)], strict=True)):
-            if k and x[i, 1, cut[k].start] != x[i, 1, cut[k - 1].start]:  # the second text of a pair begins
-                found[row].append([" |", None])
-                t = f" {t.lstrip()}"
-            found[row].append([t, None if w is None else round(w / top, 2)])
-        if len(words) > len(cut):
-            found[row].append([" …", None])
-    return found
+    words = words_of(tokens)
+    return {row: _weighted(x[i], words.of(x[i]), None if maps is None else maps[i]) for i, row in enumerate(wanted)}
+
+
+def _weighted(x: Tensor, words: Sequence[Any], weights_of: Tensor | None) -> list[list[Any]]:
+    """The words of a text (2, l), each with its weight in those of the strongest one."""
+    from spurless.data.words import as_text
+
+    weights = [None if weights_of is None else float(weights_of[w.start : w.stop].sum()) for w in words]
+    top = max((abs(w) for w in weights if w is not None), default=0.0) or 1.0
+    cut, found = words[:MOST_WORDS], list[list[Any]]()
+    for k, (t, w) in enumerate(zip(as_text([word.text for word in cut]), weights[: len(cut)], strict=True)):
+        if k and x[1, cut[k].start] != x[1, cut[k - 1].start]:  # the second text of a pair begins
+            found.append([" |", None])
+            t = f" {t.lstrip()}"
+        found.append([t, None if w is None else round(w / top, 2)])
+    return [*found, [" …", None]] if len(words) > len(cut) else found
 
 
 def _of_words(encoder: Presence, weight: Tensor, x: Tensor, predicted: Tensor) -> Tensor:
@@ -149,24 +150,25 @@ def with_texts(items: Sequence[Mapping[str, Any]], shown: Shown) -> list[dict[st
 # Pictures
 
 
-def draw(case: Case, rows: Sequence[int], folder: Path, size: int = 96) -> Drawn:
+def draw(case: Case, rows: Sequence[int], folder: Path, size: int = 96, maps: bool = True) -> Drawn:
     """Write pictures/ROW.png and pictures/ROW-map.png below the folder, at most `size` pixels wide and high.
 
-    The map shows what speaks for the model's prediction. A picture that cannot be made is left out, and so is a map: an
-    audit does not fail for them. Paths are relative to the folder. Only of images.
+    The map shows what speaks for the model's prediction (none without `maps`). A picture that cannot be made is left
+    out, and so is a map: an audit does not fail for them. Paths are relative to the folder. Only of images.
     """
     if not case.images or not rows:
         return {}
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
     read = {row: x for row in sorted(set(rows)) if (x := _read(case, row)) is not None}
-    maps, drawn = _maps(case, read), {}
+    heat_of: Mapping[int, Tensor] = _maps(case, read) if maps else {}
+    drawn: Drawn = {}
     for row, x in read.items():
         picture, heat = f"pictures/{row}.png", f"pictures/{row}-map.png"
         image = _bytes(x)
         _save(image, folder / picture, size)
-        if row in maps:
-            _save(spotlight(image, maps[row]), folder / heat, size)
-        drawn[row] = picture, heat if row in maps else None
+        if row in heat_of:
+            _save(spotlight(image, heat_of[row]), folder / heat, size)
+        drawn[row] = picture, heat if row in heat_of else None
     return drawn
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import holm
@@ -14,19 +15,37 @@ LEAST_GAP = 10.0  # points of accuracy between samples where the cue helps and w
 USED = 0.25  # by how much the model goes with the donor more often than with the placebo, lower end
 CLEAR = 0.65  # strength from which a cue by itself lets a model cheat
 CRISP = 0.8  # how sure the cue must be where it misleads, against where it helps
+GROUND = 0.78  # part of what the model knows that the background alone must tell
 GAIN, NET = 25.0, 12.0  # points that balanced training brings where the cue misleads, and after what it costs elsewhere
+
+
+class Rule(NamedTuple):
+    """From where on a cue that is used and harmful was put into the samples, and is not the object itself."""
+
+    kinds: tuple[str, ...]
+    strength: float
+    crisp: float
+    effect: float  # of the exchange, lower end
+    gap: float  # points of accuracy
+
+
+# What was put there is as clear where it misleads as where it helps. Then a smaller effect is enough: an exchange
+# brings only a part of many cues (a blurred image cannot be sharpened). Light alone is never the object.
+LIGHT, PLACED = ("light", "detail"), ("light", "detail", "mark", "spot", "margin")
+PUT = (
+    Rule(("text",), CLEAR, 0.9, 0.08, 20),
+    Rule(LIGHT, 0.5, 0.65, 0.1, 25),
+    Rule(LIGHT, 0.35, 0.65, 0.3, 35),
+    Rule(PLACED, CLEAR, CRISP, 0.05, 20),
+    Rule(PLACED, CLEAR, 0.95, 0.05, 12),
+)
 
 
 def judge(case: Case, suspects: Sequence[Suspect]) -> None:
     """Give each suspect its verdict. P-values are corrected for how many suspects the model was asked about."""
-    asked = [s for s in suspects if s.used is not None and s.used["p"] is not None]
-    for s, p in zip(asked, holm([s.used["p"] for s in asked if s.used]), strict=True):
-        assert s.used is not None
-        s.used["p"] = p
-    harmed = [s for s in suspects if s.harm is not None]
-    for s, p in zip(harmed, holm([s.harm["p"] for s in harmed if s.harm]), strict=True):
-        assert s.harm is not None
-        s.harm["p"] = p
+    for tests in ([s.used for s in suspects if s.used], [s.harm for s in suspects if s.harm]):
+        for test, p in zip(tests, holm([test["p"] for test in tests]), strict=True):
+            test["p"] = p
     for s in suspects:
         if s.kind != "attribute":
             s.verdict = of_cue(case, s)
@@ -36,27 +55,21 @@ def of_cue(case: Case, s: Suspect) -> str:
     """Found: used and harmful, and not explained by samples that are hard. Available: the data lets a model cheat."""
     if s.kind == "background":
         return _of_background(case, s)
-    if used(s) and harmful(s) and (s.kind not in ("column", "text") or s.strength >= CLEAR):
-        # Either balanced groups help, or what was exchanged cannot be the object: light, or what was put there.
-        light = s.kind in ("light", "detail") and (s.effect >= 0.3 or s.strength >= 0.5)
-        put = s.kind in ("mark", "spot", "margin", "text") and s.strength >= CLEAR and s.extra.get("crisp", 1.0) >= 0.9
-        if recovers(s) or light or put:
-            return "found"
-    if s.kind == "column" and not matches(case, s):
-        return "no evidence"  # which columns may decide, only a person can say
+    may_decide = s.kind in ("column", "text") and s.strength < CLEAR
+    if harmful(s) and (put(s) or (used(s) and recovers(s) and not may_decide)):
+        return "found"
+    return "available" if lets_cheat(s) or matches(case, s) else "no evidence"
+
+
+def lets_cheat(s: Suspect) -> bool:
+    """Whether the cue gives the label away, as nothing that belongs to the classes does."""
+    if s.kind == "column":
+        return False  # which columns may decide, only a person can say
     if s.kind == "text":
-        return "available" if s.strength >= CLEAR or matches(case, s) else "no evidence"
-    crisp = s.strength >= CLEAR and s.extra.get("crisp", 1.0) >= CRISP and s.kind != "part"
-    strong = s.strength >= 0.8 and s.extra.get("crisp", 1.0) >= 0.6 and s.kind != "part"
-    if (
-        crisp
-        or strong
-        or matches(case, s)
-        or (s.strength >= 0.35 and s.effect >= 0.3)
-        or (s.kind == "file" and s.strength > 0.5)
-    ):
-        return "available"
-    return "no evidence"
+        return s.strength >= CLEAR
+    crisp = (s.strength >= CLEAR and s.crisp >= CRISP) or (s.strength >= 0.8 and s.crisp >= 0.6)
+    turned = s.strength >= 0.35 and s.effect >= 0.3
+    return (crisp and s.kind != "part") or turned or (s.kind == "file" and s.strength > 0.5)
 
 
 def of_attribute(s: Suspect) -> str:
@@ -65,30 +78,48 @@ def of_attribute(s: Suspect) -> str:
     A gap needs that a model trained with balanced groups does better there: else the samples are hard, and so it would
     be for a column that the model never sees and that goes with a legitimate input."""
     e = s.extra["entry"]
-    strong = "available" if s.strength >= CLEAR else None
     if not e["varies"]:
         return "no evidence"
-    if e["finding"] in ("found", "suspected"):
-        fair = s.harm and s.harm["balanced"]
-        helps = fair and fair["gain"] >= 10 and fair["gain"] - max(0.0, fair["loss"]) >= 6 and fair["p"] < 0.01
-        # Against a strong attribute the model is worse than a guess: it answers by it, or by what goes with it.
-        worse = (
-            s.strength >= CLEAR and e["contradicting"] and e["contradicting"]["high"] < 100 / max(2, s.extra["classes"])
-        )
-        if s.used is not None:
-            return "found" if (helps or worse or e["by"] == "answers") and used(s) else strong or "no evidence"
-        if helps or worse or e["by"] == "answers" or (not fair and e["finding"] == "found"):
-            return "gap"
-        return strong or "no evidence"
-    return strong or e["finding"].replace("none", "no evidence")
+    nothing = "available" if s.strength >= CLEAR else "no evidence"
+    if e["finding"] not in ("found", "suspected"):
+        return nothing if nothing == "available" else str(e["finding"]).replace("none", "no evidence")
+    fair = s.harm and s.harm["balanced"]
+    sure = _helps(fair) or _worse_than_a_guess(s) or e["by"] == "answers"
+    if s.used is not None:
+        return "found" if sure and used(s) else nothing
+    return "gap" if sure or (not fair and e["finding"] == "found") else nothing
+
+
+def _helps(fair: dict[str, Any] | None) -> bool:
+    if not fair:
+        return False
+    return bool(fair["gain"] >= 10 and fair["gain"] - max(0.0, fair["loss"]) >= 6 and fair["p"] < 0.01)
+
+
+def _worse_than_a_guess(s: Suspect) -> bool:
+    """Against a strong attribute the model is worse than a guess: it answers by it, or by what goes with it."""
+    against = s.extra["entry"]["contradicting"]
+    return bool(s.strength >= CLEAR and against and against["high"] < 100 / max(2, s.extra["classes"]))
 
 
 def _of_background(case: Case, s: Suspect) -> str:
-    part = background_part(case, s)
-    sure = s.used is not None and s.used["p"] < LEVEL
-    if sure and ((part >= 0.9 and s.effect >= 0.12) or (part >= 0.84 and s.effect >= USED)):
-        return "found"
-    return "available" if part >= 0.9 else "no evidence"
+    """Backgrounds tell something of most classes; what counts is whether they alone tell nearly all that the model
+    knows."""
+    if background_part(case, s) < GROUND:
+        return "no evidence"
+    sure = s.used is not None and s.used["p"] < LEVEL and s.effect >= 0.12
+    return "found" if sure and harmful(s) else "available"
+
+
+def put(s: Suspect) -> bool:
+    """Whether the cue is used by the model and was put into the samples, by one of the rules."""
+    if s.used is None or s.harm is None or s.used["p"] >= LEVEL:
+        return False
+    measured = (s.strength, s.crisp, s.effect, s.harm["gap"]["value"])
+    return any(
+        s.kind in rule.kinds and all(value >= least for value, least in zip(measured, rule[1:], strict=True))
+        for rule in PUT
+    )
 
 
 def used(s: Suspect) -> bool:
@@ -140,7 +171,7 @@ BONUS = {"file": 0.15, "mark": 0.08, "spot": -0.06, "margin": -0.08, "detail": 0
 def weight(s: Suspect) -> float:
     """How specific and how strong: what was put there is crisp, and what the model uses counts more."""
     gaps = 0.02 if s.name.startswith("missing") else 0.0  # of two that tell the same, the narrower one
-    return s.strength * s.extra.get("crisp", 1.0) + 0.5 * max(0.0, s.effect) + BONUS.get(s.kind, 0.0) + gaps
+    return s.strength * s.crisp + 0.5 * max(0.0, s.effect) + BONUS.get(s.kind, 0.0) + gaps
 
 
 def overall(verdicts: Sequence[str], sure: bool = True) -> str:

@@ -50,7 +50,8 @@ class Guess:
 
     def __call__(self, x: Tensor) -> Tensor:
         """(m, classes) Scores of new samples."""
-        return (self._design(x) @ self.weights + self.offset).float()
+        scores: Tensor = self._design(x) @ self.weights + self.offset
+        return scores.float()
 
     def _design(self, x: Tensor) -> Tensor:
         z = ((x - self.mean) / self.std).clamp(-8, 8)

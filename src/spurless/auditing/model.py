@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +29,10 @@ from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import data_name, load_data
 from spurless.train.fit import fit
 from spurless.train.networks import NetSpec, example_of, network_maker
-from spurless.train.progress import Watcher
 from spurless.train.run_folder import MODEL, SETTINGS
+
+if TYPE_CHECKING:
+    from spurless.auditing.request import Request
 
 HELD_OUT = 0.3  # share of the training rows that are held out where the data has neither a test nor a validation split
 SIDE = 80  # pixels at which photographs are audited, where the user names no size: enough for most shortcuts, and fast
@@ -38,9 +40,9 @@ STEPS = 2000  # at most, of a training from scratch
 QUICK_NETS = ("linear", "mlp", "fcn", "simconv1", "simconv2", "conv3")  # that train in seconds on a CPU
 TEXT_EPOCHS = 10  # of a bag of words, at most STEPS steps
 FOR_TRAINING = 0.5  # share of a time budget
-
-
 MOST_TRAIN, MOST_OTHER = 4000, 3000  # samples of a split that the plain model learns from, or is asked about
+FOR_FEATURES, FEWEST = 0.2, 300  # share of a time budget for the plain model's features; samples that are read anyway
+AT_ONCE = 512  # samples that are read between two lines of progress
 
 
 @dataclass(frozen=True)
@@ -145,23 +147,13 @@ def given(model: Any, data: Bundle, net: NetSpec | None, split: str) -> Audited:
     return Audited(data, with_weights(spec, path, data), path.name, "given", split, spec, data.recipe, 0.0, None)
 
 
-def train(
-    data: Bundle,
-    split: str,
-    net: NetSpec | None,
-    recipe: Recipe | Mapping[str, Any] | None,
-    budget: float | None,
-    out: Path | None,
-    device: torch.device,
-    seed: int,
-    progress: bool | Watcher | None,
-) -> Audited:
-    """A plain model, trained for this audit on the training rows alone."""
-    spec = net or suited(data)
+def train(data: Bundle, split: str, asked: Request, device: torch.device) -> Audited:
+    """A network, trained for this audit on the training samples alone."""
+    spec, recipe, budget, seed = asked.net or suited(data), asked.recipe, asked.seconds, asked.seed
     how = recipe if isinstance(recipe, Recipe) else suited_recipe(data, spec)
     if isinstance(recipe, Mapping):
         how = Recipe(**resolve(Recipe, recipe, "recipe", asdict(how)))
-    folder = None if out is None else out / "model"
+    folder = None if asked.folder is None else asked.folder / "model"
     if budget is not None:
         planned = begun_with(folder)
         if planned is None:
@@ -169,7 +161,7 @@ def train(
         else:
             how = replace(how, iterations=planned)
     started = time.monotonic()
-    result = fit("erm", data, net=spec, recipe=how, seed=seed, out=folder, device=device, progress=progress)
+    result = fit("erm", data, net=spec, recipe=how, seed=seed, out=folder, device=device, progress=asked.progress)
     if result.classifier is None:
         raise UserError(f"The model of the audit diverged: {result.error} Try a lower recipe.lr.")
     spent = result.seconds or time.monotonic() - started
@@ -180,7 +172,8 @@ def begun_with(folder: Path | None) -> int | None:
     """The steps that an audit here was begun with: timed again, they would be others, and it could not go on."""
     if folder is None or not (folder / SETTINGS).exists():
         return None
-    return read_toml(folder / SETTINGS).get("recipe", {}).get("iterations")
+    steps: int | None = read_toml(folder / SETTINGS).get("recipe", {}).get("iterations")
+    return steps
 
 
 def suited(data: Bundle) -> NetSpec:
@@ -233,8 +226,16 @@ def within(seconds: float, data: Bundle, spec: NetSpec, recipe: Recipe, device: 
 # The plain model
 
 
-def plain_case(data: Bundle, seed: int, device: torch.device) -> tuple[Case, Audited]:
-    """The plain model with its out-of-fold answers on all samples: training ones by folds, the others by the whole."""
+def plain_case(
+    data: Bundle,
+    seed: int,
+    device: torch.device,
+    budget: float | None = None,
+    step: Callable[..., None] = lambda *words: None,
+) -> tuple[Case, Audited]:
+    """The plain model with its out-of-fold answers on all samples: training ones by folds, the others by the whole.
+
+    With a `budget` of seconds, as many samples as its encoder can read in time."""
     if len(data.train) < FOLDS:
         raise UserError(f"{data.name} has too few rows to hold any out: an audit takes rows that were not trained on.")
     held, fold = everything(data, seed)
@@ -243,28 +244,54 @@ def plain_case(data: Bundle, seed: int, device: torch.device) -> tuple[Case, Aud
     rows = learn if data.tokens is not None else learn[order[:500]]
     frozen, name = encoder(data, Inputs(data, RECIPE, torch.device("cpu"))(held[rows]), seed)
     net = Net(frozen, nn.Linear(1, len(data.classes))).to(device).eval()
-    features = outputs(net, held, Inputs(data, RECIPE, device), RECIPE, device, features=True).float().cpu()
+    most = None if budget is None else affordable(net, data, held, device, FOR_FEATURES * budget)
+    if most is not None and most < len(held):
+        held, fold = everything(data, seed, most)
+        learn = (fold >= 0).nonzero()[:, 0]
+    else:
+        most = None
+    features = encoded(net, data, held, device, step)
     heads = fit_heads(features[learn], held.y[learn], len(data.classes), fold[learn])
     net = Net(frozen, heads.linear(features.shape[1], len(data.classes))).to(device).eval()
     logits = heads.logits(features, fold)
     spec = suited(data)
-    case = Case(data, net, "trained for this audit", held, "all", device, logits, features, seed, True, heads, fold)
+    source = "trained for this audit"
+    case = Case(data, net, source, held, "all", device, logits, features, seed, True, heads, fold, most)
     # No seconds: how long this took says nothing about how long a network trains.
-    made = Audited(data, net, name, "trained for this audit", "all", spec, suited_recipe(data, spec), 0.0, True)
+    made = Audited(data, net, name, source, "all", spec, suited_recipe(data, spec), 0.0, True)
     return case, made
 
 
-def drawn_rows(data: Bundle, seed: int) -> Iterator[tuple[str, Tensor]]:
-    """Of each split the samples that are answered, of very many a draw."""
+def affordable(net: Net, data: Bundle, held: Split, device: torch.device, seconds: float) -> int:
+    """How many samples the encoder reads in so many seconds; at least FEWEST."""
+    inputs, some = Inputs(data, RECIPE, device), _rows(held, torch.arange(min(64, len(held))))
+    outputs(net, some, inputs, RECIPE, device, features=True)  # the first pass also sets things up
+    started = time.monotonic()
+    outputs(net, some, inputs, RECIPE, device, features=True)
+    return max(FEWEST, int(len(some) * seconds / max(1e-6, time.monotonic() - started)))
+
+
+def encoded(net: Net, data: Bundle, held: Split, device: torch.device, step: Callable[..., None]) -> Tensor:
+    """(n, d) The features of all samples."""
+    inputs, parts = Inputs(data, RECIPE, device), []
+    for rows in torch.arange(len(held)).split(AT_ONCE):
+        step("model", f"{int(rows[0]):,} of {len(held):,} samples")
+        parts.append(outputs(net, _rows(held, rows), inputs, RECIPE, device, features=True).float().cpu())
+    return torch.cat(parts)
+
+
+def drawn_rows(data: Bundle, seed: int, most: int | None = None) -> Iterator[tuple[str, Tensor]]:
+    """Of each split the samples that are answered: of very many a draw, or its part of `most`."""
+    part = 1.0 if most is None else min(1.0, most / sum(len(split) for split in data.splits.values()))
     for name, split in data.splits.items():
-        most = MOST_TRAIN if name == "train" else MOST_OTHER
-        yield name, torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))[:most].sort().values
+        limit = min(MOST_TRAIN if name == "train" else MOST_OTHER, max(1, round(part * len(split))))
+        yield name, torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))[:limit].sort().values
 
 
-def everything(data: Bundle, seed: int) -> tuple[Split, Tensor]:
-    """All samples (of very many a draw), and the fold of each; -1 for those of other splits than train."""
+def everything(data: Bundle, seed: int, most: int | None = None) -> tuple[Split, Tensor]:
+    """All samples (of very many a draw, or `most`), and the fold of each; -1 for those of other splits than train."""
     parts, folds = [], []
-    for name, rows in drawn_rows(data, seed):
+    for name, rows in drawn_rows(data, seed, most):
         parts.append(_rows(data.splits[name], rows))
         folds.append(folds_of(parts[-1].y, seed) if name == "train" else torch.full((len(rows),), -1))
     x = torch.cat([torch.as_tensor(part.x) for part in parts])

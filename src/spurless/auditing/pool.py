@@ -34,13 +34,13 @@ class Pool:
 def pool_of(case: Case) -> Pool:
     most = max(500, BYTES // max(1, 4 * _size(case)))
     if case.fold is not None:  # all samples have an answer, training samples among them
-        asked = _drawn(len(case.held), min(LEARN + ASK, most), case.seed)
+        asked = drawn(len(case.held), min(LEARN + ASK, most), case.seed)
         learn = (case.fold[asked] >= 0).nonzero()[:, 0]
         x, y = case.held[asked], case.held.y[asked]
         return Pool(x, y, learn, torch.arange(len(y)), asked, files_of(case.data, case.held, asked))
     rows, asked = (
-        _drawn(len(case.data.train), min(LEARN, most // 2), case.seed),
-        _drawn(len(case.held), min(ASK, most // 2), case.seed),
+        drawn(len(case.data.train), min(LEARN, most // 2), case.seed),
+        drawn(len(case.held), min(ASK, most // 2), case.seed),
     )
     x = torch.cat([case.data.train[rows], case.held[asked]])
     y = torch.cat([case.data.train.y[rows], case.held.y[asked]])
@@ -72,5 +72,5 @@ def _size(case: Case) -> int:
     return size
 
 
-def _drawn(n: int, most: int, seed: int) -> Tensor:
+def drawn(n: int, most: int, seed: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:most].sort().values

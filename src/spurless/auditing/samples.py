@@ -220,7 +220,7 @@ def _places(case: Case) -> list[tuple[str, int]]:
 
     if case.fold is None:
         return [(case.split, row) for row in range(len(case.held))]
-    return [(name, row) for name, rows in drawn_rows(case.data, case.seed) for row in rows.tolist()]
+    return [(name, row) for name, rows in drawn_rows(case.data, case.seed, case.most) for row in rows.tolist()]
 
 
 def _few_numbers(case: Case) -> np.ndarray:

@@ -3,15 +3,15 @@
 - Available: numbers that hold the cue and nothing else are fitted to the labels, each sample judged by a fit without
   it. The placebo is the same fit to labels in random order.
 - Used: samples that the model gets right are given the cue of a sample of another class, and as a placebo that of a
-  sample of their own class. What counts is how much more often the model then answers as the donor's class would have
-it. - Harm: the model's accuracy where the cue points to the label and where it points elsewhere (exact test by class),
+  sample of their own class. What counts is how much more often the model then answers as the donor's class would
+  have it.
+- Harm: the model's accuracy where the cue points to the label and where it points elsewhere (exact test by class),
   and whether a head that is trained with balanced groups does better there. Samples that are simply hard stay hard.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,52 +19,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spurless.auditing import marks
 from spurless.auditing.case import Case
-from spurless.auditing.columns import columns_of
-from spurless.auditing.cues import background_only, floats, like, properties, swap_background
+from spurless.auditing.cues import floats, like
 from spurless.auditing.evidence import Score, apart, more_errors, more_than_half, share
-from spurless.auditing.files import NAMES, read_files
+from spurless.auditing.gather import AREA, CHUNK, Cue, Swap
 from spurless.auditing.learner import Guess
 from spurless.auditing.plain import fit_heads, folds_of
 from spurless.auditing.pool import Pool
-from spurless.core.data import Split
 from spurless.core.stats import wilson
 
 PAIRS, FEWEST_PAIRS = 160, 20  # exchanged samples at most and at least
-PHOTOS = 90, 0.45  # of photographs, whose passes take long: exchanged samples, and how strong a cue must be to be asked
-SPOTS = 48  # pixels a side up to which marks at changing places are looked for
+PHOTOS = 90, 0.3  # of photographs, whose passes take long: exchanged samples, and how strong a cue must be to be asked
 WORTH = 0.35  # by how much more often the cue says a class of that class than of others, for the model to be asked
-CHUNK = 400
-KINDS = (
-    "file",
-    "mark",
-    "margin",
-    "detail",
-    "light",
-    "place",
-    "text",
-    "column",
-    "spot",
-    "part",
-    "background",
-)  # the most specific first
-AREA = 64  # pixels a side, from which images have backgrounds that can be told from objects
-
-Swap = Callable[[Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Cue:
-    """Something that each sample has, as numbers or as scores of the classes, and how it is exchanged."""
-
-    name: str
-    words: str  # in a sentence: "the model relies on ..."
-    kind: str  # of KINDS, or attribute
-    values: Tensor | None = None  # (n, k) of the pool
-    scores: Tensor | None = None  # (n, classes) of the pool, each by a fit without that sample
-    swap: Swap | None = None
-    same: tuple[str, ...] = ()  # names of cues that hold this one too
 
 
 @dataclass
@@ -88,100 +54,14 @@ class Suspect:
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def crisp(self) -> float:
+        """How sure the cue is where it misleads, against where it helps."""
+        return float(self.extra.get("crisp", 1.0))
+
+    @property
     def effect(self) -> float:
         """Lower end of how much more often the model goes with the donor than with the placebo, 0 where not asked."""
         return self.used["effect"]["low"] / 100 if self.used else 0.0
-
-
-# Which cues there are
-
-
-def gather(case: Case, pool: Pool, model: bool = True) -> Iterator[Cue]:
-    """All cues of such data; those that take passes of the network only with a `model`."""
-    if pool.files is not None and case.images:
-        for name, values in read_files(pool.files).items():
-            yield Cue(name, NAMES[name], "file", values)
-    if case.texts:
-        yield from _of_texts(case, pool)
-    elif case.images:
-        yield from _of_images(case, pool, model)
-    else:
-        for column in columns_of(case.data):
-            words = f"the column '{column.name}'" if not column.name.startswith("missing") else f"gaps: {column.name}"
-            yield Cue(column.name, words, "column", column.read(pool.x.float()), swap=column.swap)
-
-
-def _of_texts(case: Case, pool: Pool) -> Iterator[Cue]:
-    from spurless.auditing.text_cues import text_cues
-    from spurless.data.words import words_of
-
-    assert case.data.tokens is not None
-    for cue in text_cues(words_of(case.data.tokens), pool.x, pool.y, pool.learn, len(case.data.classes)):
-        yield Cue(cue.name, cue.words, "text", cue.values, swap=cue.swap)
-
-
-def _of_images(case: Case, pool: Pool, model: bool) -> Iterator[Cue]:
-    classes, shape = len(case.data.classes), case.data.shape
-    read = {p.name: [] for p in properties(shape[0])}  # type: dict[str, list[Tensor]]
-    for part in torch.arange(len(pool)).split(CHUNK):
-        x = floats(pool.x[part])
-        for p in properties(shape[0]):
-            read[p.name].append(p.read(x).nan_to_num(0.0, 0.0, 0.0))
-    for p in properties(shape[0]):
-        yield Cue(p.name, p.words, p.kind, torch.cat(read[p.name]), swap=p.swap)
-    x = floats(pool.x[pool.learn[:2000]])
-    if min(shape[1:]) > 96:
-        x = torch.nn.functional.interpolate(x, (96, 96), mode="area")
-    y = pool.y[pool.learn[:2000]]
-    scale = shape[1] / x.shape[2]
-    for top, left, side, steady in marks.search(x, y, classes, case.seed):
-        name = marks.where(top, left, side, *x.shape[-2:])
-        if not steady:
-            name = name.replace("a mark", "a part")
-        t, s, k = round(top * scale), round(left * scale), max(1, round(side * scale))
-        values = torch.cat(
-            [marks.read_window(t, s, k, floats(pool.x[p])) for p in torch.arange(len(pool)).split(CHUNK)]
-        )
-        yield Cue(name, name, "mark" if steady else "part", values, swap=marks.swap_window(t, s, k))
-    if max(shape[1:]) <= SPOTS:
-        spot = marks.search_spots(x, y, classes, case.seed)
-        if spot is not None:
-            values = torch.cat([spot.read(floats(pool.x[p])) for p in torch.arange(len(pool)).split(CHUNK)])
-            yield Cue("a mark at changing places", "a small mark at changing places", "spot", values, swap=spot.swap)
-    if model and min(shape[1:]) >= AREA and case.own is not False:
-        yield _background(case, pool)
-
-
-def _background(case: Case, pool: Pool) -> Cue:
-    """What the model's own features of the background alone tell about the class, out of fold."""
-    empty = torch.cat(
-        [like(background_only(floats(pool.x[p])), pool.x[:1]) for p in torch.arange(len(pool)).split(CHUNK)]
-    )
-    features = case.outputs(Split(empty, torch.zeros(len(empty), dtype=torch.long)), features=True)
-    fold = torch.full((len(pool),), -1)
-    fold[pool.learn] = folds_of(pool.y[pool.learn], case.seed)
-    heads = fit_heads(features[pool.learn], pool.y[pool.learn], len(case.data.classes), fold[pool.learn])
-    scores = heads.logits(features, fold)
-    return Cue("background", "the background", "background", scores=scores, swap=swap_background)
-
-
-def attribute_cue(case: Case, pool: Pool, k: int, swap: Swap | None) -> Cue | None:
-    """A known attribute as a cue; None where it is not known for all samples of the pool."""
-    train, held, name = case.data.train.a, case.held.a, case.data.attributes[k]
-    if held is None or (case.fold is None and train is None):
-        return None
-    if case.fold is None:
-        assert train is not None
-        from spurless.auditing.pool import LEARN, _drawn
-
-        rows = _drawn(len(train), min(LEARN, len(pool.learn)), case.seed)
-        column = torch.cat([train[rows, k], held[pool.asked, k]])
-    else:
-        column = held[pool.asked, k]
-    if len(column) != len(pool):
-        return None
-    values = torch.nn.functional.one_hot(column, len(case.data.values[k])).float()
-    return Cue(name, f"'{name}'", "attribute", values, swap=swap)
 
 
 # Available
@@ -217,6 +97,8 @@ def available(case: Case, pool: Pool, cue: Cue) -> Suspect:
         everything, follows, pool.asked,
     )  # fmt: skip
     suspect.extra = {"best": best if one else None, "crisp": _crisp((scores / prior)[pool.learn], agrees[pool.learn])}
+    if cue.kind == "background":
+        suspect.extra["scores"] = scores[pool.held]
     return suspect
 
 
@@ -272,8 +154,8 @@ def use(case: Case, pool: Pool, cue: Cue, suspect: Suspect) -> None:
     answers = []
     for donor in (other, same, of):  # the last one is a sham: the edit with the sample itself as the donor
         many = len(of) // 4 if donor is of else len(of)
-        edited = _edited(x, of[:many], donor[:many], cue.swap, case.images)
-        answers.append(case.answers(edited, pool.asked[of[:many]]))
+        changed = edited(x, of[:many], donor[:many], cue.swap, case.images)
+        answers.append(case.answers(changed, pool.asked[of[:many]]))
     went = [a == toward[: len(a)] for a in answers]
     lean, placebo = share(went[0].numpy()), share(went[1].numpy())
     only, against = int((went[0] & ~went[1]).sum()), int((went[1] & ~went[0]).sum())
@@ -287,7 +169,7 @@ def use(case: Case, pool: Pool, cue: Cue, suspect: Suspect) -> None:
     }
 
 
-def _edited(x: Tensor, of: Tensor, donor: Tensor, swap: Swap, images: bool) -> Tensor:
+def edited(x: Tensor, of: Tensor, donor: Tensor, swap: Swap, images: bool) -> Tensor:
     if not images:
         return swap(x[of], x[donor])
     parts = zip(of.split(CHUNK), donor.split(CHUNK), strict=True)
@@ -410,13 +292,19 @@ def group_weights(y: Tensor, follows: Tensor) -> Tensor:
 
 
 def background_part(case: Case, suspect: Suspect) -> float:
-    """How much of what the whole image tells (above chance, mean of the classes) its background tells alone."""
+    """How much of what the whole image tells (area under the ROC curve above one half, mean of the classes against the
+    rest) its background tells alone."""
     rows = suspect.asked
-    y = case.held.y[rows]
-    classes = [y == c for c in y.unique()]
-    whole, alone = (
-        float(np.mean([float((says[rows] == y)[own].float().mean()) for own in classes]))
-        for says in (case.predicted, suspect.says)
-    )
-    chance = 1 / max(1, len(classes))
-    return (alone - chance) / max(1e-6, whole - chance) if alone > chance + 0.1 else 0.0
+    y, alone = case.held.y[rows], suspect.extra["scores"]
+    areas = [(_area(case.logits[rows], y, int(c)), _area(alone, y, int(c))) for c in y.unique()]
+    whole, ground = (float(np.mean([each[k] for each in areas])) - 0.5 for k in (0, 1))
+    return ground / max(1e-6, whole) if ground > 0.1 else 0.0
+
+
+def _area(scores: Tensor, y: Tensor, c: int) -> float:
+    """How often a sample of the class has a higher score than another one, against the mean of the other classes."""
+    ahead = scores[:, c] - (scores.sum(1) - scores[:, c]) / max(1, scores.shape[1] - 1)
+    rank = ahead.argsort(stable=True).argsort().double() + 1
+    own = y == c
+    n, m = int(own.sum()), int((~own).sum())
+    return 0.5 if not n or not m else float((rank[own].sum() - n * (n + 1) / 2) / (n * m))

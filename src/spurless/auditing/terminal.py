@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -22,10 +24,7 @@ def screen(found: AuditReport) -> Group:
     if found.advice:
         parts.append(Text("What to do", "bold"))
     for advice in found.advice[:ADVICE]:
-        parts.append(_under(f"{advice['title']}. {advice['why']}"))
-        if advice["command"]:
-            # On one line, however long: what is folded cannot be pasted into a shell.
-            parts.append(Text(f"    $ {advice['command']}", "cyan", no_wrap=True, overflow="ignore"))
+        parts += _advised(advice)
     if found.fix:
         parts += [Text("After --fix", "bold"), *(_under(text) for text in found.fix["text"])]
     parts.append(Text("Evidence", "bold"))
@@ -36,11 +35,21 @@ def screen(found: AuditReport) -> Group:
     if few := (found.coverage or {}).get("notes"):
         parts += [Text("Not known, or hardly", "bold"), *(_under(text) for text in few)]
     if found.rows:
-        parts.append(Text("Where", "bold"))
-        for row in found.rows[:SAMPLES]:
-            says = f", the shortcut says {row['says']}" if row["says"] else ""
-            parts.append(_under(f"{row['name']}: labelled {row['label']}, predicted {row['prediction']}{says}"))
+        parts += [Text("Where", "bold"), *(_under(_told(row)) for row in found.rows[:SAMPLES])]
     return Group(*parts)
+
+
+def _told(row: dict[str, Any]) -> str:
+    says = f", the shortcut says {row['says']}" if row["says"] else ""
+    return f"{row['name']}: labelled {row['label']}, predicted {row['prediction']}{says}"
+
+
+def _advised(advice: dict[str, Any]) -> list[RenderableType]:
+    parts: list[RenderableType] = [_under(f"{advice['title']}. {advice['why']}")]
+    if advice["command"]:
+        # On one line, however long: what is folded cannot be pasted into a shell.
+        parts.append(Text(f"    $ {advice['command']}", "cyan", no_wrap=True, overflow="ignore"))
+    return parts
 
 
 def show(found: AuditReport) -> None:

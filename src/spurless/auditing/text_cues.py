@@ -7,7 +7,7 @@ common is learnt from half of the training samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,6 +22,8 @@ MARKERS = 4  # single words that are looked at together
 FREQUENT = 0.02  # share of the samples that must hold a word, for it to be a marker
 LONGEST = 4  # tokens of a beginning or an end that are looked at together
 SIGNS = frozenset("<>/\\@#&{}[]|*_~^=") | {"http", "https", "www", "br", "html", "rt", "amp"}
+
+Change = Callable[[list[int], list[int]], list[int]]  # of my text, with the property of theirs
 
 
 class Body(NamedTuple):
@@ -66,79 +68,111 @@ class TextCue(NamedTuple):
 
 def text_cues(words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int) -> list[TextCue]:
     """The properties of all rows (n, 2, l), the most specific first. Labels (n,) are looked at of `learn` only."""
-    special = words.special
-    bodies = [body(row, special) for row in rows.numpy()]
-    texts = [b.ids for b in bodies]
-    seen = learn[::2].tolist()
-    own = [texts[i] for i in seen], y[seen].numpy()
-    length = rows.shape[-1]
+    texts = _Texts(words, rows, y, learn, classes)
+    ends = texts.ends()
+    taken = {i for cue in ends for i in cue.tokens}
+    return [*ends, *texts.phrases(taken), *texts.single_words(taken), *texts.signs(), *texts.forms()]
 
-    def each(change: Callable[[list[int], list[int]], list[int]]) -> Callable[[Tensor, Tensor], Tensor]:
+
+class _Texts:
+    """The texts whose properties are looked for, and what is common to all properties."""
+
+    def __init__(self, words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int):
+        self.words, self.classes, self.length = words, classes, rows.shape[-1]
+        self.texts = [body(row, words.special).ids for row in rows.numpy()]
+        seen = learn[::2].tolist()
+        self.own, self.y = [self.texts[i] for i in seen], y[seen].numpy()
+        kinds = list(zip(words.texts, words.special, strict=True))
+        self.digit = np.array([t.isdigit() for t in words.texts])
+        self.sign = np.array([t.lower() in SIGNS and not special for t, special in kinds])
+        self.punctuation = np.array(
+            [bool(t) and not any(c.isalnum() for c in t) and not special for t, special in kinds]
+        )
+
+    def cue(self, name: str, told: str, read: Callable[[list[int]], Sequence[float]], change: Change,
+            tokens: Sequence[int] = ()) -> TextCue:  # fmt: skip
+        """A property that is read from a text and changed in it."""
+        special, length = self.words.special, self.length
+
         def swap(x: Tensor, donor: Tensor) -> Tensor:
             pairs = [(body(a, special), body(b, special)) for a, b in zip(x.numpy(), donor.numpy(), strict=True)]
             made = [mine.row(change(mine.ids, theirs.ids), length) for mine, theirs in pairs]
             return torch.from_numpy(np.stack(made)).to(x.dtype)
 
-        return swap
+        values = torch.tensor([[float(v) for v in read(ids)] for ids in self.texts])
+        return TextCue(name, told, values, swap, frozenset(tokens))
 
-    def spelt(ids: Sequence[int]) -> str:
-        return " ".join(words.texts[i] for i in ids)
+    def spelt(self, ids: Sequence[int]) -> str:
+        return " ".join(self.words.texts[i] for i in ids)
 
-    found: list[TextCue] = []
-    for end, name in ((False, "starts with"), (True, "ends with")):
-        piece = _common_end(own[0], own[1], classes, end)
-        if piece:
-            told = f"the {'ending' if end else 'beginning'} '{spelt(piece)}'"
-            values = torch.tensor([[float(_holds(ids, piece, end))] for ids in texts])
-            found.append(
-                TextCue(f"{name} '{spelt(piece)}'", told, values, each(partial(_end, piece, end)), frozenset(piece))
-            )
-    digit = np.array([t.isdigit() for t in words.texts])
-    lead = torch.tensor([[float(bool(ids) and bool(digit[ids[0]]))] for ids in texts])
-    if 0.02 < float(lead.mean()) < 0.98:
-        found.append(
-            TextCue("starts with a number", "a number at the beginning", lead,
-                    each(lambda a, b: swap_run(a, b, digit)))
+    def ends(self) -> list[TextCue]:
+        """How texts begin and end: the piece that goes most with a class, and a number at the beginning."""
+        found = []
+        for end, name, told in ((False, "starts with", "beginning"), (True, "ends with", "ending")):
+            piece = _common_end(self.own, self.y, self.classes, end)
+            if piece:
+                read = partial(_reads_end, piece, end)
+                name, told = f"{name} '{self.spelt(piece)}'", f"the {told} '{self.spelt(piece)}'"
+                found.append(self.cue(name, told, read, partial(_end, piece, end), piece))
+        digit = self.digit
+        number = self.cue(
+            "starts with a number", "a number at the beginning", lambda ids: [bool(ids) and bool(digit[ids[0]])],
+            lambda mine, theirs: swap_run(mine, theirs, digit),
         )  # fmt: skip
-    ends = {i for cue in found for i in cue.tokens}
-    sign = np.array([t.lower() in SIGNS and not s for t, s in zip(words.texts, special, strict=True)])
-    punctuation = np.array(
-        [bool(t) and not any(c.isalnum() for c in t) and not s for t, s in zip(words.texts, special, strict=True)]
-    )
-    plain = [i for i in marker_ids(own[0], own[1], classes, len(special), 3 * MARKERS) if i not in ends]
-    plain = [i for i in plain if not punctuation[i] and not sign[i]][:MARKERS]
-    pair = _phrase(own[0], own[1], classes)
-    if pair and not set(pair) <= ends:
-        found.append(
-            TextCue(f"the phrase '{spelt(pair)}'", f"the phrase '{spelt(pair)}'",
-                    torch.tensor([[float(_has_pair(ids, pair))] for ids in texts]),
-                    each(lambda a, b: swap_pair(a, b, pair)), frozenset(pair))
-        )  # fmt: skip
-    for some in [plain[:1], plain] if len(plain) > 1 else [plain]:
-        if some:
-            named = ", ".join(f"'{words.texts[i]}'" for i in some)
-            title = f"the word{'s' if len(some) > 1 else ''} {named}"
-            values = torch.tensor([[float(i in ids) for i in some] for ids in texts])
-            found.append(TextCue(title, title, values, each(partial(_marked, frozenset(some))), frozenset(some)))
-    for name, told, kind in (
-        ("markup", "links, tags and other markup", sign),
-        ("punctuation", "the punctuation", punctuation & ~sign),
-        ("digits", "the numbers in the text", digit),
-    ):
-        used = marker_ids(own[0], own[1], classes, len(special), 12, kind)
-        if used:
-            share = [[sum(bool(kind[i]) for i in ids) / max(1, len(ids))] for ids in texts]
-            values = torch.tensor(
-                [[*(float(i in ids) for i in used), *part] for ids, part in zip(texts, share, strict=True)]
+        return [*found, number] if 0.02 < float(number.values.mean()) < 0.98 else found
+
+    def phrases(self, taken: set[int]) -> Iterator[TextCue]:
+        """The two words in a row that go most with a class."""
+        pair = _phrase(self.own, self.y, self.classes)
+        if pair and not set(pair) <= taken:
+            name = f"the phrase '{self.spelt(pair)}'"
+            yield self.cue(
+                name, name, lambda ids: [_has_pair(ids, pair)], lambda mine, theirs: swap_pair(mine, theirs, pair), pair
             )
-            found.append(TextCue(name, told, values, each(partial(_of_kind, kind)), frozenset(used)))
-    upper = np.array([t != t.lower() for t in words.texts])
-    if upper.mean() > 0.05:  # else the tokenizer reads all letters as small ones
-        values = torch.tensor([[sum(bool(upper[i]) for i in ids) / max(1, len(ids))] for ids in texts])
-        found.append(TextCue("casing", "capital letters", values, each(lambda a, b: a)))
-    length_of = torch.tensor([[float(np.log1p(len(ids)))] for ids in texts])
-    found.append(TextCue("length", "the length of the text", length_of, each(swap_length)))
-    return found
+
+    def single_words(self, taken: set[int]) -> Iterator[TextCue]:
+        """The word that goes most with a class, and the first few of them together."""
+        order = marker_ids(self.own, self.y, self.classes, len(self.words.special), 3 * MARKERS)
+        plain = [i for i in order if i not in taken and not self.punctuation[i] and not self.sign[i]][:MARKERS]
+        for some in [plain[:1], plain] if len(plain) > 1 else [plain]:
+            if some:
+                named = ", ".join(f"'{self.words.texts[i]}'" for i in some)
+                title = f"the word{'s' if len(some) > 1 else ''} {named}"
+                yield self.cue(title, title, partial(_which, some), partial(_marked, frozenset(some)), some)
+
+    def signs(self) -> Iterator[TextCue]:
+        """Markup, punctuation and numbers: which there are, and how many."""
+        for name, told, kind in (
+            ("markup", "links, tags and other markup", self.sign),
+            ("punctuation", "the punctuation", self.punctuation & ~self.sign),
+            ("digits", "the numbers in the text", self.digit),
+        ):
+            used = marker_ids(self.own, self.y, self.classes, len(self.words.special), 12, kind)
+            if used:
+                yield self.cue(name, told, partial(_which_and_share, used, kind), partial(_of_kind, kind), used)
+
+    def forms(self) -> Iterator[TextCue]:
+        """Capital letters, and how long a text is."""
+        upper = np.array([t != t.lower() for t in self.words.texts])
+        if upper.mean() > 0.05:  # else the tokenizer reads all letters as small ones
+            yield self.cue("casing", "capital letters", lambda ids: [_share(ids, upper)], lambda mine, theirs: mine)
+        yield self.cue("length", "the length of the text", lambda ids: [float(np.log1p(len(ids)))], swap_length)
+
+
+def _reads_end(piece: list[int], end: bool, ids: list[int]) -> list[float]:
+    return [float(_holds(ids, piece, end))]
+
+
+def _share(ids: Sequence[int], kind: np.ndarray) -> float:
+    return sum(bool(kind[i]) for i in ids) / max(1, len(ids))
+
+
+def _which(some: Sequence[int], ids: list[int]) -> list[float]:
+    return [float(i in ids) for i in some]
+
+
+def _which_and_share(some: Sequence[int], kind: np.ndarray, ids: list[int]) -> list[float]:
+    return [*_which(some, ids), _share(ids, kind)]
 
 
 def _end(piece: list[int], end: bool, mine: list[int], theirs: list[int]) -> list[int]:
@@ -157,7 +191,7 @@ def gains(held: np.ndarray, total: np.ndarray) -> np.ndarray:
     """(k,) For things that `held` (classes, k) samples of each class have: by how much more often one class has it."""
     share = held / np.maximum(1, total)[:, None]
     rest = (held.sum(0) - held) / np.maximum(1, total.sum() - total)[:, None]
-    return np.abs(share - rest).max(0)
+    return np.asarray(np.abs(share - rest).max(0))
 
 
 def marker_ids(

@@ -98,15 +98,7 @@ def percent(score: Score | None) -> str:
 def headline(verdict: str, leading: Suspect | None, case: Case, tested: int, doubt: Doubt | None = None) -> str:
     """One sentence for someone who reads nothing else."""
     if verdict == "cannot tell":
-        if doubt is not None:
-            return doubt.says
-        if leading is not None and leading.extra.get("needed"):
-            n = int((~leading.follows).sum())
-            return (
-                f"There are too few samples to tell whether the model relies on '{leading.name}': about "
-                f"{leading.extra['needed']:,} that contradict it are needed, and {n:,} are there."
-            )
-        return "Nothing could be tested: no attribute is named, and there is nothing else to look at."
+        return _unknown(leading, doubt)
     if verdict == "no evidence" or leading is None:
         return (
             f"No evidence of a shortcut: {tested:,} properties were tested on {len(case.held):,} samples. What was not "
@@ -131,6 +123,18 @@ def headline(verdict: str, leading: Suspect | None, case: Case, tested: int, dou
         else f"; exchanging it changes {max(0.0, flips):.0f} % of this model's answers"
     )
     return f"This data lets a model cheat: {leading.words} gives{one} away ({percent(leading.alone)} alone){does}."
+
+
+def _unknown(leading: Suspect | None, doubt: Doubt | None) -> str:
+    if doubt is not None:
+        return doubt.says
+    if leading is not None and leading.extra.get("needed"):
+        n = int((~leading.follows).sum())
+        return (
+            f"There are too few samples to tell whether the model relies on '{leading.name}': about "
+            f"{leading.extra['needed']:,} that contradict it are needed, and {n:,} are there."
+        )
+    return "Nothing could be tested: no attribute is named, and there is nothing else to look at."
 
 
 def _worst_groups(s: Suspect) -> str | None:
@@ -194,7 +198,7 @@ def entry(s: Suspect) -> dict[str, Any]:
     }
 
 
-def cost(shortcut: Shortcut | None) -> dict[str, Any] | None:
+def cost(case: Case, shortcut: Shortcut | None) -> dict[str, Any] | None:
     if shortcut is None or shortcut.verdict not in ACCUSED:
         return None
     told = []
@@ -206,12 +210,29 @@ def cost(shortcut: Shortcut | None) -> dict[str, Any] | None:
         )
     if shortcut.alone:
         told.append(f"A model that saw nothing but '{shortcut.name}' would get {shortcut.alone['value']:.1f} %.")
+    if where := _where_conflicting(case, shortcut.follows):
+        told.append(where)
     return {
         "text": told,
         "aligned": shortcut.aligned,
         "conflicting": shortcut.conflicting,
         "alone": shortcut.alone,
     }
+
+
+def _where_conflicting(case: Case, follows: Tensor) -> str | None:
+    """How many training samples conflict and how many others, where these are unlike: a balanced test split makes a
+    count over all samples look large."""
+    if case.fold is None or bool((case.fold >= 0).all()):
+        return None
+    counts = [(int((~follows & own).sum()), int(own.sum())) for own in (case.fold >= 0, case.fold < 0)]
+    (few, n), (many, m) = counts
+    if abs(few / n - many / m) < 0.05:
+        return None
+    return (
+        f"Of the {n:,} training samples {few:,} conflict ({100 * few / n:.1f} %), of the {m:,} samples of other splits "
+        f"{many:,} ({100 * many / m:.1f} %)."
+    )
 
 
 def power(case: Case) -> dict[str, Any] | None:
@@ -222,4 +243,5 @@ def power(case: Case) -> dict[str, Any] | None:
     domain = (
         "text" if case.texts else "table" if not case.images else "photo" if min(case.data.shape[1:]) >= 64 else "small"
     )
-    return json.loads(file.read_text(encoding="utf-8")).get(domain)
+    measured: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return measured.get(domain)

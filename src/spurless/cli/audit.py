@@ -68,10 +68,10 @@ def audit(
     network = {"name": net} | chosen["net"] if net else None
     with redirect_stdout(sys.stderr):
         found = audit(
-            {"name": data} | chosen["data"], model, folder, budget, fix, network, chosen["recipe"] or None, seed,
-            device, data_root, command=shlex.join(["spurless", *sys.argv[1:]]),
-            settings=tuple(pair for pair in set_ or [] if pair.startswith("data.")), quick=quick,
-            decisions=reviewed,
+            {"name": data} | chosen["data"], model, folder, budget=budget, fix=fix, quick=quick, net=network,
+            recipe=chosen["recipe"] or None, seed=seed, device=device, root=data_root,
+            command=shlex.join(["spurless", *sys.argv[1:]]),
+            settings=tuple(pair for pair in set_ or [] if pair.startswith("data.")), decisions=reviewed,
         )  # fmt: skip
     if as_json:
         print_json(json.loads(found.to_json()))

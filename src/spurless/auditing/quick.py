@@ -1,0 +1,63 @@
+"""What gives the label away, with no model: `--quick`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from spurless.auditing.audit import facts_of
+from spurless.auditing.case import Case
+from spurless.auditing.decisions import Decisions
+from spurless.auditing.gather import attribute_cue, gather
+from spurless.auditing.judge import CLEAR, order, overall
+from spurless.auditing.model import everything
+from spurless.auditing.pool import pool_of
+from spurless.auditing.record import AuditReport
+from spurless.auditing.request import Request
+from spurless.auditing.suspects import Suspect, available
+from spurless.auditing.verdict import entry, headline, power
+from spurless.core.data import Bundle
+from spurless.nets import Net
+
+
+def quick(
+    whole: Bundle, asked: Request, device: torch.device, step: Callable[..., None], reviewed: Decisions | None = None
+) -> AuditReport:
+    """The available shortcuts only, in seconds."""
+    seed = asked.seed
+    held, fold = everything(whole, seed)
+    logits = torch.zeros(len(held), len(whole.classes))
+    net = Net(torch.nn.Flatten(), torch.nn.Linear(1, 1))
+    case = Case(whole, net, "none", held, "all", device, logits, torch.zeros(len(held), 1), seed, True, None, fold)
+    pool = pool_of(case)
+    suspects = []
+    for k in range(len(whole.attributes) if held.a is not None else 0):
+        cue = attribute_cue(case, pool, k, None)
+        suspects += [] if cue is None else [available(case, pool, cue)]
+    for cue in gather(case, pool, model=False):
+        step("cues", cue.name)
+        suspects.append(available(case, pool, cue))
+    for s in suspects:
+        s.verdict = "available" if stands_out(s) else "no evidence"
+    suspects = order(suspects if reviewed is None else reviewed.without_legitimate(suspects))
+    verdict = overall([s.verdict for s in suspects])
+    leading = next((s for s in suspects if s.verdict == "available"), None)
+    return AuditReport(
+        verdict=verdict,
+        headline=headline(verdict, leading, case, len(suspects)).replace(
+            "; whether the model uses it could not be tested", ""
+        ),
+        **facts_of(case, None, asked.command, None),
+        shortcut=None if leading is None else {"name": leading.name, "kind": leading.kind, "words": leading.words},
+        findings=[entry(s) for s in suspects if s.verdict != "no evidence"],
+        tested=[s.name for s in suspects if s.verdict == "no evidence"],
+        power=power(case),
+        decisions=None if reviewed is None else reviewed.summary(),
+    )
+
+
+def stands_out(s: Suspect) -> bool:
+    """Whether the cue gives the label away and looks like something that was put there."""
+    clear = s.strength >= CLEAR and (s.crisp >= 0.8 or s.kind in ("attribute", "file")) and s.kind != "part"
+    return clear or (s.strength >= 0.8 and s.crisp >= 0.6)

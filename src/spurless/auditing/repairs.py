@@ -1,0 +1,236 @@
+"""Repairs of the last layer and of the input, each with its out-of-fold answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from spurless.auditing.case import Case
+from spurless.auditing.cues import encoded, floats, like, ring, smoothed
+from spurless.auditing.evidence import share
+from spurless.auditing.foreground import foreground, grown
+from spurless.auditing.gather import Cue
+from spurless.auditing.plain import Heads, fit_heads, folds_of
+from spurless.auditing.suspects import Suspect, edited, exchange_pairs, group_weights
+from spurless.core.data import Split
+
+FEW = 10  # conflicting samples, below which exchanged inputs decide
+RESAMPLES = 10  # balanced subsets that the heads of DFR are averaged over
+STRENGTHS = (0.1, 1.0, 10.0)  # ridges that are tried
+GAMMAS = (4.0, 10.0)  # of AFR: how much heavier a sample is that the model gets wrong
+SHARPNESS = 6.0  # from scores of the ridge head to probabilities
+
+# What takes each kind of cue out of the input, in a user's own pipeline.
+REMOVE = {
+    "mark": "paint over or crop away that part of every image",
+    "part": "crop that part away from every image",
+    "spot": "paint over the mark in every image",
+    "margin": "crop the margin of every image",
+    "light": "give all images the same brightness, contrast and colour balance",
+    "detail": "bring all images to one sharpness and noise level: resize and encode them again in one way",
+    "place": "centre and scale all objects in the same way",
+    "background": "cut the objects out, or mix the backgrounds in training",
+    "text": "strip it from every text",
+    "column": "drop the column",
+    "attribute": "drop the column",
+    "file": "encode all files again in one format, size and quality",
+}
+
+Edit = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A way to answer, and where it is right: of all samples, and of those whose cue was exchanged."""
+
+    method: str
+    words: str
+    right: Tensor  # (n,) out of fold
+    kept: Tensor | None = None  # (pairs,) whether the answer stays right with the cue of another class
+    heads: tuple[Heads, ...] = ()  # whose scores are added up
+    edit: Edit | None = None  # what is done to an input first
+
+    def answers(self, case: Case, x: Tensor) -> Tensor:
+        """(m,) The class that the repaired model gives inputs of the data's own kind."""
+        features = case.outputs(_unlabelled(x if self.edit is None else self.edit(x)), features=bool(self.heads))
+        if not self.heads:
+            return features.argmax(1)
+        return _added(self.heads, features, torch.full((len(x),), -1)).argmax(1)
+
+    def row(self, follows: Tensor) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "words": self.words,
+            "aligned": share(self.right[follows].numpy()),
+            "conflicting": share(self.right[~follows].numpy()),
+            "average": share(self.right.numpy()),
+            "exchanged": None if self.kept is None else share(self.kept.numpy()),
+        }
+
+
+class Candidates:
+    """The repairs that fit a finding. They share samples, features and folds."""
+
+    def __init__(self, case: Case, leading: Suspect, cue: Cue | None):
+        self.case, self.leading, self.cue = case, leading, cue
+        self.y, self.follows = case.held.y, leading.follows
+        self.fold = case.fold if case.fold is not None else folds_of(self.y, case.seed)
+        self.learn = (self.fold >= 0).nonzero()[:, 0]
+        self.of, self.donor = torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long)
+        self.exchanged: Tensor | None = None  # (pairs, d) features of samples with the cue of another class
+        if cue is not None and cue.swap is not None:
+            typical = self.follows
+            self.of, self.donor, _ = exchange_pairs(self.y, typical, typical, leading.extra.get("best"), case.seed)
+            if len(self.of) >= FEW:
+                x = case.held[torch.arange(len(case.held))]
+                changed = edited(x, self.of, self.donor, cue.swap, case.images)
+                self.exchanged = case.outputs(_unlabelled(changed), features=True)
+
+    def all(self) -> list[Repair]:
+        """The model as it is, and every repair."""
+        found = [self.before()]
+        if int((~self.follows[self.learn]).sum()) >= 4:
+            weights = group_weights(self.y, self.follows)[self.learn]
+            found.append(
+                self._best("balanced head", "the last layer, fitted with all groups weighing the same", [weights])
+            )
+            found.append(self._dfr())
+        found.append(self._afr())
+        edit = self._removal()
+        return found if edit is None else [*found, self._without(edit)]
+
+    def before(self) -> Repair:
+        case, kept = self.case, None
+        if self.exchanged is not None and case.heads is not None:
+            kept = case.heads.logits(self.exchanged, self.fold[self.of])
+        elif self.exchanged is not None:
+            with torch.no_grad():
+                kept = case.net.head.cpu()(self.exchanged)
+        heads = () if case.heads is None else (case.heads,)
+        return Repair("before", "the audited model", case.right, self._kept(kept), heads)
+
+    def _best(self, method: str, words: str, weights: Sequence[Tensor]) -> Repair:
+        """The best of heads fitted with these weights (of the training samples) and several ridges."""
+        features, y = self.case.features[self.learn], self.y[self.learn]
+        classes, fold = len(self.case.data.classes), self.fold[self.learn]
+        tried = [
+            self._repair(method, words, (fit_heads(features, y, classes, fold, each, strength),))
+            for each in weights
+            for strength in STRENGTHS
+        ]
+        return max(tried, key=lambda repair: mean_of_two(repair.right, self.follows))
+
+    def _dfr(self) -> Repair:
+        """Deep feature reweighting (Kirichenko, Izmailov and Wilson 2023): the mean of heads on subsets in which every
+        group has as many samples as the smallest one."""
+        generator = torch.Generator().manual_seed(self.case.seed)
+        group = 2 * self.y[self.learn] + self.follows[self.learn].long()
+        cells = [(group == g).nonzero()[:, 0] for g in group.unique()]
+        least = max(4, min(len(cell) for cell in cells))
+        heads = []
+        for _ in range(RESAMPLES):
+            drawn = torch.cat([cell[torch.randperm(len(cell), generator=generator)[:least]] for cell in cells])
+            rows = self.learn[drawn]
+            features, fold = self.case.features[rows], self.fold[rows]
+            heads.append(fit_heads(features, self.y[rows], len(self.case.data.classes), fold, None, 1.0))
+        words = f"the last layer, fitted on balanced subsets of {least} samples a group"
+        return self._repair("dfr", words, tuple(heads))
+
+    def _afr(self) -> Repair:
+        """Automatic feature reweighting (Qiu et al. 2023): samples that the model finds hard weigh more; the cue is not
+        asked. Weights are exp(-γ p), with p the out-of-fold probability of the label."""
+        scale = SHARPNESS if self.case.heads is not None else 1.0
+        chance = (scale * self.case.logits).softmax(1).gather(1, self.y[:, None])[self.learn, 0]
+        size = self.y[self.learn].bincount(minlength=len(self.case.data.classes)).float()[self.y[self.learn]]
+        weights = [torch.exp(-gamma * chance) / size for gamma in GAMMAS]
+        return self._best("afr", "the last layer, fitted with samples that the model finds hard weighing more", weights)
+
+    def _without(self, edit: Edit) -> Repair:
+        """The cue is taken out of all inputs, and the head is fitted again."""
+        every = self.case.held[torch.arange(len(self.case.held))]
+        features = self.case.outputs(_unlabelled(edit(every)), features=True)
+        classes = len(self.case.data.classes)
+        heads = fit_heads(features[self.learn], self.y[self.learn], classes, self.fold[self.learn])
+        right = heads.logits(features, self.fold).argmax(1) == self.y
+        kept = right[self.of] if self.exchanged is not None else None  # what was exchanged is taken out again
+        words = f"the cue taken out of the input: {REMOVE.get(self.leading.kind, 'take it out of the input')}"
+        return Repair("without the cue", words, right, kept, (heads,), edit)
+
+    def _repair(self, method: str, words: str, heads: tuple[Heads, ...]) -> Repair:
+        right = _added(heads, self.case.features, self.fold).argmax(1) == self.y
+        kept = None if self.exchanged is None else _added(heads, self.exchanged, self.fold[self.of])
+        return Repair(method, words, right, self._kept(kept), heads)
+
+    def _kept(self, logits: Tensor | None) -> Tensor | None:
+        return None if logits is None else logits.argmax(1) == self.y[self.of]
+
+    def _removal(self) -> Edit | None:
+        """How the cue is taken out of an input: as a user would, or by giving all samples that of one and the same."""
+        kind, images = self.leading.kind, self.case.images
+        if images and kind in REMOVALS:
+            return _on_images(REMOVALS[kind])
+        if self.cue is None or self.cue.swap is None:
+            return None
+        swap, one = self.cue.swap, torch.tensor([self._neutral()])
+        neutral = self.case.held[one]
+
+        def edit(x: Tensor) -> Tensor:
+            every = torch.arange(len(x))
+            return edited(torch.cat([x, neutral]), every, torch.full_like(every, len(x)), swap, images)
+
+        return edit
+
+    def _neutral(self) -> int:
+        """A typical sample, and of a text one without what was put there."""
+        values = self.cue.values if self.cue is not None else None
+        order = self.leading.asked
+        if values is not None and len(values) >= len(order) and self.leading.kind == "text":
+            return int(order[int(values[-len(order) :].sum(1).argmin())])
+        typical = self.follows[order].nonzero()[:, 0]
+        return int(order[typical[len(typical) // 2]])
+
+
+def mean_of_two(right: Tensor, follows: Tensor) -> float:
+    """The mean of the two accuracies, where the cue helps and where it misleads."""
+    kinds = [kind for kind in (follows, ~follows) if bool(kind.any())]
+    return sum(float(right[kind].float().mean()) for kind in kinds) / len(kinds)
+
+
+# What takes a cue out of images from 0 to 1
+
+
+def cropped(x: Tensor) -> Tensor:
+    """Without its margin, at the size that it had."""
+    top, left = (2 * side for side in ring(x))
+    return F.interpolate(x[..., top:-top, left:-left], x.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def reencoded(x: Tensor) -> Tensor:
+    """As if all files had been small ones of a low quality: what is lost in one is lost in all."""
+    return encoded(smoothed(x), 30)
+
+
+def cut_out(x: Tensor) -> Tensor:
+    """The object, on grey."""
+    mask = grown(foreground(x))
+    return x * mask + 0.5 * (1 - mask)
+
+
+REMOVALS: dict[str, Edit] = {"margin": cropped, "file": reencoded, "background": cut_out}
+
+
+def _on_images(change: Edit, at_once: int = 400) -> Edit:
+    return lambda x: torch.cat([like(change(floats(part)), x[:1]) for part in x.split(at_once)])
+
+
+def _unlabelled(x: Tensor) -> Split:
+    return Split(x, torch.zeros(len(x), dtype=torch.long))
+
+
+def _added(heads: Sequence[Heads], features: Tensor, fold: Tensor) -> Tensor:
+    return torch.stack([each.logits(features, fold) for each in heads]).sum(0)

@@ -1,0 +1,125 @@
+"""The facts that advice is made from, and how a shell would say what was audited."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spurless.auditing.advice import Facts
+from spurless.auditing.case import Case
+from spurless.auditing.evidence import Score
+from spurless.auditing.model import SIDE, Audited
+from spurless.auditing.verdict import Doubt, Shortcut
+
+if TYPE_CHECKING:
+    from spurless.auditing.request import Request
+    from spurless.core.data import Bundle
+    from spurless.train.networks import NetSpec
+
+SURE = 0.99  # a probability that the model gives to a class other than the label, for the label to look wrong
+
+
+def situation(
+    case: Case,
+    audited: Audited,
+    asked: Request,
+    verdict: str,
+    shortcut: Shortcut | None,
+    unsure: Doubt | None,
+    tested: bool,
+) -> Facts:
+    named = shortcut is not None and shortcut.kind == "attribute"
+    chance, other = case.logits.softmax(1).max(1)
+    odd = (chance > SURE) & (other != case.held.y)
+    says = None if shortcut is None else shortcut.says
+    odd &= True if says is None else says != other  # a shortcut that points there explains it
+    return Facts(
+        verdict=verdict,
+        source=asked.source or "",
+        train_labels=named and case.data.train.a is not None,
+        val_labels=named and case.data.val is not None and case.data.val.a is not None,
+        rows=len(case.data.train),
+        held_out=len(case.held),
+        classes=len(case.data.classes),
+        contradicting=None if shortcut is None else int((~shortcut.follows).sum()),
+        conflicting=_value_of(shortcut and shortcut.conflicting),
+        aligned=_value_of(shortcut and shortcut.aligned),
+        seconds=audited.seconds or None,
+        budget=asked.budget,
+        wrong_labels=float(odd.float().mean()),
+        name=None if shortcut is None else shortcut.name,
+        settings=asked.settings,
+        needed=_rows_to_hold(case, shortcut),
+        network=train_options(audited, asked.settings),
+        attributes=case.data.attributes,
+        model=same_model(asked.model, asked.net),
+        recipe=pairs("recipe", asked.recipe),
+        root=() if asked.root is None else ("--data-root", str(asked.root)),
+        tested=tested,
+        doubt=unsure,
+        is_input=shortcut is not None and any(code["column"] == shortcut.name for code in case.data.coding),
+    )
+
+
+def _value_of(score: Score | None) -> float | None:
+    return score["value"] if score else None
+
+
+def train_options(audited: Audited, settings: tuple[str, ...]) -> tuple[str, ...]:
+    """How `train` names the audited network and the size of its images, where they are not the data's own."""
+    size = audited.data.settings.get("size")
+    # A size that nobody named is the audit's, or that of the given run: `train` would choose neither by itself.
+    chosen = size == SIDE or (size is not None and audited.source == "given")
+    words = ("--set", f"data.size={size}") if chosen and not any(s.startswith("data.size=") for s in settings) else ()
+    network = network_options(audited.spec)
+    return words if network == ("--net", audited.data.net) else (*network, *words)
+
+
+def network_options(spec: NetSpec | None) -> tuple[str, ...]:
+    """--net NAME --set net.SETTING=VALUE; nothing for a network that has no name on a command line."""
+    if isinstance(spec, str):
+        return "--net", spec
+    if not isinstance(spec, Mapping) or "own" in spec:
+        return ()
+    return "--net", spec["name"], *(word for pair in pairs("net", spec) for word in ("--set", pair))
+
+
+def with_its_own(settings: tuple[str, ...], data: Bundle) -> tuple[str, ...]:
+    """Settings that the data has, from the audited run or as it was loaded: without them, advised commands would be
+    about other data."""
+    from spurless.compress.loading import unusual_settings
+
+    typed = {pair.partition("=")[0] for pair in settings}
+    return (*settings, *(p for p in pairs("data", unusual_settings(data)) if p.partition("=")[0] not in typed))
+
+
+def pairs(section: str, given: Any) -> tuple[str, ...]:
+    """Settings as --set takes them.
+
+    >>> pairs("net", {"name": "mlp", "widths": (16, 8), "dropout": None, "norm": True})
+    ('net.widths=[16, 8]', 'net.dropout=none', 'net.norm=true')
+    """
+    table = given if isinstance(given, Mapping) else {}
+    return tuple(f"{section}.{name}={_value(value)}" for name, value in table.items() if name != "name")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (tuple, list)) else str(value)
+
+
+def same_model(model: Any, net: NetSpec | None) -> tuple[str, ...]:
+    """The options of `audit` that were given for the model: without them it would train and audit another one."""
+    path = ("--model", str(model)) if isinstance(model, (str, Path)) else ()
+    return *path, *network_options(net)
+
+
+def _rows_to_hold(case: Case, shortcut: Shortcut | None) -> int | None:
+    """Held-out rows in all, for as many contradicting ones as the test needs."""
+    if shortcut is None or shortcut.needed is None:
+        return None
+    have = int((~shortcut.follows).sum())
+    return round(len(case.held) * shortcut.needed / have) if have else None

@@ -1,0 +1,117 @@
+"""The tables of the zoo, and what every report quotes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+QUOTED = Path(__file__).parents[2] / "src" / "spurless" / "auditing" / "power.json"
+DOMAINS = ("small", "photo", "text", "table")
+Row = dict[str, Any]
+
+
+def read(place: Path) -> list[Row]:
+    """The rows of a file, or of all files of a folder."""
+    files = sorted(place.glob("*.jsonl")) if place.is_dir() else [place] if place.exists() else []
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def rate(hits: Sequence[bool]) -> dict[str, Any] | None:
+    from spurless.auditing.evidence import share
+
+    return share(list(hits)) if hits else None
+
+
+def shown(score: dict[str, Any] | None) -> str:
+    return (
+        "–" if score is None else f"{score['value']:.0f} % [{score['low']:.0f}–{score['high']:.0f}], n = {score['n']}"
+    )
+
+
+def summary(rows: Sequence[Row], half: str) -> str:
+    """A table by domain: what was found with and without attributes, named right, and false alarms."""
+    heads = (
+        "domain", "with attributes", "without", "named right", "found, of the harmful", "false alarm",
+        "available, clean",
+    )  # fmt: skip
+    out = ["| " + " | ".join(heads) + " |", "| :-- " + "| --: " * 6 + "|"]
+    rows = [row for row in rows if row["half"] == half]
+    for domain in (*DOMAINS, "all"):
+        own = [row for row in rows if domain in ("all", row["domain"])]
+        bad, clean = [r for r in own if not r["clean"]], [r for r in own if r["clean"]]
+        seen = [r for r in bad if r["without_attributes"] in ("found", "available")]
+        cells = [
+            rate([r["verdict"] in ("found", "gap", "available") for r in bad]),
+            rate([r in seen for r in bad]),
+            rate([r["named_right"] for r in seen]),
+            rate([r["without_attributes"] == "found" for r in bad if r.get("harmful", True)]),
+            rate([r["verdict"] in ("found", "gap") for r in clean]),
+            rate([r["verdict"] == "available" for r in clean]),
+        ]
+        out.append(f"| {domain} | " + " | ".join(shown(cell) for cell in cells) + " |")
+    return "\n".join(out)
+
+
+def birds(rows: Sequence[Row]) -> str:
+    """How many draws of Waterbirds without attributes were seen."""
+    out = ["| draws of 1,200 | found | available | no evidence |", "| :-- | --: | --: | --: |"]
+    for name in ("waterbirds, 95 %", "waterbirds, balanced"):
+        own = [r["verdict"] for r in rows if r["kind"] == name]
+        counts = [own.count(verdict) for verdict in ("found", "available", "no evidence")]
+        out.append(f"| {name}, n = {len(own)} | " + " | ".join(map(str, counts)) + " |")
+    return "\n".join(out)
+
+
+def repaired(rows: Sequence[Row]) -> str:
+    """What each repair brought on fresh balanced data."""
+    out = ["| case | finding | chosen | conflicting | aligned | mended, broken |", "| :-- " * 3 + "| --: " * 3 + "|"]
+    for row in sorted((r for r in rows if r["half"] == "repairs"), key=lambda r: str(r["kind"])):
+        cells = [
+            " → ".join(f"{100 * k / n:.0f} %" for k, n in (row[f"before_{where}"], row[f"after_{where}"]))
+            if f"before_{where}" in row
+            else "–"
+            for where in ("conflicting", "aligned")
+        ]
+        both = f"{row['mended']}, {row['broken']}" if "mended" in row else "–"
+        out.append(
+            f"| {row['kind']} | {row['verdict']}: {row['name']} | {row['chosen']} | {' | '.join(cells)} | {both} |"
+        )
+    return "\n".join(out)
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """All tables of these rows."""
+    out = []
+    for half in ("develop", "held out", "final"):
+        if any(row["half"] == half for row in rows):
+            out.append(f"{half}\n{summary(rows, half)}")
+    if any(row["half"] == "waterbirds" for row in rows):
+        out.append(birds(rows))
+    if any(row["half"] == "repairs" for row in rows):
+        out.append(repaired(rows))
+    return "\n\n".join(out)
+
+
+def quoted(rows: Sequence[Row]) -> dict[str, Any]:
+    """What every report says of its own power: by domain, of the final set, or of the held-out half before it."""
+    half = "final" if any(row["half"] == "final" for row in rows) else "held out"
+    draws = [row for row in rows if row["kind"] == "waterbirds, 95 %"]
+    found = {}
+    for domain in DOMAINS:
+        own = [row for row in rows if row["half"] == half and row["domain"] == domain]
+        bad, clean = [r for r in own if not r["clean"]], [r for r in own if r["clean"]]
+        if bad and clean:
+            seen = [(r["kind"], r["without_attributes"] in ("found", "available")) for r in bad]
+            places = [hit for kind, hit in seen if "places" in kind]
+            if domain == "photo":
+                places += [row["verdict"] in ("found", "available") for row in draws]
+            found[domain] = {
+                "samples": sorted({row["n"] for row in own}),
+                "found": rate([r["verdict"] in ("found", "gap", "available") for r in bad]),
+                "without_attributes": rate([hit for _, hit in seen]),
+                "false_alarms": rate([r["verdict"] in ("found", "gap") for r in clean]),
+                "backgrounds": rate(places),
+            }
+    return found
