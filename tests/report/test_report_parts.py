@@ -432,6 +432,9 @@ def saved(folder, row):
     return folder
 
 
+EPOCH = json.dumps({"stage": "a", "stage_index": 0, "epoch": 1, "step": 1, "loss": 1.0, "seconds": 1.0})
+
+
 def test_paths_are_told_apart_and_each_thing_is_shown_once(tmp_path):
     one = saved(tmp_path / "runs" / "erm", make("erm", 0.2))
     saved(tmp_path / "runs" / "deep" / "lff", make("lff", 0.5))
@@ -440,7 +443,7 @@ def test_paths_are_told_apart_and_each_thing_is_shown_once(tmp_path):
     (tmp_path / "runs" / "going" / "settings.toml").write_text(
         'seed = 3\n[method]\nname = "jtt"\n[data]\nname = "toy"\n'
     )
-    (tmp_path / "runs" / "going" / "history.jsonl").write_text('{"stage": "a", "epoch": 1, "loss": 1.0}\n{"torn')
+    (tmp_path / "runs" / "going" / "history.jsonl").write_text(f"{EPOCH}\n{{'torn")
     make_audit(tmp_path / "runs" / "audit", points=5, number_of_rows=1)
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "b.json").write_text(json.dumps([make("ga", 0.4), make("disent", 0.4)]))
