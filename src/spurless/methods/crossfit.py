@@ -53,15 +53,24 @@ class CrossFit(Method):
         missed = 1 - p.gather(1, y[:, None])[:, 0]
         run.report_conflicting(missed > 0.5)
 
-        evidence = Evidence(run, held_out, experts, shows_shortcut(y.cpu()[rows], p.argmax(1).cpu()[rows]))
+        split, of = (run.data.train, held_out) if run.data.val is None else (run.data.val, slice(None))
+
+        def answers(net: Net) -> Tensor:  # (m, C) to the held-out samples
+            return run.outputs(net, split).double().softmax(1).cpu()[of]
+
+        y_of = split.y[of]
+        easy = torch.stack([answers(e) for e in experts]).mean(0)
+        evidence = Evidence(easy, y_of, shows_shortcut(y.cpu()[rows], p.argmax(1).cpu()[rows]))
         draws = [odds(missed, y, SOFT)[rows], odds(missed, y, SHARP, sharpness(missed, y))[rows]]
-        pilots = []
+        scores = []
         for name, h in zip(("soft", "sharp"), draws, strict=True):
-            pilots.append((yield from self.network(run, f"pilot {name}", rows, self.share, odds=h)))
-        score, h = max(((evidence.score(pilot), h) for pilot, h in zip(pilots, draws, strict=True)), key=lambda s: s[0])
-        mix = Mixer("mixup") if evidence.shown and score < MIX and run.recipe.mix is None else None
+            pilot = yield from self.network(run, f"pilot {name}", rows, self.share, odds=h)
+            scores.append(evidence.score(answers(pilot).argmax(1) == y_of))
+        mix = Mixer("mixup") if evidence.shown and max(scores) < MIX and run.recipe.mix is None else None
+        h = draws[scores.index(max(scores))]
         net = yield from self.network(run, "debiased", rows, odds=h, mix=mix, select=True)
-        if self.level == 1 or evidence.prefers(net, plain, self.level):
+        after, before = (answers(f).argmax(1) == y_of for f in (net, plain))
+        if self.level == 1 or evidence.prefers(after, before, self.level):
             return net
         run.report_conflicting(torch.zeros(n))  # nothing is taken for conflicting
         return plain
@@ -102,29 +111,21 @@ class Evidence:
     would draw them); where they do not, the samples count as they are. Where they cannot tell, the mean of both.
     """
 
-    def __init__(self, run: Run, held_out: Tensor | None, experts: list[Net], shown: bool | None):
-        self.run, self.split, self.shown = run, run.data.val or run.data.train, shown
-        self.rows = slice(None) if held_out is None else held_out
-        p = torch.stack([run.outputs(e, self.split).double().softmax(1).cpu()[self.rows] for e in experts]).mean(0)
-        self.y = self.split.y[self.rows]
-        self.misled = p.argmax(1) != self.y
-        missed = 1 - p.gather(1, self.y[:, None])[:, 0]
-        share = {True: 0.0, None: 0.5, False: 1.0}[shown]  # of samples as they are
-        self.weights = odds(missed, self.y, 0.0, sharpness(missed, self.y)) * (1 - share) + share / len(self.y)
+    def __init__(self, p: Tensor, y: Tensor, shown: bool | None):
+        missed, share = 1 - p.gather(1, y[:, None])[:, 0], {True: 0.0, None: 0.5, False: 1.0}[shown]
+        self.shown, self.misled = shown, p.argmax(1) != y  # by p (m, C), the experts' answers
+        self.weights = odds(missed, y, 0.0, sharpness(missed, y)) * (1 - share) + share / len(y)
 
-    def right(self, net: Net) -> Tensor:
-        """(m,) Whether each sample is predicted rightly."""
-        return self.run.outputs(net, self.split).argmax(1).cpu()[self.rows] == self.y
+    def score(self, right: Tensor) -> float:
+        """Of a network, by whether each sample (m,) is predicted rightly."""
+        return self.weights[right].sum().item()
 
-    def score(self, net: Net) -> float:
-        return float(self.weights[self.right(net)].sum())
-
-    def prefers(self, after: Net, before: Net, level: float) -> bool:
+    def prefers(self, after: Tensor, before: Tensor, level: float) -> bool:
         """The gate. Without a shortcut that shows, more must be right beyond chance where what is easy misleads, and a
         share FIXED of the errors must be gone there, because what is only hard stays hard."""
         if self.score(after) <= self.score(before):
             return False
-        return bool(self.shown) or shortcut_evidence(self.misled, self.right(before), self.right(after), level)
+        return bool(self.shown) or shortcut_evidence(self.misled, before, after, level)
 
 
 def odds(missed: Tensor, y: Tensor, floor: float, power: float = 1.0) -> Tensor:
