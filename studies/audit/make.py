@@ -395,5 +395,5 @@ def _table(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
     split = np.full(len(y), "train", object)
     fields = [field] if named is not None and (attribute or kind.clean) else []
     return tables.to_bundle(
-        frame.drop(columns=list(hidden)), label, fields, split, name=kind.name, keep_columns=("serial",)
+        frame.drop(columns=list(hidden)), label, fields, split, tables.Inputs(keep=("serial",)), name=kind.name
     )
