@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from studies.audit.__main__ import REPAIRS, jobs
+from studies.audit.__main__ import measured
 from studies.audit.final import FINAL_KINDS
+from studies.audit.jobs import REPAIRS, Job, jobs, run
 from studies.audit.kinds import KINDS, Kind
 from studies.audit.make import make_apart, planted
 from studies.audit.plants import FINAL, PLANTS, TINTED
-from studies.audit.tables import birds, quoted, rate, summary
+from studies.audit.tables import birds, quoted, rate, read, summary
 
 
 def test_the_final_set_is_large_enough_and_shares_no_data_with_the_kinds_of_development():
@@ -80,3 +81,16 @@ def test_the_table_counts_by_hand():
     assert quoted(rows)["text"]["false_alarms"] == rate([True]) and set(quoted(rows)) == {"text"}
     draws = [{"kind": "waterbirds, 95 %", "verdict": v} for v in ("found", "available", "found")]
     assert "n = 3 | 2 | 1 | 0 |" in birds(draws)
+
+
+def test_processes_of_their_own_measure_what_one_would_and_a_failure_is_a_row(tmp_path):
+    kind = Kind("made", "table", "copies", "", (), 120, "develop")
+    broken = kind._replace(name="broken", base="no such base 1 2")
+    out = tmp_path / "rows.jsonl"
+    assert measured([Job("zoo", kind, 0.5, 0), Job("zoo", broken, 0.5, 0)], out, 2, 1e9) == 1
+    rows = {row["kind"]: row for row in read(out)}
+    assert rows["made"]["verdict"] and "no such base" in rows["broken"]["error"]
+    alone = run(Job("zoo", kind, 0.5, 0))
+    assert {k: v for k, v in alone.items() if k != "seconds"} == {
+        k: v for k, v in rows["made"].items() if k != "seconds"
+    }
