@@ -31,6 +31,9 @@ _WHERE = {
     "embed": "compress.embedding",
     "run_sweep": "sweep",
     "suggest_lr": "sweep",
+    "SpurlessClassifier": "integrations.sklearn",
+    "sample_weights": "integrations.own_loop",
+    "refit_head": "integrations.own_loop",
     "Result": "train.result",
     "Split": "core.data",
     "Bundle": "core.data",
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
     from spurless.core.errors import UserError
     from spurless.core.method import Method, Run, Stage
     from spurless.core.recipe import Recipe
+    from spurless.integrations.own_loop import refit_head, sample_weights
+    from spurless.integrations.sklearn import SpurlessClassifier
     from spurless.methods.group_inference import infer_groups
     from spurless.metrics.frame import group_metrics
     from spurless.nets import Net

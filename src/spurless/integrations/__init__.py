@@ -1,0 +1,1 @@
+"""What lets other libraries use spurless: scikit-learn, loops of one's own, Lightning, Hugging Face."""
