@@ -84,13 +84,17 @@ def repaired(rows: Sequence[Row]) -> str:
 def tables(rows: Sequence[Row]) -> str:
     """All tables of these rows."""
     out = []
-    for half in ("develop", "held out", "final"):
+    for half, title in (
+        ("develop", "The development half"),
+        ("held out", "The held-out half"),
+        ("final", "The final set"),
+    ):
         if any(row["half"] == half for row in rows):
-            out.append(f"{half}\n{summary(rows, half)}")
+            out += [f"{title}:", summary(rows, half)]
     if any(row["half"] == "waterbirds" for row in rows):
-        out.append(birds(rows))
+        out += ["Waterbirds without attributes:", birds(rows)]
     if any(row["half"] == "repairs" for row in rows):
-        out.append(repaired(rows))
+        out += ["Repairs, on fresh balanced data:", repaired(rows)]
     return "\n\n".join(out)
 
 
