@@ -30,16 +30,7 @@ def quick(
     logits = torch.zeros(len(held), len(whole.classes))
     net = Net(torch.nn.Flatten(), torch.nn.Linear(1, 1))
     case = Case(whole, net, "none", held, "all", device, logits, torch.zeros(len(held), 1), seed, True, None, fold)
-    pool = pool_of(case)
-    suspects = []
-    for k in range(len(whole.attributes) if held.a is not None else 0):
-        cue = attribute_cue(case, pool, k, None)
-        suspects += [] if cue is None else [available(case, pool, cue)]
-    for cue in gather(case, pool, model=False):
-        step("cues", cue.name)
-        suspects.append(available(case, pool, cue))
-    for s in suspects:
-        s.verdict = "available" if stands_out(s) else "no evidence"
+    suspects = _suspects(case, step)
     suspects = order(suspects if reviewed is None else reviewed.without_legitimate(suspects))
     verdict = overall([s.verdict for s in suspects])
     leading = next((s for s in suspects if s.verdict == "available"), None)
@@ -55,6 +46,19 @@ def quick(
         power=power(case),
         decisions=None if reviewed is None else reviewed.summary(),
     )
+
+
+def _suspects(case: Case, step: Callable[..., None]) -> list[Suspect]:
+    """Every known attribute and every cue, with whether it gives the label away."""
+    pool, known = pool_of(case), range(len(case.data.attributes) if case.held.a is not None else 0)
+    cues = [cue for k in known if (cue := attribute_cue(case, pool, k, None)) is not None]
+    found = [available(case, pool, cue) for cue in cues]
+    for cue in gather(case, pool, model=False):
+        step("cues", cue.name)
+        found.append(available(case, pool, cue))
+    for s in found:
+        s.verdict = "available" if stands_out(s) else "no evidence"
+    return found
 
 
 def stands_out(s: Suspect) -> bool:

@@ -43,7 +43,7 @@ def situation(
         rows=len(case.data.train),
         held_out=len(case.held),
         classes=len(case.data.classes),
-        contradicting=None if shortcut is None else int((~shortcut.follows).sum()),
+        contradicting=_conflicting(shortcut),
         conflicting=_value_of(shortcut and shortcut.conflicting),
         aligned=_value_of(shortcut and shortcut.aligned),
         seconds=audited.seconds or None,
@@ -59,8 +59,12 @@ def situation(
         root=() if asked.root is None else ("--data-root", str(asked.root)),
         tested=tested,
         doubt=unsure,
-        is_input=shortcut is not None and any(code["column"] == shortcut.name for code in case.data.coding),
+        is_input=shortcut is not None and shortcut.name in {code["column"] for code in case.data.coding},
     )
+
+
+def _conflicting(shortcut: Shortcut | None) -> int | None:
+    return None if shortcut is None else int((~shortcut.follows).sum())
 
 
 def _value_of(score: Score | None) -> float | None:

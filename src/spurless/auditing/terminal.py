@@ -27,16 +27,22 @@ def screen(found: AuditReport) -> Group:
         parts += _advised(advice)
     if found.fix:
         parts += [Text("After --fix", "bold"), *(_under(text) for text in found.fix["text"])]
-    parts.append(Text("Evidence", "bold"))
-    parts += [_under(f"{f['verdict']}: {f['name']}. {f['text']}") for f in found.findings[:FINDINGS]]
-    parts += [_under(m["text"]) for m in found.shift if m["finding"] != "none"]
-    if found.tested:
-        parts.append(_under(f"no evidence: {', '.join(found.tested)}.", "dim"))
+    parts += [Text("Evidence", "bold"), *_evidence(found)]
     if few := (found.coverage or {}).get("notes"):
         parts += [Text("Not known, or hardly", "bold"), *(_under(text) for text in few)]
     if found.rows:
         parts += [Text("Where", "bold"), *(_under(_told(row)) for row in found.rows[:SAMPLES])]
     return Group(*parts)
+
+
+def _evidence(found: AuditReport) -> list[RenderableType]:
+    parts: list[RenderableType] = [
+        _under(f"{f['verdict']}: {f['name']}. {f['text']}") for f in found.findings[:FINDINGS]
+    ]
+    parts += [_under(m["text"]) for m in found.shift if m["finding"] != "none"]
+    if found.tested:
+        parts.append(_under(f"no evidence: {', '.join(found.tested)}.", "dim"))
+    return parts
 
 
 def _told(row: dict[str, Any]) -> str:
