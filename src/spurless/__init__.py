@@ -48,6 +48,11 @@ _WHERE = {
 }
 __all__ = ["__version__", *_WHERE]
 
+if "IPython" in sys.modules:
+    from spurless.core.display import show_errors_briefly
+
+    show_errors_briefly()
+
 if TYPE_CHECKING:
     from spurless.auditing.audit import audit
     from spurless.auditing.decisions import Decisions

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
-from spurless.core.errors import UserError
+from spurless.core.display import Line, draw_lines, html
+from spurless.core.errors import DataError, UserError, one_of
+from spurless.core.stats import Estimate
 
 SCHEMA = 2
+WHERE = {
+    "aligned": "where the shortcut agrees",
+    "conflicting": "where it misleads",
+    "alone": "a model that sees nothing but the shortcut",
+}
 
 
 @dataclass
@@ -53,6 +60,30 @@ class AuditReport:
             raise KeyError(key)
         return getattr(self, key)
 
+    def __repr__(self) -> str:
+        return f"AuditReport({self.data['name']}: {self.verdict}. {self.headline})"
+
+    def _repr_html_(self) -> str:
+        lines = [[f["words"], f["verdict"], " ".join(f["text"])] for f in self.findings]
+        advice = [f"{a['title']}: {a['command']}" for a in self.advice if a["command"]]
+        return html(["finding", "verdict", "evidence"], lines, f"{self.verdict}: {self.headline}", advice)
+
+    def plot(self, kind: Literal["cost", "slices"] = "cost", ax: Any = None) -> Any:
+        """Draw the model's accuracy where the leading shortcut agrees and where it misleads ("cost"), or that of the
+        slices in which it fails most ("slices"). Returns the matplotlib axes."""
+        one_of("kind", kind, ("cost", "slices"))
+        if kind == "cost":
+            known = {name: e for name, e in (self.cost or {}).items() if isinstance(e, Mapping)}
+            lines = [Line(WHERE.get(name, name), _estimate(e), name == "conflicting") for name, e in known.items()]
+        else:
+            lines = [
+                Line(f"{s['class']}: {'; '.join(s['words']) or 'no words'}", _estimate(s["accuracy"]), True)
+                for s in self.slices
+            ]
+        if not lines:
+            raise DataError(f"The audit of {self.data['name']} has no {kind} to draw; its verdict is '{self.verdict}'.")
+        return draw_lines(lines, "accuracy (percent, 95 % CI)", ax)
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, allow_nan=False)
 
@@ -65,3 +96,7 @@ class AuditReport:
             raise UserError(f"This audit has schema {schema}, and this version reads {SCHEMA}. Run the audit again.")
         known = {f.name for f in fields(cls)}
         return cls(**{name: value for name, value in found.items() if name in known})
+
+
+def _estimate(known: Mapping[str, Any]) -> Estimate:
+    return Estimate(known["value"], known["low"], known["high"], known["n"])

@@ -8,18 +8,10 @@ from typing import Any
 from spurless.bench.figures import Entry
 from spurless.bench.judging import REAL, Difference
 from spurless.bench.remarks import line_name
+from spurless.core.display import axes_for
 from spurless.report.studies import published
 
 OURS, PAPER = "#0072B2", "#D55E00"
-
-
-def axes_for(lines: int, ax: Any = None) -> Any:
-    """The given axes, or new ones with room for so many lines."""
-    if ax is not None:
-        return ax
-    from matplotlib import pyplot
-
-    return pyplot.subplots(figsize=(7.0, 0.8 + 0.3 * max(1, lines)), layout="constrained")[1]
 
 
 def draw_entries(entries: Sequence[Entry], ax: Any = None) -> Any:

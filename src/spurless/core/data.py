@@ -186,6 +186,22 @@ class Bundle:
         from_hf = _Constructor("spurless.data.arrays")
         from_pandas = _Constructor("spurless.data.anything")
 
+    def __repr__(self) -> str:
+        from spurless.core import look
+
+        return look.text(self)
+
+    def _repr_html_(self) -> str:
+        from spurless.core import look
+
+        return look.as_html(self)
+
+    def plot(self, columns: int = 6) -> Any:
+        """Draw training images of each class, conflicting ones in a line of their own. Returns an array of axes."""
+        from spurless.core import look
+
+        return look.gallery(self, columns)
+
     @property
     def splits(self) -> dict[str, Split]:
         named = {"train": self.train, "val": self.val, "test": self.test}

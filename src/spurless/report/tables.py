@@ -6,10 +6,10 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spurless.core.digests import in_full
+from spurless.core.display import html as html
 from spurless.core.stats import NOTHING, Estimate
 
 if TYPE_CHECKING:
@@ -228,19 +228,6 @@ def with_words(table: Table, below: Sequence[str], above: str = "") -> Group:
 
     title = [Text(above, "bold")] if above else []
     return Group(*title, table, *(Text(text, "table.caption") for text in below))
-
-
-def html(headings: Sequence[str], lines: Sequence[Sequence[str]], title: str = "", below: Sequence[str] = ()) -> str:
-    """A table for a notebook, with a title and sentences below it; everything in it is escaped.
-
-    >>> html(["method", "n"], [["<erm>", "3"]])
-    '<table><thead><tr><th>method</th><th>n</th></tr></thead><tbody><tr><td>&lt;erm&gt;</td><td>3</td></tr></tbody></table>'
-    """
-    head = "".join(f"<th>{escape(text)}</th>" for text in headings)
-    body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in line) + "</tr>" for line in lines)
-    words = "".join(f"<p>{escape(text)}</p>" for text in below)
-    above = f"<p><b>{escape(title)}</b></p>" if title else ""
-    return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{words}"
 
 
 def comparison(results: Sequence[Result]) -> Group:

@@ -22,7 +22,7 @@ from spurless.registry import load_data
 from spurless.train.device import arithmetic, interruptible, pick_device
 from spurless.train.forecast import Forecast
 from spurless.train.observe import Watcher
-from spurless.train.progress import Bar
+from spurless.train.progress import bar
 from spurless.train.result import Result
 from spurless.train.saved import load_run
 from spurless.train.session import PARTLY_COMPARED, RunArguments, Session
@@ -113,7 +113,7 @@ def finished_before(session: Session) -> Result:
 def observer(session: Session) -> Watcher:
     """What shows and records the progress of a session."""
     progress = session.asked.progress if first() else False
-    shown: Watcher = progress if callable(progress) else Forecast(session, Bar(session.result.method, shown=progress))
+    shown: Watcher = progress if callable(progress) else Forecast(session, bar(session.result.method, progress))
     track = session.asked.track
     return track_run(track, session.result, shown) if track and first() else shown
 

@@ -3,13 +3,64 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from spurless.core.display import in_notebook
 from spurless.train.observe import Progress
 from spurless.train.observe import Watcher as Watcher
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
+
+
+def bar(label: str, shown: bool | None = None) -> Watcher:
+    """What shows a training: a bar on a terminal, a line in a notebook; nothing elsewhere unless it is asked for."""
+    return NotebookLine(label) if shown is not False and in_notebook() else Bar(label, shown)
+
+
+class NotebookLine:
+    """One line below the cell, which is written anew and goes away at the end."""
+
+    EVERY = 0.5  # seconds between two updates
+
+    def __init__(self, label: str):
+        self.label, self.drawn, self.note = label, 0.0, ""
+        self.handle: Any = None
+
+    def __enter__(self) -> NotebookLine:
+        from IPython.display import display
+
+        self.handle = display(_plain(f"{self.label}: preparing"), display_id=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.handle.update(_plain(""))
+
+    def __call__(self, where: Progress) -> None:
+        if where.row is not None:
+            self.note = epoch_text(where.row)
+        if time.monotonic() - self.drawn < self.EVERY:
+            return
+        self.drawn = time.monotonic()
+        self.handle.update(_plain(f"{self.label}: {where.stage}, step {where.step:,} of {where.total:,} {self.note}"))
+
+
+def _plain(text: str) -> Any:
+    from IPython.display import Pretty
+
+    return Pretty(text)
+
+
+def epoch_text(row: Mapping[str, Any]) -> str:
+    """
+    >>> epoch_text({"loss": 0.25, "val_accuracy": 91.0})
+    'loss 0.250, validation 91.0 %'
+    """
+    parts = [f"loss {row['loss']:.3f}"]
+    if "val_accuracy" in row:
+        parts.append(f"validation {row['val_accuracy']:.1f} %")
+    return ", ".join(parts)
 
 
 class Bar:
@@ -41,10 +92,7 @@ class Bar:
 
     def __call__(self, where: Progress) -> None:
         if where.row is not None:
-            parts = [f"loss {where.row['loss']:.3f}"]
-            if "val_accuracy" in where.row:
-                parts.append(f"validation {where.row['val_accuracy']:.1f} %")
-            self.note = ", ".join(parts)
+            self.note = epoch_text(where.row)
         elif time.monotonic() - self.drawn < self.EVERY:
             return
         if where.stage != self.stage:

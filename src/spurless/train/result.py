@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from spurless.core.data import Bundle
     from spurless.nets import Net
+    from spurless.train.look import Kind
     from spurless.train.predict import Predictor
 
 NOT_SAVED = ("classifier", "facts", "bundle")
@@ -62,6 +63,25 @@ class Result:
     def from_row(cls, row: Mapping[str, Any]) -> Result:
         known = {f.name for f in fields(cls)} - {*NOT_SAVED}
         return cls(**{k: v for k, v in row.items() if k in known})
+
+    def __repr__(self) -> str:
+        from spurless.train import look
+
+        return look.text(self)
+
+    def _repr_html_(self) -> str:
+        from spurless.train import look
+
+        return look.as_html(self)
+
+    def plot(self, kind: Kind = "groups", ax: Any = None) -> Any:
+        """Draw the accuracy of each group ("groups") or loss and validation accuracy by epoch ("curves").
+
+        Returns the matplotlib axes.
+        """
+        from spurless.train import look
+
+        return look.plot(self, kind, ax)
 
     # The classifier at work
 
