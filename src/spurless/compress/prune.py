@@ -33,6 +33,7 @@ from spurless.core.messages import log
 from spurless.core.method import Loss, Method, Run, Stage
 from spurless.core.output import claim_folder, default_folder
 from spurless.core.settings import Range, build, check, resolve, settings_of
+from spurless.core.stats import NOTHING
 from spurless.core.tensor_files import header, load_tensors, save_tensors
 from spurless.methods.dcwp import DCWP, oversampling
 from spurless.methods.parts.pruning import (
@@ -54,7 +55,7 @@ from spurless.metrics.groups import group_notes
 from spurless.nets import Net
 from spurless.nets.outputs import Inputs
 from spurless.registry import check_installed, make_recipe, saved_method
-from spurless.report.tables import NOTHING, score, with_small_n, with_words
+from spurless.report.tables import score, with_small_n, with_words
 from spurless.train.device import pick_device
 from spurless.train.fit import fit
 from spurless.train.networks import NetSpec, example_of

@@ -336,7 +336,7 @@ def _constants(net: nn.Module, groups: list[Channels], inputs: list[Tensor]) -> 
     low: dict[str, Tensor] = {}
     high: dict[str, Tensor] = {}
 
-    def watch(name: str) -> Callable:
+    def watch(name: str) -> Callable[..., None]:
         def hook(layer: nn.Module, args: tuple[Tensor, ...]) -> None:
             x = args[0].detach()
             units = x.movedim(-1 - len(layer.kernel_size), -1) if isinstance(layer, _ConvNd) else x

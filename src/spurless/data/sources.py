@@ -149,7 +149,7 @@ def read_batch(path: Path) -> dict[str, Any]:
     """A CIFAR batch: a pickled dict. Nothing but numbers, texts and numpy arrays is ever built from the file."""
     try:
         with open(path, "rb") as file:
-            batch = _ArrayUnpickler(file, encoding="latin1").load()
+            batch: dict[str, Any] = _ArrayUnpickler(file, encoding="latin1").load()
         if batch["data"].dtype != np.uint8 or batch["data"].shape != (len(batch["labels"]), 3 * 32 * 32):
             raise ValueError("unexpected shape")
     except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, pickle.UnpicklingError) as error:

@@ -164,7 +164,8 @@ class Blankable(nn.Module):
     def forward(self, blank: Tensor, rows: Tensor) -> Tensor:
         self.blank = blank
         try:
-            return self.module(rows)
+            result: Tensor = self.module(rows)
+            return result
         finally:
             self.blank = None
 

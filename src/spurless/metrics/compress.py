@@ -56,7 +56,8 @@ def compressibility(z: Tensor, q: float = 2.0, kappa: float = 0.1) -> Tensor:
     rest = size.sort(-1, descending=True).values[..., kept:] if kept < size.shape[-1] else 0 * size[..., :1]
     whole = torch.linalg.vector_norm(size, q, -1)
     lost = torch.linalg.vector_norm(rest, q, -1) / torch.where(whole == 0, 1.0, whole)
-    return (1 - lost).float()
+    result: Tensor = (1 - lost).float()
+    return result
 
 
 def pq_index(z: Tensor, p: float = 1.0, q: float = 2.0) -> Tensor:
@@ -72,7 +73,8 @@ def pq_index(z: Tensor, p: float = 1.0, q: float = 2.0) -> Tensor:
     size = _scaled(z)
     whole = torch.linalg.vector_norm(size, q, -1)
     part = torch.linalg.vector_norm(size, p, -1) / torch.where(whole == 0, math.nan, whole)
-    return (1 - size.shape[-1] ** (1 / q - 1 / p) * part).float()
+    result: Tensor = (1 - size.shape[-1] ** (1 / q - 1 / p) * part).float()
+    return result
 
 
 class Compressed(NamedTuple):
@@ -248,7 +250,7 @@ def data_accuracy(
             raise UserError(
                 f"There are logits for {len(asked)} rows, and {len(held)} rows of {data.name} are asked for."
             )
-        found = scores_of(data, held, asked)[name]
+        found: float | None = scores_of(data, held, asked)[name]
         if found is None:
             hint = "" if name == "average" else "; use average"
             gone = [label for c, label in enumerate(data.classes) if not bool((held.y == c).any())]

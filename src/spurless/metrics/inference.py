@@ -80,7 +80,7 @@ def inference_scores(groups: ArrayLike, truth: ArrayLike, y: ArrayLike, conflict
     }
 
 
-def _within_classes(guess: NDArray, true: NDArray, label: NDArray) -> float | None:
+def _within_classes(guess: NDArray[Any], true: NDArray[Any], label: NDArray[Any]) -> float | None:
     from sklearn.metrics import adjusted_mutual_info_score
 
     scores, sizes = [], []

@@ -130,7 +130,8 @@ class Record:
                 return value.tolist() if value.dtype == np.int64 else [float(f"{v:.9g}") for v in value.tolist()]
             return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else value
 
-        return finite({f.name: plain(getattr(self, f.name)) for f in fields(self)})
+        result: dict[str, Any] = finite({f.name: plain(getattr(self, f.name)) for f in fields(self)})
+        return result
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Record:
@@ -174,7 +175,8 @@ def summary(records: Sequence[Record], window: int = 100) -> dict[str, Any]:
     found["largest_logit_norm"], found["last_logit_norm"] = max(known.tolist(), default=None), float(length[-1])
     for name, norms in (("gradient_norm", last.gradient_norms), ("weight_norm", last.weight_norms)):
         found[f"last_{name}"] = {part: float(values[-1]) for part, values in norms.items() if len(values)}
-    return finite(found)
+    result: dict[str, Any] = finite(found)
+    return result
 
 
 def as_array(values: Tensor) -> Array:

@@ -277,7 +277,8 @@ def _umap(z: np.ndarray, seed: int) -> Tensor:
 def _units(x: Tensor) -> Tensor:
     """(n, d): each row divided by its length; a row of zeros stays one."""
     x = x / x.abs().amax(1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)  # first: squares of tiny values are 0
-    return x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1)
+    result: Tensor = x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1)
+    return result
 
 
 def _means(

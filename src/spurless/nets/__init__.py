@@ -56,17 +56,19 @@ def build(spec: str | Mapping[str, Any], shape: Sequence[int], classes: int) -> 
     if not isinstance(name, str):
         raise UserError('A network is given by its name, or as {"name": NAME, setting: value}; the name is missing.')
     make = builder(name)
-    made = make(tuple(shape), classes, **resolve(make, given, where="net"))
+    made: Net = make(tuple(shape), classes, **resolve(make, given, where="net"))
     if isinstance(made, import_module("spurless.nets.net").Net):
         return made
-    return import_module("spurless.nets.net").Net.wrap(made)  # a plain module of another package
+    result: Net = import_module("spurless.nets.net").Net.wrap(made)  # a plain module of another package
+    return result
 
 
 def builder(name: str) -> Callable[..., Net]:
     """The function (shape, classes, **settings) -> Net of this name; its Annotated parameters are the settings."""
     from spurless.registry import find
 
-    return find("net", name)
+    result: Callable[..., Net] = find("net", name)
+    return result
 
 
 def __getattr__(name: str) -> Any:

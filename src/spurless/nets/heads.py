@@ -82,7 +82,8 @@ def put_back(module: nn.Module, head: nn.Linear) -> nn.Module | None:
 def logits(module: nn.Module, example: Tensor) -> Tensor:
     """What the module gives for the example, in evaluation mode."""
     with evaluating(module), torch.no_grad():
-        return module(example)
+        result: Tensor = module(example)
+        return result
 
 
 def check_same(net: nn.Module, example: Tensor, expected: Tensor, kind: str) -> None:

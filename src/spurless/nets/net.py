@@ -33,7 +33,8 @@ class Net(nn.Module):
         return divided(self.encoder, x).flatten(1)  # (n, feature_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))  # (n, classes)
+        result: Tensor = self.head(self.features(x))  # (n, classes)
+        return result
 
     def unwrapped(self) -> nn.Module:
         """A copy as the module that `wrap` was given, with its own keys; of a network that was made here, itself.

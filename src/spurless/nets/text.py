@@ -46,7 +46,8 @@ class TextEncoder(nn.Module):
     embedding: nn.Embedding
 
     def embed(self, x: Tensor) -> Tensor:
-        return self.embedding(x[:, 0].long())  # (n, l, d)
+        result: Tensor = self.embedding(x[:, 0].long())  # (n, l, d)
+        return result
 
     def from_embeddings(self, e: Tensor, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -69,7 +70,8 @@ class Bag(TextEncoder):
         self.layers = nn.Sequential(*layers)
 
     def from_embeddings(self, e: Tensor, x: Tensor) -> Tensor:
-        return self.layers(pooled(e, x[:, 1] > 0, "mean"))
+        result: Tensor = self.layers(pooled(e, x[:, 1] > 0, "mean"))
+        return result
 
 
 class Layer(nn.Module):
@@ -90,7 +92,8 @@ class Layer(nn.Module):
         # Attention weights are not dropped: the fast kernels cannot, and one process could not draw what several do.
         mixed = F.scaled_dot_product_attention(q, k, v, seen)  # (n, heads, l, width / heads)
         h = self.norm1(h + self.drop(self.mix(mixed.transpose(1, 2).reshape(n, length, width))))
-        return self.norm2(h + self.drop(self.narrow(F.gelu(self.wide(h)))))
+        result: Tensor = self.norm2(h + self.drop(self.narrow(F.gelu(self.wide(h)))))
+        return result
 
 
 class Transformer(TextEncoder):
@@ -150,7 +153,8 @@ class Foreign(TextEncoder):
 
     @property
     def embedding(self) -> nn.Embedding:  # type: ignore[override]
-        return self.model.get_input_embeddings()
+        result: nn.Embedding = self.model.get_input_embeddings()
+        return result
 
     def from_embeddings(self, e: Tensor, x: Tensor) -> Tensor:
         part = x[:, 1].long()

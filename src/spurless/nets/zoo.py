@@ -71,7 +71,8 @@ class FrozenEncoder(nn.Module):
         return super().train(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.encoder(x)
+        result: Tensor = self.encoder(x)
+        return result
 
 
 def efficientnet_lite0(

@@ -20,7 +20,8 @@ def defocus_blur(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
     """Convolution with a soft-rimmed disk."""
     from scipy import ndimage
 
-    return ndimage.correlate(x, disk(*DEFOCUS[level - 1])[None, None], mode="mirror")
+    result: np.ndarray = ndimage.correlate(x, disk(*DEFOCUS[level - 1])[None, None], mode="mirror")
+    return result
 
 
 def glass_blur(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
@@ -66,7 +67,10 @@ def disk(radius: float, soften: float) -> np.ndarray:
     inside = (r**2 + c**2 <= radius**2).astype(float)
     rim = np.exp(-(np.arange(-1, 2) ** 2) / (2 * soften**2))
     rim /= rim.sum()
-    return ndimage.correlate(inside / inside.sum(), np.outer(rim, rim), mode="constant").astype(np.float32)
+    result: np.ndarray = ndimage.correlate(inside / inside.sum(), np.outer(rim, rim), mode="constant").astype(
+        np.float32
+    )
+    return result
 
 
 def move(x: np.ndarray, degrees: np.ndarray, radius: int, sigma: float) -> np.ndarray:
@@ -85,10 +89,12 @@ def move(x: np.ndarray, degrees: np.ndarray, radius: int, sigma: float) -> np.nd
 def motion_kernel(radius: int, sigma: float) -> np.ndarray:
     """(2·radius + 1,) weights that sum to one."""
     taps = np.exp(-(np.arange(2 * radius + 1) ** 2) / (2 * sigma**2))
-    return (taps / taps.sum()).astype(np.float32)
+    result: np.ndarray = (taps / taps.sum()).astype(np.float32)
+    return result
 
 
 def _gaussian(x: np.ndarray, sigma: float) -> np.ndarray:
     from scipy import ndimage
 
-    return ndimage.gaussian_filter(x, (0, 0, sigma, sigma), mode="nearest", truncate=4)
+    result: np.ndarray = ndimage.gaussian_filter(x, (0, 0, sigma, sigma), mode="nearest", truncate=4)
+    return result

@@ -20,14 +20,16 @@ ELASTIC = ((0.0, 0.0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 
 def contrast(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
     """Closer to the mean of each channel."""
     mean = x.mean((2, 3), keepdims=True, dtype=np.float64).astype(np.float32)
-    return (x - mean) * np.float32(CONTRAST_FACTOR[level - 1]) + mean
+    result: np.ndarray = (x - mean) * np.float32(CONTRAST_FACTOR[level - 1]) + mean
+    return result
 
 
 def brightness(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
     """HSV value plus a constant. Hue and saturation stay, so all three channels of a pixel scale alike."""
     value = x.max(1, keepdims=True)  # (n, 1, h, w)
     raised = np.minimum(value + np.float32(BRIGHTNESS_ADDED[level - 1]), 1)
-    return np.where(value > 0, x * raised / np.maximum(value, 1e-9), raised)
+    result: np.ndarray = np.where(value > 0, x * raised / np.maximum(value, 1e-9), raised)
+    return result
 
 
 def saturate(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
@@ -37,7 +39,8 @@ def saturate(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
     old = (value - low) / np.maximum(value, 1e-9)
     new = np.minimum(old * a + b, 1)
     red = np.array([0, 1, 1], np.float32).reshape(1, 3, 1, 1)  # a grey pixel's hue is 0: red
-    return np.where(old > 0, value - (value - x) * new / np.maximum(old, 1e-9), value * (1 - new * red))
+    result: np.ndarray = np.where(old > 0, value - (value - x) * new / np.maximum(old, 1e-9), value * (1 - new * red))
+    return result
 
 
 def jpeg(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:

@@ -56,7 +56,8 @@ def corruption(one_block: Callable[[np.ndarray, Streams], np.ndarray]) -> InputC
 def gaussian_noise(x: np.ndarray, rng: Streams) -> np.ndarray:
     """x + N(0, s²) with s from 0 to 0.01·255 for each image; the channels of a pixel move together."""
     std = rng.uniform(0, 0.01 * 255)[:, None, None, None]
-    return x + std * rng.normal(1, *x.shape[2:])
+    result: np.ndarray = x + std * rng.normal(1, *x.shape[2:])
+    return result
 
 
 @corruption
@@ -146,7 +147,8 @@ def gaussian_blur(x: np.ndarray, rng: Streams) -> np.ndarray:
     h, w = x.shape[2:]
     padded = np.pad(x.astype(np.float32), ((0, 0), (0, 0), (4, 4), (4, 4)), "reflect")
     down = sum(taps[:, i] * padded[:, :, i : i + h] for i in range(9))  # (n, c, h, w + 8)
-    return sum(taps[:, i] * down[..., i : i + w] for i in range(9))
+    result: np.ndarray = sum(taps[:, i] * down[..., i : i + w] for i in range(9))
+    return result
 
 
 def homography(source: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -30,4 +30,5 @@ def impulse_noise(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
 
 def speckle_noise(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
     """x + x·N(0, σ²)"""
-    return x + x * np.float32(SPECKLE_STD[level - 1]) * rng.normal(*x.shape[1:])
+    result: np.ndarray = x + x * np.float32(SPECKLE_STD[level - 1]) * rng.normal(*x.shape[1:])
+    return result

@@ -18,7 +18,8 @@ def fold(i: np.ndarray, size: int, border: Border) -> np.ndarray:
         return i.clip(0, size - 1)
     period, last = (2 * size, 2 * size - 1) if border == "symmetric" else (2 * size - 2, 2 * size - 2)
     i = i % period
-    return np.minimum(i, last - i)
+    result: np.ndarray = np.minimum(i, last - i)
+    return result
 
 
 def pick(x: np.ndarray, rows: np.ndarray, cols: np.ndarray, border: Border) -> np.ndarray:
@@ -42,7 +43,8 @@ def sample(x: np.ndarray, rows: np.ndarray, cols: np.ndarray, border: Border) ->
     r, c = top.astype(np.int64), left.astype(np.int64)
     upper = pick(x, r, c, border) * (1 - right) + pick(x, r, c + 1, border) * right
     lower = pick(x, r + 1, c, border) * (1 - right) + pick(x, r + 1, c + 1, border) * right
-    return upper * (1 - down) + lower * down
+    result: np.ndarray = upper * (1 - down) + lower * down
+    return result
 
 
 def clipped_zoom(x: np.ndarray, factor: float) -> np.ndarray:
@@ -61,4 +63,5 @@ def _zoom_axis(x: np.ndarray, factor: float, axis: int) -> np.ndarray:
     shape = [1] * x.ndim
     shape[axis] = size
     part = (at - low).astype(np.float32).reshape(shape)
-    return x.take(low, axis) * (1 - part) + x.take(high, axis) * part
+    result: np.ndarray = x.take(low, axis) * (1 - part) + x.take(high, axis) * part
+    return result

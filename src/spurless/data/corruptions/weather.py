@@ -39,7 +39,8 @@ def snow(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
     flakes = np.where(flakes < threshold, np.float32(0), flakes).clip(0, 1)
     flakes = move(flakes, rng.uniform(-135, -45), radius, sigma)
     whitened = np.maximum(x, (x * GREY).sum(1, keepdims=True) * 1.5 + 0.5)
-    return share * x + (1 - share) * whitened + flakes + flakes[:, :, ::-1, ::-1]
+    result: np.ndarray = share * x + (1 - share) * whitened + flakes + flakes[:, :, ::-1, ::-1]
+    return result
 
 
 def frost(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
@@ -59,7 +60,8 @@ def fog(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
     h, w = x.shape[2:]
     size = 1 << (max(h, w) - 1).bit_length()
     peak = x.max((1, 2, 3), keepdims=True)
-    return (x + strength * plasma(rng, size, decay)[:, None, :h, :w]) * peak / (peak + strength)
+    result: np.ndarray = (x + strength * plasma(rng, size, decay)[:, None, :h, :w]) * peak / (peak + strength)
+    return result
 
 
 def spatter(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
@@ -73,11 +75,13 @@ def spatter(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
         cover = (liquid > threshold).astype(np.float32)
         cover = ndimage.gaussian_filter(cover, (0, strength, strength), mode="nearest", truncate=4)
         cover = np.where(cover < 0.8, np.float32(0), cover)[:, None]
-        return x * (1 - cover) + MUD * cover
+        result: np.ndarray = x * (1 - cover) + MUD * cover
+        return result
     liquid = (np.where(liquid < threshold, 0, liquid) * 255).astype(np.uint8)
     shine = liquid * _relief(liquid)
     peak = shine.max((1, 2), keepdims=True)
-    return x + strength * (shine / np.maximum(peak, 1))[:, None].astype(np.float32) * WATER
+    result = x + strength * (shine / np.maximum(peak, 1))[:, None].astype(np.float32) * WATER
+    return result
 
 
 def plasma(rng: Streams, size: int, decay: float) -> np.ndarray:
@@ -86,7 +90,8 @@ def plasma(rng: Streams, size: int, decay: float) -> np.ndarray:
     step, wobble = size, 100.0
 
     def mean_of(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
-        return (a + b + c + d) / 4 + wobble * rng.uniform(-wobble, wobble, *a.shape[1:])
+        result: np.ndarray = (a + b + c + d) / 4 + wobble * rng.uniform(-wobble, wobble, *a.shape[1:])
+        return result
 
     while step >= 2:
         half = step // 2
@@ -99,7 +104,8 @@ def plasma(rng: Streams, size: int, decay: float) -> np.ndarray:
         cloud[:, half::step, ::step] = mean_of(centre, np.roll(centre, 1, 2), corner, below)
         step, wobble = half, wobble / decay
     cloud -= cloud.min((1, 2), keepdims=True)
-    return (cloud / cloud.max((1, 2), keepdims=True)).astype(np.float32)
+    result: np.ndarray = (cloud / cloud.max((1, 2), keepdims=True)).astype(np.float32)
+    return result
 
 
 @cache
@@ -115,7 +121,8 @@ def frost_sheets() -> np.ndarray:
     def field(spectrum: np.ndarray) -> np.ndarray:
         """White noise through this filter, with mean 0 and standard deviation 1."""
         out = np.fft.ifft2(np.fft.fft2(rng.standard_normal((SHEET, SHEET))) * spectrum).real
-        return (out - out.mean()) / out.std()
+        result: np.ndarray = (out - out.mean()) / out.std()
+        return result
 
     sheets = []
     for _ in range(SHEETS):
@@ -143,7 +150,8 @@ def _relief(liquid: np.ndarray) -> np.ndarray:
     depth = _equalised(ndimage.uniform_filter(depth, (1, 3, 3), mode="mirror").astype(np.uint8))
     light = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])  # from the upper left
     lit = ndimage.correlate(depth.astype(np.float64), light[None], mode="mirror").clip(0, 255)
-    return np.rint(ndimage.uniform_filter(lit, (1, 3, 3), mode="mirror"))
+    result: np.ndarray = np.rint(ndimage.uniform_filter(lit, (1, 3, 3), mode="mirror"))
+    return result
 
 
 def _equalised(x: np.ndarray) -> np.ndarray:
@@ -190,4 +198,5 @@ def _edges(x: np.ndarray, low: int = 50, high: int = 150) -> np.ndarray:
         ),
     )
     weak = ridge & (size > low)
-    return ndimage.binary_propagation(weak & (size > high), np.ones((1, 3, 3), bool), mask=weak)
+    result: np.ndarray = ndimage.binary_propagation(weak & (size > high), np.ones((1, 3, 3), bool), mask=weak)
+    return result

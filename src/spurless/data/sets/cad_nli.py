@@ -67,7 +67,7 @@ def load(
 def _rows(folder: Path, file: str) -> list[list[str]]:
     frame = read(folder, file, sep="\t", keep_default_na=False)
     has_columns(frame, ("sentence1", "sentence2", "gold_label"), file)
-    rows = frame[["sentence1", "sentence2", "gold_label"]].to_numpy(dtype=object).tolist()
+    rows: list[list[str]] = frame[["sentence1", "sentence2", "gold_label"]].to_numpy(dtype=object).tolist()
     odd = [row[2] for row in rows if row[2] not in CLASSES]
     if odd:
         raise UserError(f"{folder / file}: '{odd[0]}' is no label; they are {', '.join(CLASSES)}.")

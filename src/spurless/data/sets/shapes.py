@@ -205,7 +205,8 @@ def _attribute(
     """The value of one attribute in each row: the class's own with probability `strength`, else any of them."""
     if balance:
         first = rng.integers(values, size=y.max() + 1)  # which values get the odd rows
-        return (_draw.rank_in_class(rng, y) + first[y]) % values
+        result: NDArray[np.int64] = (_draw.rank_in_class(rng, y) + first[y]) % values
+        return result
     copies = rng.random(len(y)) < strength
     return np.where(copies, y % values, rng.integers(values, size=len(y)))
 
@@ -230,7 +231,7 @@ def _own(classes: int, values: int) -> Tensor:
     return torch.nn.functional.one_hot(torch.arange(classes) % values, values).bool()
 
 
-def _rgb(hue: NDArray, saturation: NDArray, value: NDArray) -> NDArray:
+def _rgb(hue: NDArray[np.float64], saturation: NDArray[np.float64], value: NDArray[np.float64]) -> NDArray[np.float64]:
     """(n, 3): from degrees, 0..1, 0..1.
 
     >>> _rgb(np.array([0.0, 120.0]), np.ones(2), np.ones(2)).round(3).tolist()
@@ -238,10 +239,11 @@ def _rgb(hue: NDArray, saturation: NDArray, value: NDArray) -> NDArray:
     """
     sector = (hue[:, None] / 60 + np.array([5, 3, 1])) % 6
     dark = np.clip(np.minimum(sector, 4 - sector), 0, 1)
-    return value[:, None] * (1 - saturation[:, None] * dark)
+    result: NDArray[np.float64] = value[:, None] * (1 - saturation[:, None] * dark)
+    return result
 
 
-def _groups(labels: Tensor, things: list) -> Iterator[tuple[Any, Tensor]]:
+def _groups(labels: Tensor, things: list[Any]) -> Iterator[tuple[Any, Tensor]]:
     """Each thing with the rows that have its number as their label."""
     for k, thing in enumerate(things):
         rows = (labels == k).nonzero()[:, 0]
