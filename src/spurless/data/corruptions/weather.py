@@ -75,12 +75,12 @@ def spatter(x: np.ndarray, level: int, rng: Streams) -> np.ndarray:
         cover = (liquid > threshold).astype(np.float32)
         cover = ndimage.gaussian_filter(cover, (0, strength, strength), mode="nearest", truncate=4)
         cover = np.where(cover < 0.8, np.float32(0), cover)[:, None]
-        result: np.ndarray = x * (1 - cover) + MUD * cover
-        return result
+        muddy: np.ndarray = x * (1 - cover) + MUD * cover
+        return muddy
     liquid = (np.where(liquid < threshold, 0, liquid) * 255).astype(np.uint8)
     shine = liquid * _relief(liquid)
     peak = shine.max((1, 2), keepdims=True)
-    result = x + strength * (shine / np.maximum(peak, 1))[:, None].astype(np.float32) * WATER
+    result: np.ndarray = x + strength * (shine / np.maximum(peak, 1))[:, None].astype(np.float32) * WATER
     return result
 
 
