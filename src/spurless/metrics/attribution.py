@@ -204,8 +204,8 @@ def entropy(maps: Tensor, relative: bool = False) -> Tensor:
     """
     weight = places(maps).abs().double().flatten(1)
     p = weight / weight.sum(1, keepdim=True)  # (n, places)
-    found = torch.special.entr(p).sum(1)
-    return (found / math.log(p.shape[1]) if relative else found).float()
+    nats: Tensor = torch.special.entr(p).sum(1)
+    return (nats / math.log(p.shape[1]) if relative else nats).float()
 
 
 def places(maps: Tensor) -> Tensor:
@@ -302,12 +302,12 @@ def _deeplift(captum: Any, module: nn.Module, kind: str) -> Callable[[Tensor, Te
             raise _not_covered(kind) from None
         with torch.no_grad():
             change = (flat(x) - flat(start)).gather(1, target[:, None])[:, 0]  # (m,)
-        drawn = drawn.detach()
-        flattened = drawn.flatten(1).double()
+        maps: Tensor = drawn.detach()
+        flattened = maps.flatten(1).double()
         off = (flattened.sum(1) - change).abs()
         if bool((off > INCOMPLETE * flattened.abs().sum(1) + 1e-6).any()):
             raise _not_covered(kind)
-        return drawn
+        return maps
 
     return explain
 
@@ -368,13 +368,13 @@ def _own_copy(net: nn.Module, of: str, x: Tensor) -> nn.Module:
     if of == "features" and not isinstance(net, Net):
         net = checks.as_net(net, x[:2].to(device_of(net)))
     try:
-        module = copy.deepcopy(net).eval().requires_grad_(False)
+        module: nn.Module = copy.deepcopy(net).eval().requires_grad_(False)
     except Exception as error:
         raise UserError(f"{type(net).__name__} cannot be copied (copy.deepcopy): {error}") from None
     for part in module.modules():
         if getattr(part, "inplace", False) is True:
             part.inplace = False  # type: ignore[assignment]
-    return nn.Sequential(module.encoder, nn.Flatten(1)) if of == "features" else module  # type: ignore[arg-type]
+    return nn.Sequential(module.get_submodule("encoder"), nn.Flatten(1)) if of == "features" else module
 
 
 def _look(module: nn.Module, example: Tensor) -> tuple[int, nn.Module | None]:
@@ -413,10 +413,10 @@ def _look(module: nn.Module, example: Tensor) -> tuple[int, nn.Module | None]:
 
 
 def _layer(module: nn.Module, name: str) -> nn.Module:
-    known = dict(module.named_modules())
-    if name not in known:
-        raise unknown("layer", name, (key for key, part in known.items() if isinstance(part, nn.Conv2d)))
-    return known[name]
+    layers: dict[str, nn.Module] = dict(module.named_modules())
+    if name not in layers:
+        raise unknown("layer", name, (key for key, part in layers.items() if isinstance(part, nn.Conv2d)))
+    return layers[name]
 
 
 def _goal(target: Tensor | int | None, n: int, width: int) -> Tensor | None:

@@ -56,11 +56,10 @@ def build(spec: str | Mapping[str, Any], shape: Sequence[int], classes: int) -> 
     if not isinstance(name, str):
         raise UserError('A network is given by its name, or as {"name": NAME, setting: value}; the name is missing.')
     make = builder(name)
-    made: Net = make(tuple(shape), classes, **resolve(make, given, where="net"))
-    if isinstance(made, import_module("spurless.nets.net").Net):
-        return made
-    result: Net = import_module("spurless.nets.net").Net.wrap(made)  # a plain module of another package
-    return result
+    from spurless.nets.net import Net
+
+    net = make(tuple(shape), classes, **resolve(make, given, where="net"))
+    return net if isinstance(net, Net) else Net.wrap(net)  # a plain module of another package
 
 
 def builder(name: str) -> Callable[..., Net]:
