@@ -12,6 +12,7 @@ from spurless.core.errors import UserError
 from spurless.core.files import data_root
 from spurless.core.recipe import RECIPES
 from spurless.data import sources
+from spurless.data.hosts import available
 from spurless.data.sets import colored_mnist, double_mnist, mnist_cifar, multi_bias_mnist
 
 FAMILIES = ("lff", "disent", "pgd", "rebias")
@@ -453,7 +454,7 @@ def test_drawn_letters_vary_within_a_letter_and_differ_between_letters():
 def test_multi_bias_mnist_loads_from_the_real_files():
     data = multi_bias_mnist.load()
     assert {name: len(split) for name, split in data.splits.items()} == {"train": 54_000, "val": 6_000, "test": 10_000}
-    assert (data.name == "multi_bias_mnist") is sources.available("multi_bias_mnist", data_root())
+    assert (data.name == "multi_bias_mnist") is available("multi_bias_mnist", data_root())
     assert torch.allclose(
         data.is_aligned(data.train).double().mean(0), torch.full((7,), 0.9, dtype=torch.double), atol=0.01
     )

@@ -104,7 +104,7 @@ def download_data(
 ) -> None:
     """Download a dataset that has a public source, checked by checksum; for the others, print what to put where."""
     from spurless.core.files import data_root as find_root
-    from spurless.data.sources import download
+    from spurless.data.download import download
 
     echo(download(name, find_root(data_root)))
 

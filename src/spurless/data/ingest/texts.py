@@ -21,7 +21,7 @@ from spurless.core.errors import DataError, first_line
 from spurless.core.files import check_regular, data_root
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
-from spurless.data import sources
+from spurless.data.hosts import how_to_get
 from spurless.data.ingest import bundle
 from spurless.data.ingest.bundle import of_splits
 from spurless.data.ingest.labels import Field
@@ -131,7 +131,7 @@ def folder_of(name: str, files: Sequence[str], root: Path | None, below: Sequenc
         if all((folder / file).is_file() or (folder / f"{file}.gz").is_file() for file in files):
             return folder
     raise DataError(
-        f"'{name}' needs {', '.join(files)} in {base / 'text' / name}. {sources.how_to_get(name)} "
+        f"'{name}' needs {', '.join(files)} in {base / 'text' / name}. {how_to_get(name)} "
         "--data-root or SPURLESS_DATA name another data root."
     )
 

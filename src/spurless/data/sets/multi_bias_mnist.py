@@ -33,6 +33,7 @@ from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data import sources
+from spurless.data.hosts import available
 from spurless.data.sets.colored_mnist import COLOR_NAMES, COLORS, DIGITS, PGD_AUGMENT, by_chance, pick, tint
 
 Pool = tuple[Tensor, Tensor]  # images (n, 28, 28) and labels (n,)
@@ -121,7 +122,7 @@ def _files(root: Path | None, standin: bool, seed: int) -> tuple[dict[str, dict[
         files[side]["digit"] = sources.mnist(root, train)
         files[side]["fashion"] = sources.fashion_mnist(root, train)
     notes = []
-    if standin and not sources.available("kmnist", root):
+    if standin and not available("kmnist", root):
         images, labels = sources.kmnist(root, train=False)
         files["train"]["kana"], files["test"]["kana"] = _cut((images, labels), 0, 0.8), _cut((images, labels), 0.8, 1)
         notes.append(
@@ -129,7 +130,7 @@ def _files(root: Path | None, standin: bool, seed: int) -> tuple[dict[str, dict[
         )
     else:
         files["train"]["kana"], files["test"]["kana"] = sources.kmnist(root, True), sources.kmnist(root, False)
-    if standin and not sources.available("emnist", root):
+    if standin and not available("emnist", root):
         files["train"]["letter"] = draw_letters(600, np.random.default_rng([seed, 3]))
         files["test"]["letter"] = draw_letters(150, np.random.default_rng([seed, 4]))
         notes.append("stand-in: letters drawn in fonts, as EMNIST is missing")
