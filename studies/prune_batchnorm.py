@@ -15,6 +15,7 @@ import torch
 
 from spurless.bench.one import stamp
 from spurless.compress.prune import prune
+from spurless.compress.prune_trained import Pruning
 from spurless.train.fit import fit
 from studies.rows import put
 
@@ -30,7 +31,7 @@ def measured(seed):
         for structured in (False, True):
             for how in ("kept", "recomputed"):
                 out = Path(folder) / f"{structured}-{how}"
-                curve = prune(run, KEEP, structured=structured, out=out, seed=0, device="cpu", batchnorm=how)
+                curve = prune(run, KEEP, Pruning(structured=structured, batchnorm=how), out=out, seed=0, device="cpu")
                 for row in curve["rows"]:
                     cell = found.setdefault((structured, row["keep"]), {"weights_percent": row["weights_percent"]})
                     cell[how] = row["scores"]["unbiased"]

@@ -55,6 +55,7 @@ def measure(seed, work):
     from spurless.bench.one import stamp
     from spurless.compress.export import export
     from spurless.compress.prune import prune
+    from spurless.compress.prune_trained import Pruning
     from spurless.compress.shrink import shrink
     from spurless.registry import load_data
     from spurless.train.fit import evaluate, fit
@@ -77,8 +78,8 @@ def measure(seed, work):
     for objective in ("own", "plain"):
         folder = work / f"{METHOD}-seed{seed}-{objective}"
         curve = prune(
-            work / f"{METHOD}-seed{seed}", KEEP, structured=True, finetune=FINETUNE, objective=objective, out=folder,
-            seed=seed, device="cpu",
+            work / f"{METHOD}-seed{seed}", KEEP, Pruning(structured=True, finetune=FINETUNE, objective=objective),
+            out=folder, seed=seed, device="cpu",
         )  # fmt: skip
         for row in curve["rows"][1:]:
             weights = folder / f"keep-{row['keep']:.2f}" / "model.safetensors"

@@ -15,7 +15,11 @@ from typer.testing import CliRunner
 
 from spurless import evaluate, fit
 from spurless.cli.main import app
-from spurless.compress.prune import PruneTrained, channel_masks, check_shares, claim, draw, prune, table
+from spurless.compress.prune import check_shares
+from spurless.compress.prune import prune as prune_run
+from spurless.compress.prune_curve import draw, table
+from spurless.compress.prune_folder import claim
+from spurless.compress.prune_trained import PruneTrained, Pruning, channel_masks
 from spurless.compress.shrink import Channels
 from spurless.core.errors import FolderError, UserError
 from spurless.core.method import Method, Stage
@@ -50,6 +54,12 @@ def run(data, tmp_path_factory):
     return folder
 
 
+def prune(run, keep=(0.3,), how="magnitude", structured=False, **given):
+    """`prune` with what belongs to Pruning beside the rest."""
+    own = {name: given.pop(name) for name in ("finetune", "objective", "batchnorm", "settings") if name in given}
+    return prune_run(run, keep, Pruning(how, structured, **own), **given)
+
+
 def layers_of(file):
     net = load_classifier(file, device="cpu")
     return [m.weight.detach() for m in net.modules() if isinstance(m, nn.Linear)]
@@ -67,7 +77,7 @@ def test_keeping_everything_changes_nothing(run, data, tmp_path):
 @needs_package
 @pytest.mark.parametrize("how", ["magnitude", "avp", "random", "dcwp"])
 def test_single_weights(run, data, tmp_path, how):
-    settings = QUICK if how == "dcwp" else None
+    settings = QUICK if how == "dcwp" else {}
     found = prune(run, [0.5, 0.25], how, out=tmp_path / "out", data=data, device="cpu", settings=settings, finetune=0.3)
     for row in found["rows"][1:]:
         file = tmp_path / "out" / f"keep-{row['keep']:.2f}" / "model.safetensors"
@@ -86,7 +96,7 @@ def test_single_weights(run, data, tmp_path, how):
 @needs_package
 @pytest.mark.parametrize("how", ["magnitude", "avp", "random", "dcwp"])
 def test_channels(run, data, tmp_path, how):
-    settings = QUICK if how == "dcwp" else None
+    settings = QUICK if how == "dcwp" else {}
     found = prune(run, [0.5], how, True, out=tmp_path / "out", data=data, device="cpu", settings=settings, finetune=0.3)
     row = found["rows"][1]
     d, classes = data.shape[0], len(data.classes)
@@ -109,7 +119,7 @@ def test_what_stays_is_highest_in_what_was_asked_for(run, data, tmp_path, monkey
 
     monkeypatch.setattr("spurless.methods.parts.gates.Gates", Noted)
     for how in ("avp", "dcwp"):
-        settings = QUICK if how == "dcwp" else None
+        settings = QUICK if how == "dcwp" else {}
         prune(run, [0.5], how, out=tmp_path / how, data=data, device="cpu", settings=settings)
         pruned = load_classifier(tmp_path / how / "keep-0.50" / "model.safetensors", device="cpu")
         scores = variability(net, moments) if how == "avp" else dict(zip(gates[0].names, gates[0].logits, strict=True))
@@ -126,7 +136,7 @@ def test_what_stays_is_highest_in_what_was_asked_for(run, data, tmp_path, monkey
 def test_dcwp_fine_tunes_on_batches_with_more_mined_rows(data, monkeypatch):
     trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
     dcwp = make_method({"name": "dcwp", "lambda_up": 33} | QUICK["method"])
-    method = PruneTrained("dcwp", 0.5, finetune=0.5, trained=trained, dcwp=dcwp)
+    method = PruneTrained(Pruning("dcwp", finetune=0.5), 0.5, trained=trained, dcwp=dcwp)
     stages, _ = stages_of(monkeypatch, method, data, NET)
     assert [s.name for s in stages] == ["mine", "mask", "finetune"]
     assert [None if s.sample_weights is None else float(s.sample_weights.max()) for s in stages] == [None, 33, 33]
@@ -136,7 +146,7 @@ def test_dcwps_settings_of_fine_tuning_are_used(data, monkeypatch):
     trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
     ups = {"lambda_up": 33, "finetune_up": 7, "finetune_lr": 0.004}
     dcwp = make_method({"name": "dcwp"} | ups | QUICK["method"])
-    method = PruneTrained("dcwp", 0.5, finetune=0.5, trained=trained, dcwp=dcwp)
+    method = PruneTrained(Pruning("dcwp", finetune=0.5), 0.5, trained=trained, dcwp=dcwp)
     stages, _ = stages_of(monkeypatch, method, data, NET)
     assert [float(s.sample_weights.max()) for s in stages[1:]] == [33, 7]
     rates = [s.optimizer.param_groups[0]["initial_lr"] for s in stages]
@@ -194,7 +204,7 @@ def test_channels_that_were_dead_are_the_first_to_go_whatever_their_score():
     zero(net, {"encoder.0.weight": torch.tensor([[False] * 2, [False] * 2, [True] * 2, [True] * 2])})
     groups = [Channels(4, ["encoder.0"], [], ["head"])]
     scores = {"encoder.0.weight": torch.tensor([[9.0] * 2, [8.0] * 2, [1.0] * 2, [2.0] * 2])}  # blind to the zeros
-    masks = PruneTrained("random", 0.5, structured=True, groups=groups).masks(net, scores)
+    masks = PruneTrained(Pruning("random", structured=True), 0.5, groups=groups).masks(net, scores)
     assert masks["encoder.0.weight"].all(1).tolist() == [False, False, True, True]
 
 
@@ -206,7 +216,7 @@ def test_what_was_zero_stays_zero_in_layers_that_are_not_pruned_too():
     }
     gone["encoder.0.bias"] = torch.tensor([False, True, True])
     zero(net, gone)
-    masks = PruneTrained(structured=True, groups=()).masks(net, squares(net))
+    masks = PruneTrained(Pruning(structured=True), groups=()).masks(net, squares(net))
     assert all(torch.equal(masks[name], mask) for name, mask in gone.items())
 
 
@@ -327,7 +337,7 @@ def test_learning_a_mask_does_not_move_the_statistics(tmp_path):
 @needs_package
 @pytest.mark.parametrize("how", ["magnitude", "dcwp"])
 def test_ctrl_c_keeps_the_shares_that_are_finished(run, data, tmp_path, monkeypatch, how):
-    given = {"data": data, "device": "cpu", "finetune": 0.3, "settings": QUICK if how == "dcwp" else None}
+    given = {"data": data, "device": "cpu", "finetune": 0.3, "settings": QUICK if how == "dcwp" else {}}
     whole = prune(run, [0.5, 0.3, 0.2], how, out=tmp_path / "whole", **given)
     calls = []
 
@@ -423,7 +433,7 @@ def test_fine_tuning_as_the_run_was_trained(method, data, tmp_path):
     assert not all(torch.equal(b, a) for b, a in zip(before, after, strict=True))
     assert all(bool((a[b == 0] == 0).all()) for b, a in zip(before, after, strict=True))
     assert moved["rows"][1]["weights_percent"] <= 50.1 and run.labels_used == fit(
-        PruneTrained(keep=0.5, finetune=0.4, trained=run.classifier.state_dict(), by=make_method(method)),
+        PruneTrained(Pruning(finetune=0.4), 0.5, trained=run.classifier.state_dict(), by=make_method(method)),
         data, net=NET, device="cpu", progress=False,
     ).labels_used  # fmt: skip
 
@@ -432,14 +442,16 @@ def test_the_last_stage_is_shortened_and_drawn_as_before(data):
     """PGD's odds come from its biased stage, trained again; then a part of the recipe starts at the pruned weights."""
     run = fit("pgd", data, net=NET, device="cpu", progress=False)
     trained = {name: t.clone() for name, t in run.classifier.state_dict().items()}
-    method = PruneTrained(keep=0.5, finetune=1 / 3, trained=trained, by=make_method("pgd"))
+    method = PruneTrained(Pruning(finetune=1 / 3), 0.5, trained=trained, by=make_method("pgd"))
     found = fit(method, data, net=NET, device="cpu", progress=False)
     assert [(row["stage"], row["epoch"]) for row in found.history] == [
         *(("biased", k) for k in (1, 2, 3)),
         ("debiased", 1),
     ]
     assert found.mining["mined"] == run.mining["mined"]  # with the same seed, the same odds
-    plain = fit(replace(method, objective="plain"), data, net=NET, device="cpu", progress=False)
+    plain = fit(
+        replace(method, pruning=replace(method.pruning, objective="plain")), data, net=NET, device="cpu", progress=False
+    )
     assert [row["stage"] for row in plain.history] == ["finetune"]
 
 
@@ -464,7 +476,11 @@ def test_removed_weights_are_zero_at_every_step(data):
     trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
     Watched.seen.clear()
     fit(
-        PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=Watched()), data, net=NET, device="cpu", progress=False
+        PruneTrained(Pruning(finetune=1.0), 0.5, trained=trained, by=Watched()),
+        data,
+        net=NET,
+        device="cpu",
+        progress=False,
     )
     total = sum(t.numel() for name, t in trained.items() if name.endswith("weight"))
     assert len(Watched.seen) > 3 and set(Watched.seen) == {round(total / 2)}
@@ -491,7 +507,7 @@ class Annealed(Method):
 def test_what_is_annealed_does_not_begin_anew_and_the_learning_rate_does(data):
     trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
     Annealed.seen.clear()
-    method = PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=Annealed())
+    method = PruneTrained(Pruning(finetune=1.0), 0.5, trained=trained, by=Annealed())
     recipe = replace(data.recipe, schedule="linear")
     found = fit(method, data, net=NET, recipe=recipe, device="cpu", progress=False)
     steps = found.history[-1]["step"]
@@ -506,7 +522,7 @@ def test_fine_tuning_has_the_length_that_was_asked_for(data):
     by = make_method({"name": "avp", "frozen": True})
     trained = {name: t.clone() for name, t in fit("erm", data, net=NET, device="cpu").classifier.state_dict().items()}
     found = fit(
-        PruneTrained(keep=0.5, finetune=1.0, trained=trained, by=by), data, net=NET, recipe=recipe, device="cpu"
+        PruneTrained(Pruning(finetune=1.0), 0.5, trained=trained, by=by), data, net=NET, recipe=recipe, device="cpu"
     )
     assert [row["epoch"] for row in found.history] == [1, 2, 3]
 

@@ -45,7 +45,7 @@ def export(
 
 
 @dataclass(frozen=True)
-class Pruning:
+class PruningOptions:
     """How a network is pruned and trained on."""
 
     keep: Annotated[list[float] | None, typer.Option(help="Share that stays; may be repeated. Default: 0.3.")] = None
@@ -58,7 +58,7 @@ class Pruning:
 
 def prune(
     run: Annotated[Path, typer.Argument(help="A finished run's folder. It is not changed.")],
-    pruning: Pruning,
+    pruning: PruningOptions,
     where: Where,
     seed: Annotated[int | None, typer.Option(help="Decides everything that is random. Default: the run's.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder. Default: runs/prune-NAME-HOW-...")] = None,
@@ -66,13 +66,15 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Prune a trained run to one or more sizes, score each, and draw accuracy against size."""
-    from spurless.compress.prune import prune, table
+    from spurless.compress.prune import prune
+    from spurless.compress.prune_curve import table
+    from spurless.compress.prune_trained import Pruning
 
-    chosen = gather(set_ or [], ("method", "recipe"))
+    settings = gather(set_ or [], ("method", "recipe"))
+    how = Pruning(**{name: value for name, value in vars(pruning).items() if name != "keep"}, settings=settings)
     with redirect_stdout(sys.stderr):
         found = prune(
-            run, pruning.keep or [0.3], pruning.how, pruning.structured, pruning.finetune, out, None, None, seed,
-            where.device, where.data_root, chosen, pruning.objective, pruning.batchnorm,
+            run, pruning.keep or [0.3], how, out=out, seed=seed, device=where.device, root=where.data_root
         )  # fmt: skip
     if as_json:
         print_json(found)
