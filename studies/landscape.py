@@ -155,7 +155,7 @@ def data_landscape(
     (['accuracy', 'loss', 'spurious'], (3, 3))
     """
     from spurless.metrics.attribution import prepare
-    from spurless.metrics.compress import data_accuracy
+    from spurless.metrics.prunability import data_accuracy
     from spurless.metrics.representation import bsi, features_of
     from spurless.metrics.scores import predictions
 

@@ -81,7 +81,7 @@ def maps(n):
 def metrics():
     """name -> (what is prepared, what is measured, what of; for how many rows, where not for all of ROWS)."""
     from spurless.methods.parts.grads import fisher_trace_inverse_head
-    from spurless.metrics import attribution, compress, records, representation
+    from spurless.metrics import attribution, compress, prunability, records, representation
     from spurless.metrics.feature_use import feature_use
     from spurless.train import robustness
     from studies import landscape, theory
@@ -106,10 +106,10 @@ def metrics():
         "compressibility": (features, lambda z, y, a: compress.compressibility(z), small),
         "pq_index": (features, lambda z, y, a: compress.pq_index(z), small),
         "weights_compressed": (weights, compress.weights_compressed, "n weights, linear 100-n/110-10; no rows"),
-        "prunability": (vectors_and_net, lambda d, n: compress.data_prunability(n, d), "mlp 25-64-64-2, 10 shares"),
+        "prunability": (vectors_and_net, lambda d, n: prunability.data_prunability(n, d), "mlp 25-64-64-2, 10 shares"),
         "activation_prunability": (
             vectors_and_net,
-            lambda d, n: compress.data_prunability(n, d, "activations"),
+            lambda d, n: prunability.data_prunability(n, d, "activations"),
             "mlp 25-64-64-2, 10 shares",
         ),
         "class_separation": (features, lambda z, y, a: representation.class_separation(z, y), small),

@@ -23,8 +23,9 @@ from torch import nn
 from spurless.bench.one import stamp
 from spurless.core.recipe import Recipe
 from spurless.metrics.batchnorm import recompute_batchnorm
-from spurless.metrics.compress import KAPPAS, LAYERS, Order, data_accuracy, lowest
+from spurless.metrics.compress import LAYERS
 from spurless.metrics.feature_use import some_rows
+from spurless.metrics.prunability import KAPPAS, Order, data_accuracy, lowest
 from spurless.nets.outputs import Inputs
 from spurless.registry import load_data
 from spurless.train.fit import fit

@@ -13,6 +13,7 @@ from spurless import evaluate, fit
 from spurless.core.data import Split
 from spurless.core.errors import UserError
 from spurless.metrics import compress as cp
+from spurless.metrics import prunability as pr
 from spurless.metrics.attribution import prepare
 from spurless.nets import build
 from spurless.registry import load_data
@@ -127,7 +128,7 @@ def test_pruning_takes_the_least_first(how, scope, conv):
     net = small()
     for kappa in (0, 0.1, 0.29, 0.5, 0.9, 1):
         expected = pruned_by_hand(net, kappa, how, scope, conv)
-        with cp.pruned(net, kappa, how, scope, conv) as share:
+        with pr.pruned(net, kappa, how, scope, conv) as share:
             for (name, ours), theirs in zip(net.state_dict().items(), expected.state_dict().values(), strict=True):
                 assert torch.equal(ours, theirs), (kappa, name)
             gone = sum(int((net[i].weight == 0).sum()) for i in (0, 3, 5))
@@ -138,9 +139,9 @@ def test_pruning_takes_the_least_first(how, scope, conv):
 def test_a_column_is_all_that_leaves_one_input():
     net = nn.Linear(4, 3)
     net.weight.data = torch.tensor([[1.0, 0.1, 9, 2], [1, 0.1, 9, 0], [1, 0.1, 9, 0]])
-    with cp.pruned(net, 0.5):
+    with pr.pruned(net, 0.5):
         assert (net.weight != 0).any(0).tolist() == [False, False, True, True]
-    with cp.pruned(net, 0.5, "magnitude"):
+    with pr.pruned(net, 0.5, "magnitude"):
         assert int((net.weight == 0).sum()) == 6
 
 
@@ -148,10 +149,10 @@ def test_pruning_takes_as_many_as_meant():
     net = nn.Linear(100, 1)
     for kappa in (0.07, 0.29, 0.57, 0.58, 0.9):
         for scope in ("layer", "global"):
-            with cp.pruned(net, kappa, scope=scope) as share:
+            with pr.pruned(net, kappa, scope=scope) as share:
                 assert share == pytest.approx(kappa) and int((net.weight == 0).sum()) == round(100 * kappa)
         z = torch.rand(2, 100)
-        found = cp.activation_prunability(z, nn.Identity(), lambda v: float((v == 0).sum()) + 1, kappas=(kappa,))
+        found = pr.activation_prunability(z, nn.Identity(), lambda v: float((v == 0).sum()) + 1, kappas=(kappa,))
         assert found.accuracy[0] == 2 * round(100 * kappa) + 1 and found.pruned[0] == pytest.approx(kappa)
 
 
@@ -159,32 +160,32 @@ def test_global_pruning_looks_at_all_layers_together():
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     net[0].weight.data.fill_(0.1)
     net[1].weight.data.fill_(1.0)
-    with cp.pruned(net, 0.5, scope="global") as share:
+    with pr.pruned(net, 0.5, scope="global") as share:
         assert (net[0].weight == 0).sum() == 12 and (net[1].weight != 0).all() and share == 0.5
-    with cp.pruned(net, 0.5, scope="layer"):
+    with pr.pruned(net, 0.5, scope="layer"):
         assert (net[0].weight == 0).sum() == 8 and (net[1].weight == 0).sum() == 4
 
 
 def test_centred_pruning_resets_to_the_median():
     net = nn.Linear(3, 1)
     net.weight.data = torch.tensor([[5.0, 4.0, 0.0]])
-    with cp.pruned(net, 0.4, centred=True):
+    with pr.pruned(net, 0.4, centred=True):
         assert net.weight.tolist() == [[5.0, 4.0, 0.0]]  # the median itself goes first, and stays what it is
-    with cp.pruned(net, 0.67, centred=True):
+    with pr.pruned(net, 0.67, centred=True):
         assert net.weight.tolist() == [[4.0, 4.0, 0.0]]
 
 
 def test_layers_left_out():
     net = small()
-    with cp.pruned(net, 0.9, skip=("0", "5")):
+    with pr.pruned(net, 0.9, skip=("0", "5")):
         assert (net[0].weight != 0).all() and (net[5].weight != 0).all() and (net[3].weight == 0).any()
-    with pytest.raises(UserError, match="no layer '4'"), cp.pruned(net, 0.5, skip=("4",)):
+    with pytest.raises(UserError, match="no layer '4'"), pr.pruned(net, 0.5, skip=("4",)):
         pass
-    with pytest.raises(UserError, match="no linear or convolutional layer"), cp.pruned(nn.ReLU(), 0.5):
+    with pytest.raises(UserError, match="no linear or convolutional layer"), pr.pruned(nn.ReLU(), 0.5):
         pass
-    with pytest.raises(UserError, match="κ is a share"), cp.pruned(net, 1.5):
+    with pytest.raises(UserError, match="κ is a share"), pr.pruned(net, 1.5):
         pass
-    with pytest.raises(UserError, match="did you mean 'structured'"), cp.pruned(net, 0.5, "structure"):
+    with pytest.raises(UserError, match="did you mean 'structured'"), pr.pruned(net, 0.5, "structure"):
         pass
 
 
@@ -203,16 +204,16 @@ def test_weights_come_back_bit_by_bit():
         assert all(m.training for m in net.modules())
 
     for how, scope in itertools.product(("structured", "magnitude"), ("layer", "global")):
-        cp.prunability(net, lambda n: 50.0, how, scope)
+        pr.prunability(net, lambda n: 50.0, how, scope)
         check()
 
     def fails(net):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cp.prunability(net, fails)
+        pr.prunability(net, fails)
     check()
-    with pytest.raises(ZeroDivisionError), cp.pruned(net, 0.9):
+    with pytest.raises(ZeroDivisionError), pr.pruned(net, 0.9):
         print(1 / 0)
     check()
 
@@ -222,7 +223,7 @@ def test_a_shared_weight_is_pruned_once_and_comes_back():
     net[2].weight = net[0].weight
     before = net[0].weight.detach().clone()
     assert list(cp.layers(net)) == ["0"]
-    with cp.pruned(net, 0.5) as share:
+    with pr.pruned(net, 0.5) as share:
         assert share == 0.5 and int((net[2].weight == 0).sum()) == 8
     assert torch.equal(net[2].weight, before)
 
@@ -232,7 +233,7 @@ def test_weights_that_are_computed_are_refused():
     for wrap in (lambda m: parametrizations.weight_norm(m), lambda m: prune.l1_unstructured(m, "weight", 0.5)):
         net = nn.Sequential(wrap(nn.Linear(4, 4)), nn.Linear(4, 2))
         with pytest.raises(UserError, match="weight of layer '0' is computed"):
-            cp.prunability(net, lambda n: 1.0)
+            pr.prunability(net, lambda n: 1.0)
 
 
 def test_the_curve_and_its_mean():
@@ -242,15 +243,15 @@ def test_the_curve_and_its_mean():
         seen.append(int((net.weight == 0).sum()))
         return 80.0 - seen[-1]
 
-    found = cp.prunability(nn.Linear(10, 4), accuracy)
+    found = pr.prunability(nn.Linear(10, 4), accuracy)
     assert seen == [4 * k for k in range(10)] and found.kappas == tuple(k / 10 for k in range(10))
     assert found.kept == tuple((80 - 4 * k) / 80 for k in range(10))
     assert found.prunability == pytest.approx(sum(found.kept) / 10) and found.pruned[3] == pytest.approx(0.3)
     seen.clear()
-    late = cp.prunability(nn.Linear(10, 4), accuracy, kappas=(0.5,))  # the whole network is asked all the same
+    late = pr.prunability(nn.Linear(10, 4), accuracy, kappas=(0.5,))  # the whole network is asked all the same
     assert seen == [20, 0] and late.kept == (60 / 80,)
     with pytest.raises(UserError, match="accuracy of 0"):
-        cp.prunability(nn.Linear(10, 4), lambda n: 0.0)
+        pr.prunability(nn.Linear(10, 4), lambda n: 0.0)
 
 
 # Networks and data.
@@ -259,20 +260,20 @@ def test_the_curve_and_its_mean():
 def test_prunability_of_a_run_is_that_of_networks_pruned_by_hand():
     data = tiny()
     net = fit("erm", data).classifier
-    found = cp.data_prunability(net, data, kappas=(0, 0.3, 0.6, 0.9), how="magnitude")
+    found = pr.data_prunability(net, data, kappas=(0, 0.3, 0.6, 0.9), how="magnitude")
     expected = [
         evaluate(pruned_by_hand(net, k, "magnitude", "layer"), data, device="cpu")["unbiased"]
         for k in (0, 0.3, 0.6, 0.9)
     ]
     assert found.accuracy == pytest.approx(expected) and len(set(expected)) > 2
-    unbiased = cp.data_accuracy(data)
+    unbiased = pr.data_accuracy(data)
     for how, scope in (("structured", "layer"), ("magnitude", "global")):
         by_hand = prunability_by_hand(net, unbiased, how, scope, (0, 0.5, 0.9))
-        assert cp.prunability(net, unbiased, how, scope, (0, 0.5, 0.9)).prunability == pytest.approx(by_hand), how
-    by_name = cp.data_prunability(net, data, kappas=(0, 0.9), score="conflicting")
+        assert pr.prunability(net, unbiased, how, scope, (0, 0.5, 0.9)).prunability == pytest.approx(by_hand), how
+    by_name = pr.data_prunability(net, data, kappas=(0, 0.9), score="conflicting")
     assert by_name.accuracy[0] == evaluate(net, data, device="cpu")["conflicting"]
     with pytest.raises(UserError, match="did you mean 'unbiased'"):
-        cp.data_prunability(net, data, score="unbiassed")
+        pr.data_prunability(net, data, score="unbiassed")
 
 
 def test_statistics_taken_anew_after_pruning_by_hand():
@@ -282,7 +283,7 @@ def test_statistics_taken_anew_after_pruning_by_hand():
     net = nn.Sequential(nn.Conv2d(2, 3, 2), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(75, 4))
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     kappas, x = (0, 0.4, 0.8), prepare(data, "train")
-    accuracy = cp.data_accuracy(data)
+    accuracy = pr.data_accuracy(data)
     expected = []
     for kappa in kappas:
         by_hand = pruned_by_hand(net, kappa, "magnitude", "layer")
@@ -290,28 +291,28 @@ def test_statistics_taken_anew_after_pruning_by_hand():
         by_hand[1].running_mean.copy_(z.mean((0, 2, 3)))
         by_hand[1].running_var.copy_(z.var((0, 2, 3)))
         expected.append(accuracy(by_hand))
-    found = cp.data_prunability(net, data, kappas=kappas, how="magnitude", batchnorm="recomputed")
-    kept = cp.data_prunability(net, data, kappas=kappas, how="magnitude")
+    found = pr.data_prunability(net, data, kappas=kappas, how="magnitude", batchnorm="recomputed")
+    kept = pr.data_prunability(net, data, kappas=kappas, how="magnitude")
     assert found.accuracy == pytest.approx(expected) and found.accuracy != kept.accuracy
     assert found.kept == pytest.approx([a / accuracy(net) for a in expected])  # of the network as it was
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     with pytest.raises(UserError, match="ways to treat BatchNorm are: kept, recomputed"):
-        cp.data_prunability(net, data, batchnorm="anew")
+        pr.data_prunability(net, data, batchnorm="anew")
     with pytest.raises(UserError, match="batchnorm is for weights"):
-        cp.data_prunability(net, data, of="activations", batchnorm="recomputed")
+        pr.data_prunability(net, data, of="activations", batchnorm="recomputed")
 
 
 def test_prunability_of_ones_own_module_and_of_data_without_attributes():
     data = tiny()
     own = OwnModule()
     plain = replace(data, test=Split(data.test.x, data.test.y))
-    found = cp.data_prunability(own, plain, kappas=(0, 0.5))
+    found = pr.data_prunability(own, plain, kappas=(0, 0.5))
     assert found.accuracy[0] == pytest.approx(evaluate(own, plain, device="cpu")["average"])
-    some = cp.data_prunability(own, data, rows=[0, 1, 2, 3, 4, 5, 6, 7], score="average", kappas=(0,))
+    some = pr.data_prunability(own, data, rows=[0, 1, 2, 3, 4, 5, 6, 7], score="average", kappas=(0,))
     right = (own(data.test.x[:8]).argmax(1) == data.test.y[:8]).float().mean()
     assert some.accuracy[0] == pytest.approx(100 * float(right))
     with pytest.raises(UserError, match="no rows that its worst_group"):
-        cp.data_prunability(own, plain, score="worst_group")
+        pr.data_prunability(own, plain, score="worst_group")
 
 
 @pytest.mark.parametrize("how", ["structured", "magnitude"])
@@ -324,13 +325,13 @@ def test_activations_are_pruned_by_hand_alike(how):
         return 1 + float((logits.argmax(1) == y).float().mean())
 
     seen = []
-    cp.activation_prunability(z, head, accuracy, how)
+    pr.activation_prunability(z, head, accuracy, how)
     assert len(seen) == 10
     for k, logits in enumerate(seen):
         assert torch.allclose(logits, head(pruned_activations_by_hand(z, k / 10, how)), atol=1e-6), k
         assert not logits.requires_grad
     seen.clear()
-    late = cp.activation_prunability(z, head, accuracy, how, kappas=(0.9,))  # the whole network is asked all the same
+    late = pr.activation_prunability(z, head, accuracy, how, kappas=(0.9,))  # the whole network is asked all the same
     assert torch.equal(seen[1], head(z)) and late.kept == (accuracy(seen[0]) / accuracy(seen[1]),)
 
 
@@ -338,16 +339,16 @@ def test_ways_to_prune_that_there_are_not_are_said():
     net, data = OwnModule(), tiny()
     for settings in ({"how": "magnitud"}, {"scope": "globl"}, {"conv": "kernl"}, {"of": "weight"}):
         with pytest.raises(UserError, match="no way to prune"):
-            cp.data_prunability(net, data, kappas=(0,), **settings)
+            pr.data_prunability(net, data, kappas=(0,), **settings)
     with pytest.raises(UserError, match="did you mean 'structured'"):
-        cp.data_prunability(net, data, "activations", how="structure")
+        pr.data_prunability(net, data, "activations", how="structure")
 
 
 def test_activations_of_a_network_on_data():
     data = pictures(n=16)
     for net in (build("conv3", (3, 28, 28), 4), OwnModule(3 * 28 * 28, 4)):
         before = {k: v.clone() for k, v in net.state_dict().items()}
-        found = cp.data_prunability(net.train(), data, "activations", score="average")
+        found = pr.data_prunability(net.train(), data, "activations", score="average")
         assert found.accuracy[0] == pytest.approx(evaluate(net, data, device="cpu")["average"])
         assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items()) and net.training
 
@@ -372,9 +373,9 @@ def test_a_network_that_says_nothing_is_refused_and_not_taken_for_one_that_says_
             net.weight.fill_(math.nan)
     toy = load_data({"name": "toy", "n": 20})
     with pytest.raises(UserError, match=said):
-        cp.data_prunability(net, toy, rows=range(40))
+        pr.data_prunability(net, toy, rows=range(40))
     with pytest.raises(UserError, match="kappas is empty"):
-        cp.data_prunability(nn.Linear(7, 2), toy, kappas=())
+        pr.data_prunability(nn.Linear(7, 2), toy, kappas=())
 
 
 @pytest.mark.parametrize("measure", [cp.compressibility, cp.pq_index])
@@ -389,12 +390,12 @@ def test_what_is_left_of_a_network_may_give_no_numbers_the_whole_one_may_not():
             return super().forward(x) + (math.nan if bool((self.classify.weight == 0).any()) else 0.0)
 
     data, net = tiny(), Fragile()
-    found = cp.data_prunability(net, data, kappas=(0, 0.5))
+    found = pr.data_prunability(net, data, kappas=(0, 0.5))
     assert found.accuracy[0] > 0 and found.accuracy[1] == 0
     with torch.no_grad():
         net.classify.weight[0, 0] = 0
     with pytest.raises(UserError, match="NaN"):
-        cp.data_prunability(net, data, kappas=(0, 0.5))
+        pr.data_prunability(net, data, kappas=(0, 0.5))
 
 
 def test_sparsity_of_nan_is_nan_and_vectors_are_counted():
@@ -408,4 +409,4 @@ def test_a_network_that_gives_more_than_logits_is_refused():
             return super().forward(x), x
 
     with pytest.raises(UserError, match="gives a tuple"):
-        cp.data_prunability(Pair(), tiny())
+        pr.data_prunability(Pair(), tiny())

@@ -20,6 +20,7 @@ from spurless.metrics import compress as cp
 from spurless.metrics import feature_use as fu
 from spurless.metrics import groups as gr
 from spurless.metrics import parts as pa
+from spurless.metrics import prunability as pr
 from spurless.metrics import records as rc
 from spurless.metrics import regions as rg
 from spurless.metrics import representation as rp
@@ -90,10 +91,10 @@ def same(a, b):
         (cp.compressibility, (V,)),
         (cp.pq_index, (V,)),
         (cp.compressed, (V,)),
-        (lambda k: cp.prunability(MLP, lambda n: n.classify.weight.norm().item(), kappas=k), (torch.tensor([0, 0.5]),)),
-        (lambda z: cp.activation_prunability(z, HEAD, lambda logits: logits.norm().item()), (V.double(),)),
-        (lambda logits: cp.data_accuracy(DATA, rows=range(4))(logits), (V,)),
-        (lambda scores, sizes: cp.lowest(scores, sizes, 0.5), (V[0], V[1] + 1)),
+        (lambda k: pr.prunability(MLP, lambda n: n.classify.weight.norm().item(), kappas=k), (torch.tensor([0, 0.5]),)),
+        (lambda z: pr.activation_prunability(z, HEAD, lambda logits: logits.norm().item()), (V.double(),)),
+        (lambda logits: pr.data_accuracy(DATA, rows=range(4))(logits), (V,)),
+        (lambda scores, sizes: pr.lowest(scores, sizes, 0.5), (V[0], V[1] + 1)),
         (lambda x: recompute_batchnorm(NORM, x) or NORM[0].running_mean.clone(), (V.double(),)),
         (lambda x: rg.background_mask(x, SEGMENTER), (X.double(),)),
         (lambda rows: at.prepare(DATA, "test", rows), (torch.tensor([3, 1]),)),
@@ -172,20 +173,20 @@ def columns(mask):
         (lambda: cp.sparsity(V, NAN), "tolerance = nan"),
         (lambda: cp.activations_compressed(MLP, DATA, most=-1), "rows = -1"),
         (lambda: cp.activations_compressed(NARROW, DATA), "cannot take inputs"),
-        (lambda: cp.prunability(MLP, lambda n: NAN, kappas=(0, 0.5)), "accuracy of nan"),
-        (lambda: cp.activation_prunability(V[:0], HEAD, share_of_half), "table of rows and neurons"),
-        (lambda: cp.activation_prunability(V[:, :0], nn.Identity(), share_of_half), "table of rows and neurons"),
-        (lambda: cp.activation_prunability(V[:, :5], HEAD, share_of_half), r"Linear cannot take inputs of shape \(5"),
-        (lambda: cp.data_accuracy(DATA, rows=[0, 1])(torch.zeros(1, 2)), "logits for 1 rows, and 2 rows"),
-        (lambda: cp.data_accuracy(DATA, rows=[0, 1])(torch.zeros(3, 2)), "logits for 3 rows, and 2 rows"),
-        (lambda: cp.data_accuracy(DATA, rows=[], score="average")(MLP), "no average accuracy"),
-        (lambda: cp.data_prunability(NARROW, DATA, rows=[0]), "cannot take inputs"),
-        (lambda: cp.data_prunability(NARROW, DATA, "activations", rows=[0]), "cannot take inputs"),
-        (lambda: cp.lowest(V[0], V[0, :3] + 1, 0.5), "a score and a size"),
-        (lambda: cp.lowest(V[0, :3], V[0] + 1, 0.5), "a score and a size"),
-        (lambda: cp.lowest(V[0, :0], V[0, :0], 0.5), "a score and a size"),
-        (lambda: cp.lowest(V[0], V[0] - 2, 0.5), "a score and a size"),
-        (lambda: cp.lowest(V[0], V[0] + 1, 5), "not 5"),
+        (lambda: pr.prunability(MLP, lambda n: NAN, kappas=(0, 0.5)), "accuracy of nan"),
+        (lambda: pr.activation_prunability(V[:0], HEAD, share_of_half), "table of rows and neurons"),
+        (lambda: pr.activation_prunability(V[:, :0], nn.Identity(), share_of_half), "table of rows and neurons"),
+        (lambda: pr.activation_prunability(V[:, :5], HEAD, share_of_half), r"Linear cannot take inputs of shape \(5"),
+        (lambda: pr.data_accuracy(DATA, rows=[0, 1])(torch.zeros(1, 2)), "logits for 1 rows, and 2 rows"),
+        (lambda: pr.data_accuracy(DATA, rows=[0, 1])(torch.zeros(3, 2)), "logits for 3 rows, and 2 rows"),
+        (lambda: pr.data_accuracy(DATA, rows=[], score="average")(MLP), "no average accuracy"),
+        (lambda: pr.data_prunability(NARROW, DATA, rows=[0]), "cannot take inputs"),
+        (lambda: pr.data_prunability(NARROW, DATA, "activations", rows=[0]), "cannot take inputs"),
+        (lambda: pr.lowest(V[0], V[0, :3] + 1, 0.5), "a score and a size"),
+        (lambda: pr.lowest(V[0, :3], V[0] + 1, 0.5), "a score and a size"),
+        (lambda: pr.lowest(V[0, :0], V[0, :0], 0.5), "a score and a size"),
+        (lambda: pr.lowest(V[0], V[0] - 2, 0.5), "a score and a size"),
+        (lambda: pr.lowest(V[0], V[0] + 1, 5), "not 5"),
         # Use of features
         (lambda: fu.feature_use(NARROW, DATA), "cannot take inputs"),
         (lambda: fu.some_rows(DATA, "test", 2.5), "rows = 2.5"),

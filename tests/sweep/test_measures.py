@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from spurless.metrics.compress import activations_compressed, data_prunability
+from spurless.metrics.compress import activations_compressed
+from spurless.metrics.prunability import data_prunability
 from spurless.metrics.representation import represent
 from spurless.sweep import run_sweep
 from spurless.sweep.measures import measures

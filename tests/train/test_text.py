@@ -568,7 +568,7 @@ def test_groups_without_the_class():
 
 def test_overlapping_groups_stay_with_the_rows_they_are_asked_for():
     from spurless.core.fingerprint import fingerprint
-    from spurless.metrics.compress import data_accuracy
+    from spurless.metrics.prunability import data_accuracy
     from spurless.metrics.scores import score
 
     data = sentences(n=40, overlap=True)

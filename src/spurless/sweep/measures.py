@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
-from spurless.metrics.compress import compressed, prunability
+from spurless.metrics.compress import compressed
+from spurless.metrics.prunability import prunability
 from spurless.metrics.records import FILE, read, summary
 from spurless.metrics.regions import device_of
 from spurless.metrics.representation import bsi, class_separation, csi
