@@ -137,7 +137,7 @@ def columns(mask):
           for how in ("gradcam", "ig", "deeplift")],
         (lambda: at.attribute(NARROW, V, how="ig"), r"Sequential cannot take inputs of shape \(7,\), float32"),
         (lambda: at.attribute(CONV, (X * 255).to(torch.uint8)), "uint8"),
-        (lambda: at.attribute(NARROW, V, 0, "ig", of="features"), "cannot take inputs"),
+        (lambda: at.unit_shares(NARROW, V, V[0] > 0, [0]), "cannot take inputs"),
         (lambda: at.attribute(MLP, V[0], how="ig"), r"One row is x\[None\]"),
         (lambda: at.attribute(MLP, V, 0.5, how="ig"), "one number from 0 to 1"),
         (lambda: at.attribute(MLP, V, "cat", how="ig"), "target must be"),

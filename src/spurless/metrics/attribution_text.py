@@ -16,7 +16,9 @@ from spurless.core.errors import UserError
 from spurless.data.tokens import Tokens, bucket, row_lengths
 from spurless.data.words import words_of
 from spurless.metrics import checks
-from spurless.metrics.attribution import _captum, _goal, _own_copy, _quiet, places
+from spurless.metrics.attribution import classes_to_explain
+from spurless.metrics.explainers import captum_attr, own_copy, quiet
+from spurless.metrics.maps import places
 from spurless.metrics.regions import Rows, device_of, rows_of
 
 
@@ -49,15 +51,15 @@ def attribute_tokens(
     >>> attribute_tokens(net, rows, target=1).round(decimals=3).tolist()  # of a mean: each vector / how many there are
     [[1.0, -2.0, 0.0, 0.0], [2.0, 0.5, 0.5, -1.0]]
     """
-    captum = _captum()
+    captum = captum_attr()
     x, steps = checks.tensor(x, "x"), checks.count(steps, "steps")
     if x.dim() != 3 or x.shape[1] != 2 or x.shape[2] == 0:
         raise UserError(f"Rows of tokens have shape (n, 2, length), ids and where they are, not {tuple(x.shape)}.")
     found = torch.zeros(len(x), x.shape[-1])
     if len(x) == 0:
         return found
-    with torch.inference_mode(False), torch.enable_grad(), _quiet():
-        module = _own_copy(net, "logits", x)
+    with torch.inference_mode(False), torch.enable_grad(), quiet():
+        module = own_copy(net)
         read = Blankable(module, layer or token_layer(module, x[:2].to(device_of(module))), baseline)
         if layer is None and not 0 <= int(x[:, 0].min()) <= int(x[:, 0].max()) < read.vectors.num_embeddings:
             raise UserError(
@@ -66,7 +68,7 @@ def attribute_tokens(
             )
         place, explain = device_of(module), captum.LayerIntegratedGradients(read, read.vectors)
         with torch.no_grad(), checks.asking(module, x):
-            goal = _goal(target, len(x), module(x[:1].to(place)).shape[1])
+            goal = classes_to_explain(target, len(x), module(x[:1].to(place)).shape[1])
         lengths = row_lengths(x).cpu()
         for idx in lengths.argsort(stable=True).split(max(1, batch_size // steps)):
             size = bucket(int(lengths[idx].max()), x.shape[-1])
