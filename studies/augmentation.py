@@ -48,7 +48,7 @@ if __name__ == "__main__":
                 key = f"{name.replace(', ', '-')}-{rho}-seed{seed}"
                 about[key] = {"augmentation": name, "rho": rho, "seed": seed}
                 settings = {"method": "erm", "net": "simconv1", "recipe": recipe, "seed": seed}
-                jobs.append(Job(key, settings | {"data": replace(data, augment=how)}))
+                jobs.append(Job(key, settings | {"data": replace(data, inputs=replace(data.inputs, augment=how))}))
     device = f"cuda ({torch.cuda.get_device_name()})" if given.device == "cuda" else "cpu"
     for job, found in run_lanes(iter(jobs), None, given.device):
         if isinstance(found, Exception):

@@ -70,9 +70,9 @@ class Rows(Dataset):
     def __init__(self, data: Bundle):
         assert isinstance(data.train.x, Tensor)
         x = data.train.x.float() / 255 if data.train.x.dtype == torch.uint8 else data.train.x
-        if data.mean:
+        if data.inputs.mean:
             shape = (1, -1, *[1] * (x.ndim - 2))
-            x = (x - torch.tensor(data.mean).view(shape)) / torch.tensor(data.std).view(shape)
+            x = (x - torch.tensor(data.inputs.mean).view(shape)) / torch.tensor(data.inputs.std).view(shape)
         self.x, self.y = x, data.train.y
         self.labels = self.y.tolist()  # SpuCo asks for these two
         self.num_classes = len(data.classes)

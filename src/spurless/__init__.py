@@ -37,6 +37,9 @@ _WHERE = {
     "Result": "train.result",
     "Split": "core.data",
     "Bundle": "core.data",
+    "Images": "core.data",
+    "Table": "core.data",
+    "Texts": "core.data",
     "Batch": "core.data",
     "Stage": "core.method",
     "Method": "core.method",
@@ -59,7 +62,7 @@ if TYPE_CHECKING:
     from spurless.auditing.review import review
     from spurless.compress.embedding import embed
     from spurless.core.augment import Augment
-    from spurless.core.data import Batch, Bundle, Split
+    from spurless.core.data import Batch, Bundle, Images, Split, Table, Texts
     from spurless.core.errors import UserError
     from spurless.core.method import Method, Run, Stage
     from spurless.core.recipe import Recipe

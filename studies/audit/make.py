@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from spurless import Bundle, load_data
-from spurless.core.data import Split
+from spurless.core.data import Images, Split
 from spurless.core.files import data_root
 from spurless.data import sources
 from spurless.data.arrays import from_texts
@@ -122,10 +122,10 @@ def _images(kind: Kind, x: Tensor, y: Tensor, strength: Strength, rng: Rng, attr
 
 def _bundle(kind: Kind, x: Tensor, y: Tensor, a: Tensor | None) -> Bundle:
     channels = x.shape[1]
-    mean, std = (0.5,) * channels, (0.25,) * channels
+    inputs = Images((0.5,) * channels, (0.25,) * channels)
     split = Split(x, y, None if a is None else a.long()[:, None])
     named = () if a is None else ("planted",)
-    return Bundle(kind.name, split, attributes=named, mean=mean, std=std, net="conv3")
+    return Bundle(kind.name, split, attributes=named, inputs=inputs, net="conv3")
 
 
 def _control(kind: Kind, x: Tensor, y: Tensor, rng: Rng) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -13,7 +13,7 @@ from torch import nn
 from spurless.auditing import gallery, slices
 from spurless.auditing.case import Case, make_case
 from spurless.auditing.slices import find_slices, picture_measures, told
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split, Table
 from spurless.core.errors import UserError
 from spurless.core.stats import wilson
 from spurless.metrics import attribution
@@ -204,7 +204,7 @@ def test_tables_are_told_by_their_columns(columns):
     x = torch.randn(len(y), 4, generator=g)
     x[inside, 1] -= 3
     x[:, 2] = (torch.rand(len(y), generator=g) < torch.where(inside, 0.95, 0.2)).float()
-    (found,) = find_slices(case_of(x, y, wrong, features, columns=columns or ()))
+    (found,) = find_slices(case_of(x, y, wrong, features, inputs=Table(columns or ())))
     height, married = ("height", "married") if columns and len(columns) == 4 else ("column 2", "column 3")
     assert {text.split(":")[0] for text in found["words"]} == {f"lower {height}", married}
     share = round(100 * float(x[found["rows"], 2].double().mean()))
@@ -318,7 +318,7 @@ def test_large_pictures_become_small_and_keep_their_shape(tmp_path):
 
 def test_maps_are_of_what_the_model_says_and_of_what_it_sees(tmp_path, monkeypatch):
     x, y = numbered()
-    case = case_of(x, y, wrong=y == 1, net=conv(), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    case = case_of(x, y, wrong=y == 1, net=conv(), inputs=Images((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)))
     asked = []
     real = attribution.attribute
     monkeypatch.setattr(

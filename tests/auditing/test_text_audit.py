@@ -24,6 +24,7 @@ from spurless.auditing.text_cues import (
     text_cues,
 )
 from spurless.auditing.text_words import odds_ratios, of_errors
+from spurless.core.data import Texts
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.data.tokens import Tokens
@@ -103,7 +104,7 @@ def test_markers_are_the_tokens_that_one_class_has_most_more_often():
 
 def test_every_cue_reads_and_swaps_rows_of_the_same_kind(tokenizer):
     data = review_bundle(tokenizer, n=80)
-    x, words = data.train.x, words_of(data.tokens)
+    x, words = data.train.x, words_of(data.inputs.tokens)
     cues = text_cues(words, x, data.train.y, torch.arange(len(x)), 2)
     assert cues[-1].name == "length"
     for cue in cues:
@@ -144,7 +145,7 @@ def test_the_words_of_errors_and_of_a_slice(tokenizer):
     imdb = held.a[:, 0] == data.values[0].index("imdb")
     predicted = torch.where(imdb, 1, 0)  # a model that reads the source
     logits = nn.functional.one_hot(predicted, 2).float()
-    net = build({"name": "embedding_bag", "dim": 4, "vocab": data.tokens.size}, data.shape, 2).eval()
+    net = build({"name": "embedding_bag", "dim": 4, "vocab": data.inputs.tokens.size}, data.shape, 2).eval()
     case = Case(data, net, "given", held, "test", CPU, logits, torch.zeros(len(held), 2))
     found = {entry["class"]: entry for entry in of_errors(case)}
     assert set(found) == {"negative", "positive"}
@@ -163,7 +164,7 @@ def test_the_words_of_errors_and_of_a_slice(tokenizer):
 def test_galleries_show_texts_with_weights(tokenizer):
     pytest.importorskip("captum")
     data = review_bundle(tokenizer, n=200)
-    net = build({"name": "embedding_bag", "dim": 8, "vocab": data.tokens.size}, data.shape, 2).eval()
+    net = build({"name": "embedding_bag", "dim": 8, "vocab": data.inputs.tokens.size}, data.shape, 2).eval()
     case = make_case(data, net, "given", "test", CPU)
     shown = galleries(case, ~case.right, torch.rand(len(case.held)))
     rows = [i["row"] for g in shown for k in ("aligned", "conflicting") for i in g[k]]
@@ -171,15 +172,17 @@ def test_galleries_show_texts_with_weights(tokenizer):
     assert set(texts) == set(rows)
     for row, words in texts.items():
         whole = "".join(word for word, _ in words)
-        assert whole == data.tokens.text(case.held.x[row])
+        assert whole == data.inputs.tokens.text(case.held.x[row])
         assert max(abs(w) for _, w in words) == pytest.approx(1.0)
 
 
 def test_weights_are_for_what_the_model_answers_not_for_the_label(tokenizer):
     pytest.importorskip("captum")
     data = review_bundle(tokenizer, n=200)
-    net = build({"name": "embedding_bag", "dim": 1, "vocab": data.tokens.size}, data.shape, 2).eval()
-    ids = {word: i for row in data.test.x for word, i in zip(data.tokens.pieces(row), row[0].tolist(), strict=False)}
+    net = build({"name": "embedding_bag", "dim": 1, "vocab": data.inputs.tokens.size}, data.shape, 2).eval()
+    ids = {
+        word: i for row in data.test.x for word, i in zip(data.inputs.tokens.pieces(row), row[0].tolist(), strict=False)
+    }
     with torch.no_grad():  # a model that knows two words, and takes one for each class
         net.encoder.embedding.weight.zero_()
         net.encoder.embedding.weight[[ids["imdb"], ids["rotten"]]] = torch.tensor([[1.0], [-1.0]])
@@ -200,7 +203,7 @@ def test_the_two_texts_of_a_pair_are_shown_apart(tokenizer):
 
     pairs = [("a good film", ". it was bad"), ("the film", "really fine")] * 10
     data = from_texts(pairs, ["no", "yes"] * 10, tokenizer=tokenizer, length=16, val=0, test=0.2)
-    net = build({"name": "embedding_bag", "dim": 8, "vocab": data.tokens.size}, data.shape, 2).eval()
+    net = build({"name": "embedding_bag", "dim": 8, "vocab": data.inputs.tokens.size}, data.shape, 2).eval()
     case = make_case(data, net, "given", "test", CPU)
     shown = {"".join(word for word, _ in words) for words in highlight(case, range(len(case.held))).values()}
     assert shown == {"a good film | . it was bad", "the film | really fine"}
@@ -290,8 +293,8 @@ def test_other_data_gets_no_words():
 
 def test_the_network_and_its_recipe_suit_texts():
     data = sentences(n=200)
-    assert suited(data) == {"name": "embedding_bag", "vocab": data.tokens.size}
-    assert suited(replace(data, tokens=Tokens("minilm", 30522, ""), net="minilm")) == "embedding_bag"
+    assert suited(data) == {"name": "embedding_bag", "vocab": data.inputs.tokens.size}
+    assert suited(replace(data, inputs=Texts(Tokens("minilm", 30522, "")), net="minilm")) == "embedding_bag"
     assert suited_recipe(data, suited(data)).iterations == -(-10 * 200 // 64)
     slow = Recipe("adamw", 1e-5, epochs=2)
     assert suited_recipe(replace(data, recipe=slow), "bert").lr == 1e-5  # another network keeps the data's recipe

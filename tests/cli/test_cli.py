@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from spurless.cli.main import app
 from spurless.compress.loading import trained
+from spurless.core.data import Table
 from spurless.core.errors import UserError
 from spurless.registry import load_data
 from spurless.train.fit import fit
@@ -512,8 +513,8 @@ def test_evaluate_what_is_no_model():
 def test_other_data_is_standardised_as_the_network_was_trained(finished):
     """With the numbers of the new data the network would see other inputs than it was trained on."""
     data = load_data({"name": "toy", "n": 200})
-    _, seen, _ = trained(finished[0], replace(data, mean=(9.0,) * 7, std=(9.0,) * 7))
-    assert (seen.mean, seen.std) == (data.mean, data.std)
+    _, seen, _ = trained(finished[0], replace(data, inputs=Table(mean=(9.0,) * 7, std=(9.0,) * 7)))
+    assert (seen.inputs.mean, seen.inputs.std) == (data.inputs.mean, data.inputs.std)
 
 
 def test_classes_with_other_names_are_said(finished, capsys):

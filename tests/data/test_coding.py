@@ -65,7 +65,7 @@ def test_codes_are_words_in_every_table(tmp_path, capsys):
     capsys.readouterr()
     for model in (run, run / "model.safetensors"):
         data = data_for(model, {"name": names[1], "attribute": ["colour"]})
-        assert data.columns == ("size", "colour=1", "colour=2") and data.train.x[:, 1:].sum() == len(data.train)
+        assert data.inputs.columns == ("size", "colour=1", "colour=2") and data.train.x[:, 1:].sum() == len(data.train)
     assert capsys.readouterr().err == ""
 
 

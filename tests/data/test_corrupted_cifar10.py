@@ -182,9 +182,9 @@ def test_the_bundle_says_what_it_is(root):
     aligned = data.is_aligned(data.test)
     assert aligned is not None
     assert torch.equal(aligned[:, 0], data.test.y == data.test.a[:, 0])
-    assert data.mean == (0.4914, 0.4822, 0.4465)
-    assert data.std == (0.2023, 0.1994, 0.2010)
-    assert (data.augment.pad, data.augment.flip) == (4, True)
+    assert data.inputs.mean == (0.4914, 0.4822, 0.4465)
+    assert data.inputs.std == (0.2023, 0.1994, 0.2010)
+    assert (data.inputs.augment.pad, data.inputs.augment.flip) == (4, True)
     assert data.net == "resnet18"
     assert data.recipe == Recipe(
         "adam", 1e-3, weight_decay=1e-3, batch_size=256, schedule="step", step_every=40, gamma=0.5, epochs=200

@@ -264,16 +264,12 @@ def test_recipes_are_those_of_the_papers(small):
     r = pgd.recipe
     assert (r.optimizer, r.lr, r.weight_decay, r.momentum, r.batch_size, r.epochs) == ("sgd", 0.02, 1e-3, 0.9, 128, 100)
     assert (r.schedule, r.step_every, r.gamma) == ("step", 40, 0.1)
-    assert (pgd.augment.scale, pgd.augment.rotate, pgd.augment.hue, pgd.augment.saturation) == (
-        (0.9, 1.1),
-        10,
-        0.05,
-        0.05,
-    )
+    how = pgd.inputs.augment
+    assert (how.scale, how.rotate, how.hue, how.saturation) == ((0.9, 1.1), 10, 0.05, 0.05)
     lff = colored_mnist.load("lff", root=small)
     assert (lff.recipe.optimizer, lff.recipe.lr, lff.recipe.batch_size, lff.recipe.epochs) == ("adam", 1e-3, 256, 100)
-    assert lff.mean == ()
-    assert lff.augment == type(lff.augment)()
+    assert lff.inputs.mean == ()
+    assert lff.inputs.augment == type(lff.inputs.augment)()
     disent = colored_mnist.RECIPES["disent"]  # its 5,000 validation images are more than the small files hold
     assert disent == RECIPES["disent-cmnist"] and (disent.schedule, disent.gamma) == ("step", 0.5)
     mb = multi_bias_mnist.load(val=100, root=small).recipe

@@ -332,12 +332,12 @@ def test_a_named_index_of_parquet_is_a_column(tmp_path, index):
     frame.index = pd.Index([("north", "south")[i % 3 == 0] for i in range(60)], name=index)
     frame.to_parquet(tmp_path / "pets.parquet")
     data = csv_table.load(tmp_path / "pets.parquet", label="kind")
-    assert [c for c in data.columns if c.startswith("site")] == (["site=north", "site=south"] if index else [])
+    assert [c for c in data.inputs.columns if c.startswith("site")] == (["site=north", "site=south"] if index else [])
     if index:
         two = frame.reset_index().set_index(["site", "colour"])
         two.to_parquet(tmp_path / "pets.parquet")
         again = csv_table.load(tmp_path / "pets.parquet", label="kind", attribute=("site",))
-        assert again.values == (("north", "south"),) and sorted(again.columns) == sorted(data.columns)
+        assert again.values == (("north", "south"),) and sorted(again.inputs.columns) == sorted(data.inputs.columns)
 
 
 def test_parquet_that_cannot_be_read_as_a_table(tmp_path, monkeypatch):

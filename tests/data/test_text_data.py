@@ -80,7 +80,7 @@ def test_a_seed_is_a_data_set(words):
 @needs_reviews
 def test_the_offline_demo_trains():
     data = load_data(SMALL)
-    assert data.net == "embedding_bag" and data.tokens.tokenizer == "minilm"
+    assert data.net == "embedding_bag" and data.inputs.tokens.tokenizer == "minilm"
     result = fit("pgd", data, recipe={"epochs": 1}, **CPU)
     assert result.status == "done" and result.mining
 
@@ -184,7 +184,7 @@ def test_a_tweet_without_a_class_is_named(tmp_path, words, cell, said):
 def test_a_tweet_may_read_null(tmp_path, words):
     tweets_file(tmp_path, [f"{i % 3},{'null' if i == 4 else 'film'}" for i in range(30)])
     data = load_data({"name": "davidson_tweets", "tokenizer": words}, root=tmp_path)
-    texts = {s.names[i]: data.tokens.pieces(s.x[i])[1:-1] for s in data.splits.values() for i in range(len(s))}
+    texts = {s.names[i]: data.inputs.tokens.pieces(s.x[i])[1:-1] for s in data.splits.values() for i in range(len(s))}
     assert texts["row 4"] == ["[UNK]"] and texts["row 5"] == ["film"]
 
 
@@ -232,7 +232,7 @@ def test_civilcomments(tmp_path, words):
     assert data.overlap.groups == tuple(IDENTITIES.split(","))
     inside = [[data.overlap.groups[j] for j in row.nonzero()[:, 0]] for row in data.train.member]
     assert inside == [[], ["male", "muslim"], [], ["muslim"]]
-    assert all(len(data.tokens.pieces(row)) > 2 for row in data.train.x), "a text was lost"
+    assert all(len(data.inputs.tokens.pieces(row)) > 2 for row in data.train.x), "a text was lost"
     assert any("269,038 are published" in note for note in data.notes)
     scores = fit("erm", data, net=BAG | {"vocab": 100}, recipe={"epochs": 1, "batch_size": 2}, **CPU).scores
     cells = {(g["label"], g["value"]): g["n"] for g in scores["groups"] if g["attribute"] == "identity"}
@@ -297,7 +297,7 @@ def test_multinli(tmp_path, words):
     assert [data.classes[c] for c in data.train.y] == ["neutral", "contradiction", "entailment", "neutral"]
     assert data.train.a[:, 0].tolist() == [0, 1, 1, 1] and data.test.y.tolist() == [1] and data.test.a.tolist() == [[0]]
     assert data.train.names == ["pair 0", "pair 2", "pair 3", "pair 4"]
-    assert data.tokens.text(data.train.x[0]) == "a film | it was good"
+    assert data.inputs.tokens.text(data.train.x[0]) == "a film | it was good"
     clean = load_data({"name": "multinli", "partition": "clean", "tokenizer": words}, root=tmp_path)
     assert clean.train.a[:, 0].tolist() == [0, 2, 1, 1] and clean.val.a[:, 0].tolist() == [2]
 
@@ -390,7 +390,7 @@ def test_fdcl18(tmp_path, words):
     (folder / "test.tsv").write_text("1\t3\t.5\tfilm\n2\t1\t.5\t\n")
     data = load_data({"name": "fdcl18", "tokenizer": words}, root=tmp_path)
     assert data.train.y.tolist() == [0, 2, 3] and data.train.a[:, 0].tolist() == [1, 3, 0]
-    assert data.tokens.text(data.train.x[0]) == "a bad film" and len(data.test) == 2
+    assert data.inputs.tokens.text(data.train.x[0]) == "a bad film" and len(data.test) == 2
     assert data.classes == ("abusive", "spam", "normal", "hateful")  # 0 to 3, as GC-DRO numbers them
     assert data.values == (("other", "AAE", "hispanic", "white"),)
     assert not data.groups_ignore_class

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from spurless.core.data import Images
 from spurless.core.recipe import Recipe
 from spurless.methods.parts.attacks import bias_adversarial, pixel_range, project, random_point, steepest, within
 from spurless.nets.outputs import Inputs
@@ -224,7 +225,7 @@ def test_a_random_start_differs_and_repeats_with_the_seed():
 
 
 def test_the_pixel_range_is_what_black_and_white_become():
-    data = replace(pictures(n=4), mean=MEAN, std=STD)
+    data = replace(pictures(n=4), inputs=Images(MEAN, STD))
     inputs = Inputs(data, Recipe(channels_last=False), torch.device("cpu"))
     black_white = inputs(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 4, 4))
     low, high = pixel_range(data)

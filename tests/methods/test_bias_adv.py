@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from spurless.core.data import Batch, Bundle, Split
+from spurless.core.data import Batch, Bundle, Images, Split
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.methods import bias_adv
@@ -268,7 +268,7 @@ def test_no_gradient_reaches_the_biased_network_through_the_weights_or_the_attac
 
 
 def test_the_adversarial_images_are_valid_pictures_near_the_batch():
-    data = replace(pictures(), mean=(0.1, 0.2, 0.3), std=(0.2, 0.3, 0.25))
+    data = replace(pictures(), inputs=Images((0.1, 0.2, 0.3), (0.2, 0.3, 0.25)))
     method = replace(ONCE, base="erm", eps=4.0, steps=3)
     stage, _, run = last_stage(method, data, "simconv1")
     batch = pictures_batch(data, run)
@@ -279,7 +279,7 @@ def test_the_adversarial_images_are_valid_pictures_near_the_batch():
     stage.loss(batch)
     clean, adv = (x for training, x in seen if training)
     assert torch.equal(clean, batch.x)
-    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (data.mean, data.std))
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (data.inputs.mean, data.inputs.std))
     pixels = adv * std + mean
     assert float(pixels.amin()) >= -1e-6 and float(pixels.amax()) <= 1 + 1e-6
     far = (adv - clean).flatten(1).norm(dim=1)

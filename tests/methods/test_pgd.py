@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from spurless.core.augment import Augment
+from spurless.core.data import Images
 from spurless.core.errors import UserError
 from spurless.core.method import Method
 from spurless.core.recipe import Recipe
@@ -284,7 +285,7 @@ def test_odds_by_hand():
 
 
 def test_the_codes_form_scores_one_augmented_view():
-    moved = replace(pictures(), augment=Augment(rotate=30.0))
+    moved = replace(pictures(), inputs=Images(augment=Augment(rotate=30.0)))
     odds = {}
 
     @dataclass(frozen=True)

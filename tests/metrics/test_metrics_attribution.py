@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from spurless import fit
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split
 from spurless.core.errors import UserError
 from spurless.data.regions import halves
 from spurless.data.sets import linear_toy, moon_star, parity, shapes, toy
@@ -307,7 +307,7 @@ def test_rows_of_a_run_on_their_own_label():
 
 
 def test_rows_are_prepared_as_in_training_and_black_is_black():
-    data = replace(pictures(n=8), mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    data = replace(pictures(n=8), inputs=Images((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)))
     expected = (data.train.x[3].double() / 255 - torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1)) / torch.tensor(
         [0.5, 0.6, 0.7]
     ).view(3, 1, 1)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from spurless.core.data import Split
+from spurless.core.data import Images, Split
 from spurless.core.errors import UserError
 from spurless.data.sets import linear_toy
 from spurless.metrics import representation as rp
@@ -197,11 +197,11 @@ def test_the_mask_of_lemma_1_closes_the_gap():
 
 
 def test_features_of_a_run_and_of_ones_own_module():
-    data = replace(pictures(n=16), mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    data = replace(pictures(n=16), inputs=Images((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)))
     net = build("simconv1", (3, 28, 28), 4).train()
     found = rp.features_of(net, data, "test", [3, 1])
     assert net.training and net.encoder[1].training
-    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (data.mean, data.std))
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (data.inputs.mean, data.inputs.std))
     x = (data.test.x[[3, 1]].float() / 255 - mean) / std
     net.eval()
     assert torch.allclose(found, net.features(x), atol=1e-5)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split
 from spurless.core.recipe import Recipe
 from spurless.nets import build
 from spurless.nets.outputs import Inputs
@@ -30,7 +30,7 @@ def work():
 def test_rows_are_what_the_engine_feeds():
     """A peer that saw other inputs would do other work."""
     x = torch.randint(0, 256, (5, 3, 4, 4), dtype=torch.uint8)
-    data = Bundle("images", Split(x, torch.arange(5) % 2), mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+    data = Bundle("images", Split(x, torch.arange(5) % 2), inputs=Images((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)))
     fed = Inputs(data, Recipe(augment="none", channels_last=False), torch.device("cpu")).training(x, None)
     given = torch.stack([peers.Rows(data)[i][0] for i in range(5)])
     assert torch.allclose(given, fed, atol=1e-6)

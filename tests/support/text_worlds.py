@@ -2,7 +2,7 @@
 
 import torch
 
-from spurless.core.data import Bundle, Overlap, Split
+from spurless.core.data import Bundle, Overlap, Split, Texts
 from spurless.core.recipe import Recipe
 from spurless.data.tokens import Tokens
 
@@ -36,7 +36,7 @@ def sentences(n=200, length=20, rho=0.05, seed=0, overlap=False):
         split(200, 0.5),
         classes=("no", "yes"),
         attributes=("cue",),
-        tokens=Tokens("sentences", VOCAB, "sentences"),
+        inputs=Texts(Tokens("sentences", VOCAB, "sentences")),
         overlap=Overlap("topic", ("a", "b", "c")) if overlap else None,
         net="embedding_bag",
         recipe=Recipe("adam", 1e-2, batch_size=32, epochs=3),

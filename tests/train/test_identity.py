@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from spurless.core.augment import Augment
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Images
 from spurless.core.errors import UserError
 from spurless.core.files import to_toml
 from spurless.core.recipe import Recipe
+from spurless.data.ingest.images import IMAGENET_MEAN
 from spurless.registry import load_data, make_method, make_recipe
 from spurless.train.fit import fit
 from spurless.train.identity import contents, describe_bundle, describe_run
@@ -64,7 +65,7 @@ def test_arrays_are_told_by_how_they_are_standardised(tmp_path):
         return Bundle.from_arrays(x, y, y, net="mlp", **fields)
 
     fit("erm", arrays(), recipe=RECIPE, out=tmp_path, **CPU)
-    refused("bundle.std", tmp_path, "erm", arrays(std=(0.1, 0.1, 0.1)), recipe=RECIPE)
+    refused("bundle.std", tmp_path, "erm", arrays(inputs=Images(IMAGENET_MEAN, (0.1, 0.1, 0.1))), recipe=RECIPE)
 
 
 def test_what_was_loaded_by_name_is_described_as_ever():

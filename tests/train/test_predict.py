@@ -172,7 +172,7 @@ def test_new_texts_are_read_by_the_models_own_tokenizer(tmp_path):
     tokenizer = word_tokenizer(tmp_path / "words")
     seen = ["the film was good", "the film was bad"] * 10
     data = Bundle.from_texts(seen, np.arange(20) % 2, tokenizer=tokenizer, length=16)
-    net = {"name": "embedding_bag", "vocab": data.tokens.size}
+    net = {"name": "embedding_bag", "vocab": data.inputs.tokens.size}
     result = fit("erm", data, net=net, recipe={"epochs": 1}, out="run", **SETTINGS)
     new = ["good", "the film was bad", "unheard of"]
     expected = result.classifier.eval()(tokenise(new, tokenizer, 16)).softmax(1).detach().numpy()

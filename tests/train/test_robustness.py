@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from spurless import evaluate, fit
-from spurless.core.data import Split
+from spurless.core.data import Images, Split
 from spurless.core.errors import UserError
 from spurless.data.corruptions import CORRUPTIONS, corrupt
 from spurless.data.corruptions.inputs import INPUT_CORRUPTIONS
@@ -18,7 +18,7 @@ from tests.support.worlds import OwnModule, pictures, tiny
 
 
 def world():
-    return replace(pictures(n=64), mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    return replace(pictures(n=64), inputs=Images((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)))
 
 
 def test_the_eight_of_biasadv_and_each_as_by_hand(monkeypatch):
@@ -51,7 +51,7 @@ def test_accuracies_by_hand(name):
         return image if name == "none" else INPUT_CORRUPTIONS[name](image, seed=2, rows=[i])
 
     held = data.test
-    expected = accuracies_by_hand(net, held.x, held.y, held.a[:, 0], data.mean, data.std, corrupt_one)
+    expected = accuracies_by_hand(net, held.x, held.y, held.a[:, 0], data.inputs.mean, data.inputs.std, corrupt_one)
     assert {k: row[k] for k in rb.SHOWN} == pytest.approx(expected)
 
 

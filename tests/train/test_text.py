@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from spurless.compress.embedding import embed
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Split, Table, Texts
 from spurless.core.errors import UserError
 from spurless.core.recipe import RECIPES, Recipe
 from spurless.core.stats import wilson
@@ -335,8 +335,8 @@ def test_a_saved_classifier_is_given_the_tokens_that_it_knows(tmp_path):
 
     data = sentences(n=32)
     fit("erm", data, net=BAG, out=tmp_path / "run", **CPU)
-    assert trained(tmp_path / "run", data)[1].tokens == data.tokens
-    other = replace(data, tokens=replace(data.tokens, vocabulary="another"))
+    assert trained(tmp_path / "run", data)[1].inputs == data.inputs
+    other = replace(data, inputs=Texts(replace(data.inputs.tokens, vocabulary="another")))
     with pytest.raises(UserError, match=r"data\.tokenizer = sentences"):
         trained(tmp_path / "run", other)
     assert 'tokenise(texts, "sentences", length=20)' in card(tmp_path / "run")
@@ -367,7 +367,7 @@ def test_every_length_is_a_cuda_graph(capsys):
 
 def test_features_of_a_frozen_text_network_are_plain_vectors():
     data = embed(sentences(n=40), BAG, device="cpu")
-    assert data.shape == (16,) and data.tokens is None
+    assert data.shape == (16,) and isinstance(data.inputs, Table)
     assert fit("erm", data, net="linear", **CPU).status == "done"
 
 
@@ -418,15 +418,15 @@ def test_texts_from_python(tmp_path):
     y, a = ["no", "yes"] * 20, ["imdb", "rotten", "rotten", "imdb"] * 10
     data = Bundle.from_texts(texts, y, {"source": a}, tokenizer=name, length=32)
     assert data.classes == ("no", "yes") and data.values == (("imdb", "rotten"),)
-    assert data.shape == (2, 16) and data.net == "embedding_bag" and data.tokens == tokens_of(name)
+    assert data.shape == (2, 16) and data.net == "embedding_bag" and data.inputs.tokens == tokens_of(name)
     assert {len(s) for s in data.splits.values()} == {28, 4, 8}
     for split in data.splits.values():  # the label stayed with its text
         said = [tokens_of(name).text(row).endswith("good") for row in split.x]
         assert said == [bool(c) for c in split.y]
     pairs = Bundle.from_texts([("good", "bad")] * 20, [0, 1] * 10, val=0, test=0, tokenizer=name)
-    assert pairs.tokens.text(pairs.train.x[0]) == "good | bad"
+    assert pairs.inputs.tokens.text(pairs.train.x[0]) == "good | bad"
     own = Bundle.from_texts(texts, y, val=0, test=(["dull film"], ["no"]), tokenizer=name)
-    assert own.test.x.shape[1:] == own.train.x.shape[1:] and own.tokens.text(own.test.x[0]) == "dull film"
+    assert own.test.x.shape[1:] == own.train.x.shape[1:] and own.inputs.tokens.text(own.test.x[0]) == "dull film"
     with pytest.raises(UserError, match="holds 3"):
         Bundle.from_texts(["a", 3], [0, 1], tokenizer=name)
 
@@ -436,15 +436,15 @@ def test_texts_of_hugging_face(tmp_path):
     name = word_tokenizer(tmp_path / "words")
     columns = {"text": ["good film", "bad film"] * 10, "label": [1, 0] * 10, "source": ["imdb", "rotten"] * 10}
     data = from_hf(FakeHF(columns, {"label": Feature(["no", "yes"])}), attributes=("source",), tokenizer=name, val=0)
-    assert data.classes == ("no", "yes") and data.tokens is not None
-    said = [data.tokens.text(row) for row in data.train.x]
+    assert data.classes == ("no", "yes") and isinstance(data.inputs, Texts)
+    said = [data.inputs.tokens.text(row) for row in data.train.x]
     assert all((s == "good film") == bool(c) for s, c in zip(said, data.train.y, strict=True))
     pair = {"premise": ["good"] * 8, "hypothesis": ["bad"] * 8, "label": [0, 1] * 4}
     data = from_hf(FakeHF(pair, {}), tokenizer=name, val=0, test=0)
-    assert data.tokens.text(data.train.x[0]) == "good | bad"
+    assert data.inputs.tokens.text(data.train.x[0]) == "good | bad"
     asked = {"question": ["is it good"] * 4, "sentence": ["it was dull"] * 4, "label": [0, 1] * 2}  # QNLI's
     data = from_hf(FakeHF(asked, {}), tokenizer=name, val=0, test=0)
-    assert data.tokens.text(data.train.x[0]).endswith(" | it was dull")  # not the sentence without its question
+    assert data.inputs.tokens.text(data.train.x[0]).endswith(" | it was dull")  # not the sentence without its question
     with pytest.raises(UserError, match="`text`"):
         from_hf(FakeHF(pair, {}), text=("premise", "hypothesiss"), tokenizer=name)
 
@@ -461,10 +461,10 @@ def test_a_table_with_a_column_of_texts(tmp_path):
     data = load_data(spec | {"text": "review"})
     assert data.shape == (2, 16) and data.classes == ("bad", "good") and data.values == (("imdb", "rotten"),)
     for split in data.splits.values():
-        said = [data.tokens.text(row).split()[-1] for row in split.x]
+        said = [data.inputs.tokens.text(row).split()[-1] for row in split.x]
         assert said == [data.classes[c] for c in split.y]
     both = load_data(spec | {"text": ["review", "second"]})
-    assert " | really " in both.tokens.text(both.train.x[0])
+    assert " | really " in both.inputs.tokens.text(both.train.x[0])
     assert any("data.text=review" in note for note in load_data(spec).notes)
     with pytest.raises(UserError, match="did you mean 'review'"):
         load_data(spec | {"text": "revue"})
@@ -484,7 +484,7 @@ def test_a_parquet_table_of_texts(tmp_path):
     frame.to_parquet(tmp_path / "reviews.parquet")
     spec = {"name": f"csv:{tmp_path}/reviews.parquet", "text": "review", "tokenizer": name}
     data = load_data(spec)
-    assert data.tokens.text(data.train.x[0]) in ("good film", "bad film")
+    assert data.inputs.tokens.text(data.train.x[0]) in ("good film", "bad film")
 
 
 # Overlapping groups

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spurless.auditing.plain import Heads
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split, Texts
 from spurless.core.recipe import Recipe
 from spurless.nets import Net
 from spurless.nets.outputs import Inputs, outputs
@@ -36,11 +36,11 @@ class Case:
 
     @property
     def images(self) -> bool:
-        return len(self.data.shape) == 3
+        return isinstance(self.data.inputs, Images)
 
     @property
     def texts(self) -> bool:
-        return self.data.tokens is not None
+        return isinstance(self.data.inputs, Texts)
 
     @property
     def predicted(self) -> Tensor:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Table
 
 
 class Column(NamedTuple):
@@ -26,15 +26,17 @@ def columns_of(data: Bundle) -> list[Column]:
     """Every column of the table, and for numbers with gaps whether they are missing.
 
     >>> import torch
-    >>> from spurless.core.data import Split
+    >>> from spurless.core.data import Split, Table
     >>> age = {"column": "age", "mean": 0.0, "std": 1.0, "median": 0.0, "marked": True}
     >>> job = {"column": "job", "values": ["cook", "nurse"], "other": False}
-    >>> table = Bundle("t", Split(torch.zeros(2, 4), torch.tensor([0, 1])), coding=(age, job))
+    >>> table = Bundle("t", Split(torch.zeros(2, 4), torch.tensor([0, 1])), inputs=Table(coding=(age, job)))
     >>> [(column.name, column.inputs) for column in columns_of(table)]
     [('age', [0, 1]), ("missing 'age'", [1]), ('job', [2, 3])]
     """
+    if not isinstance(data.inputs, Table):
+        return []
     found, at = [], 0
-    for code in data.coding:
+    for code in data.inputs.coding:
         words = len(code["values"]) + code["other"] if "values" in code else 0
         width = words or (code["mean"] is not None) + code["marked"]  # the last of two marks the gaps
         found.append(Column(code["column"], list(range(at, at + width))))
@@ -42,6 +44,6 @@ def columns_of(data: Bundle) -> list[Column]:
             found.append(Column(f"missing '{code['column']}'", [at + 1]))
         at += width
     if not found and len(data.shape) == 1:
-        names = data.columns or tuple(f"input {k}" for k in range(data.shape[0]))
+        names = data.inputs.columns or tuple(f"input {k}" for k in range(data.shape[0]))
         found = [Column(name, [k]) for k, name in enumerate(names)] if len(names) <= 200 else []
     return found

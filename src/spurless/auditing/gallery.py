@@ -12,6 +12,7 @@ from torch import Tensor
 from spurless.auditing.case import Case
 from spurless.auditing.cues import floats
 from spurless.auditing.plain import Presence
+from spurless.core.data import Texts
 from spurless.core.errors import UserError
 from spurless.core.messages import log
 
@@ -96,9 +97,10 @@ Shown = dict[int, list[list[Any]]]  # row -> its words, each with a number from 
 def highlight(case: Case, rows: Sequence[int]) -> Shown:
     """The words of rows, each with how much it speaks for the model's prediction: 1 for the strongest word of the row,
     below 0 against it; None where attribution cannot be made. Long texts are cut. Empty for data that is no text."""
-    tokens, wanted = case.data.tokens, sorted(set(rows))
-    if tokens is None or not wanted:
+    wanted = sorted(set(rows))
+    if not isinstance(case.data.inputs, Texts) or not wanted:
         return {}
+    tokens = case.data.inputs.tokens
     from spurless.data.words import words_of
     from spurless.metrics.attribution_text import attribute_tokens
 

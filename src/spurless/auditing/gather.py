@@ -17,7 +17,7 @@ from spurless.auditing.files import NAMES, read_files
 from spurless.auditing.foreground import background_only, fills_frame, swap_background
 from spurless.auditing.plain import fit_heads, folds_of
 from spurless.auditing.pool import LEARN, Pool, drawn
-from spurless.core.data import Split
+from spurless.core.data import Split, Texts
 
 SPOTS = 48  # pixels a side up to which marks at changing places are looked for
 CHUNK, LOOKED_AT = 400, 2000  # images in memory at a time; those among which marks are looked for
@@ -58,8 +58,8 @@ def _of_texts(case: Case, pool: Pool) -> Iterator[Cue]:
     from spurless.auditing.text_cues import text_cues
     from spurless.data.words import words_of
 
-    assert case.data.tokens is not None
-    for cue in text_cues(words_of(case.data.tokens), pool.x, pool.y, pool.learn, len(case.data.classes)):
+    assert isinstance(case.data.inputs, Texts)
+    for cue in text_cues(words_of(case.data.inputs.tokens), pool.x, pool.y, pool.learn, len(case.data.classes)):
         yield Cue(cue.name, cue.words, "text", cue.values, swap=cue.swap)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from spurless.auditing.case import RECIPE, Case
 from spurless.auditing.plain import FOLDS, encoder, fit_heads, folds_of
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split, Texts
 from spurless.core.digests import same_content
 from spurless.core.errors import UserError
 from spurless.core.files import read_toml
@@ -178,24 +178,26 @@ def begun_with(folder: Path | None) -> int | None:
 
 def suited(data: Bundle) -> NetSpec:
     """A network that learns the data within a few minutes on a CPU."""
-    if data.tokens is not None:
-        return "embedding_bag" if data.tokens.size == 30522 else {"name": "embedding_bag", "vocab": data.tokens.size}
+    if isinstance(data.inputs, Texts):
+        vocab = data.inputs.tokens.size
+        return "embedding_bag" if vocab == 30522 else {"name": "embedding_bag", "vocab": vocab}
     if data.net in QUICK_NETS:
         return data.net
-    photographs = len(data.shape) == 3 and data.shape[0] == 3 and min(data.shape[1:]) >= 64
+    is_image = isinstance(data.inputs, Images)
+    photographs = is_image and data.shape[0] == 3 and min(data.shape[1:]) >= 64
     if photographs and find_spec("efficientnet_lite_pytorch"):
         return {"name": "efficientnet_lite0", "pretrained": True}
-    return "conv3" if len(data.shape) == 3 else data.net
+    return "conv3" if is_image else data.net
 
 
 def suited_recipe(data: Bundle, spec: NetSpec) -> Recipe:
     """How to train it: a few epochs of a pretrained network, more of one that starts from nothing."""
     if isinstance(spec, Mapping) and spec.get("pretrained"):
         return Recipe("adamw", 3e-4, batch_size=32, epochs=3, schedule="cosine", augment="none", eval_every=0)
-    if data.tokens is not None and _name(spec) == "embedding_bag":
+    if isinstance(data.inputs, Texts) and _name(spec) == "embedding_bag":
         steps = min(STEPS, -(-TEXT_EPOCHS * len(data.train) // 64))
         return Recipe("adam", 2e-3, batch_size=64, iterations=steps, eval_every=0)
-    if len(data.shape) != 3:
+    if not isinstance(data.inputs, Images):
         return replace(data.recipe, selection="last", eval_every=0)
     steps = min(STEPS, -(-12 * len(data.train) // 64))
     return Recipe("adam", 1e-3, batch_size=64, iterations=steps, eval_every=0)
@@ -241,7 +243,7 @@ def plain_case(
     held, fold = everything(data, seed)
     learn = (fold >= 0).nonzero()[:, 0]
     order = torch.randperm(len(learn), generator=torch.Generator().manual_seed(seed))
-    rows = learn if data.tokens is not None else learn[order[:500]]
+    rows = learn if isinstance(data.inputs, Texts) else learn[order[:500]]
     frozen, name = encoder(data, Inputs(data, RECIPE, torch.device("cpu"))(held[rows]), seed)
     net = Net(frozen, nn.Linear(1, len(data.classes))).to(device).eval()
     most = None if budget is None else affordable(net, data, held, device, FOR_FEATURES * budget)

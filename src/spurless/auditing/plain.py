@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Images, Texts
 from spurless.nets import Net, build
 
 FOLDS = 5
@@ -95,9 +95,9 @@ class Waves(nn.Module):
 
 def encoder(data: Bundle, x: Tensor, seed: int) -> tuple[nn.Module, str]:
     """A frozen encoder for such inputs (as a network sees them), and its name."""
-    if data.tokens is not None:
-        return Presence(x, data.tokens.size), "words and a ridge head"
-    if len(data.shape) != 3:
+    if isinstance(data.inputs, Texts):
+        return Presence(x, data.inputs.tokens.size), "words and a ridge head"
+    if not isinstance(data.inputs, Images):
         return Waves(x, seed), "random waves and a ridge head"
     photographs = data.shape[0] == 3 and min(data.shape[1:]) >= 64
     if photographs and find_spec("efficientnet_lite_pytorch"):

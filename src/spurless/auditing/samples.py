@@ -25,6 +25,7 @@ from spurless.auditing.gallery import draw, highlight, name_of
 from spurless.auditing.suspects import Suspect
 from spurless.core.errors import FolderError
 from spurless.core.files import atomic, from_json, read_bytes
+from spurless.data.coding import coding_of
 
 FOLDER, SAMPLES, FEATURES, SHOWN = "review", "samples.csv", "features.npy", "shown.json"
 FIXED = ("split", "row", "name", "label", "prediction")  # the columns before those of the findings
@@ -174,7 +175,7 @@ def _cells(case: Case, rows: Sequence[int], findings: Sequence[Finding]) -> dict
     """Of a table: each sample as its columns, those of the findings first and marked."""
     names = {f.name for f in findings}
     found: dict[int, list[list[Any]]] = {}
-    codes = {code["column"]: code for code in case.data.coding}
+    codes = {code["column"]: code for code in coding_of(case.data)}
     x = case.held[torch.tensor(list(rows), dtype=torch.long)]
     for column in sorted(columns_of(case.data), key=lambda column: column.name not in names)[:40]:
         for row, numbers in zip(rows, column.read(x).tolist(), strict=True):

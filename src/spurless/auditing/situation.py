@@ -12,6 +12,7 @@ from spurless.auditing.case import Case
 from spurless.auditing.evidence import Score
 from spurless.auditing.model import SIDE, Audited
 from spurless.auditing.verdict import Doubt, Shortcut
+from spurless.data.coding import coding_of
 
 if TYPE_CHECKING:
     from spurless.auditing.request import Request
@@ -59,7 +60,7 @@ def situation(
         root=() if asked.root is None else ("--data-root", str(asked.root)),
         tested=tested,
         doubt=unsure,
-        is_input=shortcut is not None and shortcut.name in {code["column"] for code in case.data.coding},
+        is_input=shortcut is not None and shortcut.name in {code["column"] for code in coding_of(case.data)},
     )
 
 

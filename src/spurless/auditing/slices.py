@@ -16,6 +16,7 @@ from spurless.auditing.case import Case
 from spurless.auditing.cues import floats
 from spurless.auditing.evidence import holm, more_errors, share
 from spurless.auditing.text_words import apart
+from spurless.core.data import Table
 from spurless.core.seeds import derive
 from spurless.data.tokens import row_lengths
 from spurless.methods.parts.clusters import cluster, reducer, sample
@@ -187,7 +188,8 @@ def picture_measures(x: Tensor) -> Tensor:
 def column_names(case: Case) -> Sequence[str]:
     """Of a table: as the data knows them, or numbered from 1."""
     width = case.data.shape[0]
-    return case.data.columns if len(case.data.columns) == width else [f"column {k + 1}" for k in range(width)]
+    names = case.data.inputs.columns if isinstance(case.data.inputs, Table) else ()
+    return names if len(names) == width else [f"column {k + 1}" for k in range(width)]
 
 
 def _places(weights: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import holm
+from spurless.core.data import Texts
 from spurless.core.seeds import derive
 from spurless.data.words import presence, words_of
 from spurless.methods.parts.clusters import sample
@@ -63,12 +64,12 @@ def odds_ratios(here: Tensor, elsewhere: Tensor, words: Sequence[str]) -> list[O
 
 def apart(case: Case, rows: Tensor, others: Tensor) -> list[Odds]:
     """The words that these held-out rows hold more often, or less often, than the others, beyond chance."""
-    assert case.data.tokens is not None
+    assert isinstance(case.data.inputs, Texts)
     if not len(rows) or not len(others):
         return []
     seed = derive(case.seed, "words")
     rows, others = (i[sample(len(i), MOST, seed)] for i in (rows, others))
-    words, held = presence(words_of(case.data.tokens), case.held[torch.cat([rows, others])], FEWEST)
+    words, held = presence(words_of(case.data.inputs.tokens), case.held[torch.cat([rows, others])], FEWEST)
     words, held = _worth_telling(words, held)
     found = odds_ratios(held[: len(rows)], held[len(rows) :], words) if words else []
     return [each for each in found if each.p < LEVEL]

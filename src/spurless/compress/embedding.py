@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from spurless.core.augment import Augment
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Table
 from spurless.core.recipe import Recipe
 from spurless.data.tokens import check_reads
 from spurless.nets.outputs import Inputs, outputs
@@ -47,11 +46,7 @@ def embed(
         data,
         name=f"{data.name}@{named['name']}",
         **splits,
-        mean=tuple(x.mean(0).tolist()),
-        std=tuple(x.std(0).clamp_min(1e-6).tolist()),
-        columns=(),
-        tokens=None,
-        augment=Augment(),
+        inputs=Table(mean=tuple(x.mean(0).tolist()), std=tuple(x.std(0).clamp_min(1e-6).tolist())),
         net="mlp",
         recipe=Recipe(),
         settings=data.settings | {"backbone": named["name"]},

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Images, Texts
 from spurless.core.digests import same_content
 from spurless.core.errors import SettingError, UserError
 from spurless.core.files import read_toml
@@ -19,7 +19,7 @@ from spurless.core.fingerprint import fingerprint
 from spurless.core.messages import log, withheld
 from spurless.core.settings import settings_of
 from spurless.core.tensor_files import header, load_tensors
-from spurless.data.coding import Coding
+from spurless.data.coding import Coding, coding_of
 from spurless.data.ingest.problems import listed
 from spurless.nets import Net, build, builder
 from spurless.nets.weights import load_weights, read_weights
@@ -60,21 +60,23 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
     if own is None:
         note = f"{model} does not say what it was trained on: it may have learnt these rows."
         bundle = replace(bundle, notes=(*bundle.notes, note))
-    here = None if bundle.tokens is None else bundle.tokens.vocabulary
+    here = bundle.inputs.tokens.vocabulary if isinstance(bundle.inputs, Texts) else None
     if facts.get("vocabulary") != here:
         reads = f"tokens of data.tokenizer = {facts['tokenizer']}" if facts.get("tokenizer") else "no text"
         raise UserError(f"{model} reads {reads}, unlike what {bundle.name} holds; load the data as it was trained on.")
-    if bundle.coding and "coding" not in facts:
+    coding = coding_of(bundle)
+    if coding and "coding" not in facts:
         log.warning(f"{model} does not say how its table was coded: its scores hold for its own table only.")
-    elif bundle.coding and json.dumps(facts["coding"]) != json.dumps(bundle.coding):
+    elif coding and json.dumps(facts["coding"]) != json.dumps(coding):
         raise UserError(
             f"{bundle.name} is coded by its own training rows, and {model} was trained on other ones. Give its name "
             "instead of what was loaded from it: then it is coded as the model knows it."
         )
-    if len(bundle.shape) == 3 and tuple(facts["shape"]) != bundle.shape:
+    if isinstance(bundle.inputs, Images) and tuple(facts["shape"]) != bundle.shape:
         log.warning(f"{model} was trained on images of shape {tuple(facts['shape'])}; these are {bundle.shape}.")
     # Standardised as in training: the numbers of the new data would shift what the network sees.
-    bundle = replace(bundle, mean=tuple(facts["mean"]), std=tuple(facts["std"]))
+    if not isinstance(bundle.inputs, Texts):
+        bundle = replace(bundle, inputs=replace(bundle.inputs, mean=tuple(facts["mean"]), std=tuple(facts["std"])))
     bundle = _with_its_shortcuts(bundle, facts.get("shortcuts", {}), own is False)
     try:
         classifier(example_of(bundle))

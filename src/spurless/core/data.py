@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -87,6 +87,34 @@ class Overlap(NamedTuple):
     groups: tuple[str, ...]  # one name for each column of Split.member
 
 
+@dataclass(frozen=True)
+class Images:
+    """Inputs (n, c, h, w): uint8, which are scaled to 0..1, or floats."""
+
+    mean: tuple[float, ...] = ()  # of each channel, of pixels scaled to 0..1; empty: they are not standardised
+    std: tuple[float, ...] = ()
+    augment: Augment = Augment()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Inputs that are numbers: the columns of a table, or vectors (n, d)."""
+
+    columns: tuple[str, ...] = ()  # what each input is
+    coding: tuple[Mapping[str, Any], ...] = ()  # how the columns of a file became inputs (data.coding)
+    mean: tuple[float, ...] = ()  # of each input; empty: they are not standardised
+    std: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Inputs (n, 2, length): token ids, and which text each belongs to (data.tokens)."""
+
+    tokens: Tokens  # what the ids mean
+    mean: ClassVar[tuple[float, ...]] = ()  # ids are names, not quantities
+    std: ClassVar[tuple[float, ...]] = ()
+
+
 class _Constructor:
     """A function of the layer above, by the name of its module, so that `Bundle.from_arrays` is that very function:
     with its signature and its help, imported when it is first asked for."""
@@ -115,12 +143,7 @@ class Bundle:
     # For each attribute a (classes, values) table of the pairs that the shortcut predicts. Empty: taken from the
     # training counts, a pair being aligned when the value is at least as common in the class as overall.
     aligned: tuple[Tensor, ...] = ()
-    mean: tuple[float, ...] = ()  # of each channel, of inputs scaled to 0..1; empty: inputs are not standardised
-    std: tuple[float, ...] = ()
-    augment: Augment = Augment()
-    columns: tuple[str, ...] = ()  # of a table: what each input is
-    coding: tuple[Mapping[str, Any], ...] = ()  # of a table: how its columns became inputs (datasets.coding)
-    tokens: Tokens | None = None  # of text: what the token ids mean
+    inputs: Images | Table | Texts = None  # type: ignore[assignment]  # None: images where x is (n, c, h, w), else a table
     overlap: Overlap | None = None
     groups_ignore_class: bool = False  # a method's groups are the attributes' values, not those within a class
     net: str = "mlp"  # the network used when none is named
@@ -132,6 +155,7 @@ class Bundle:
     def __post_init__(self) -> None:
         for name, split in self.splits.items():
             _check_shapes(name, split)
+        self._set_inputs()
         y = self.train.y
         if not len(y):
             raise DataError("The train split has no rows; give it some.")
@@ -142,6 +166,16 @@ class Bundle:
         known = {name: split.a for name, split in self.splits.items() if split.a is not None}
         if "train" in known or (known and self.aligned):  # else nothing tells which pairs are aligned
             self._set_attributes(known)
+
+    def _set_inputs(self) -> None:
+        is_image = len(self.shape) == 3
+        if self.inputs is None:
+            object.__setattr__(self, "inputs", Images() if is_image else Table())
+        if isinstance(self.inputs, Images) != is_image:
+            raise DataError(
+                f"An input of {self.name} is of shape {self.shape}, and `inputs` says {type(self.inputs).__name__}: "
+                "images, and nothing else, are (channels, height, width)."
+            )
 
     def _set_attributes(self, known: Mapping[str, Tensor]) -> None:
         """What is not said of the attributes, from those that are known, by split."""

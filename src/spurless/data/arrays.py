@@ -45,7 +45,7 @@ def from_arrays(
 
     `y` is (n,) and `a` (n,), (n, k) or {name: (n,)}, in whole numbers or words. `val` and `test` are (x, y) or
     (x, y, a), or the share of the rows that is drawn for them, by class and attribute. `fields` go to the Bundle: net,
-    recipe, augment, mean, std and so on.
+    recipe, inputs (how images are standardised and augmented) and so on.
 
     >>> bundle = from_arrays(np.zeros((10, 4)), ["cat"] * 5 + ["dog"] * 5, a=[0, 1] * 5, val=0)
     >>> bundle.classes, len(bundle.train), len(bundle.test)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from spurless.core.data import Bundle, Table
 from spurless.core.errors import DataError
 from spurless.core.messages import log
 from spurless.data.ingest.labels import MISSING
@@ -24,6 +25,11 @@ TELLING = 20  # rows from which on it is no accident that a column counts them, 
 # One for each column that is an input, as JSON can hold it. Of numbers: column, mean, std, median, and whether gaps are
 # marked by an input of their own. Of words: column, values, and whether there is an input for all rarer ones.
 Coding = tuple[Mapping[str, Any], ...]
+
+
+def coding_of(data: Bundle) -> Coding:
+    """How the columns of a table became inputs; nothing where they are no table."""
+    return data.inputs.coding if isinstance(data.inputs, Table) else ()
 
 
 def of_words(coding: Coding | None) -> set[str]:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from spurless.data.describe import conflicting, is_image, percent
+from spurless.core.data import Bundle, Images, Split
+from spurless.data.describe import conflicting, percent
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
-
-    from spurless.core.data import Bundle, Split
 
 TILE = 96  # px: about the longer side of a drawn sample
 MARK = "spurless"  # the entry of a sheet's file that says which data it shows
@@ -31,7 +30,7 @@ def contact_sheet(bundle: Bundle, path: str | Path, columns: int = 10, rows: int
 
     from spurless.core.files import atomic
 
-    if not is_image(bundle.shape):
+    if not isinstance(bundle.inputs, Images):
         return None
     classes = min(len(bundle.classes), columns)
     across = max(1, columns // classes)  # samples of a class side by side

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split, Texts
 
 
 def cramers_v(table: np.ndarray) -> tuple[float, float]:
@@ -70,7 +69,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
     association = _association(bundle, values)
     return {
         "name": bundle.name,
-        "input": _text_in_words(bundle) if bundle.tokens else _input_in_words(bundle.shape),
+        "input": _input_in_words(bundle),
         "shape": list(bundle.shape),
         "classes": classes,
         "attributes": values,
@@ -121,7 +120,7 @@ def _split(bundle: Bundle, split: Split, classes: list[str], values: dict[str, l
 
 def _samples(bundle: Bundle, each: int = 2) -> list[dict[str, str]]:
     """Of text: the first training rows that follow the shortcut and that do not, of each class; else nothing."""
-    if bundle.tokens is None:
+    if not isinstance(bundle.inputs, Texts):
         return []
     import torch
 
@@ -133,7 +132,9 @@ def _samples(bundle: Bundle, each: int = 2) -> list[dict[str, str]]:
     for kind, rows in kinds.items():
         for k, name in enumerate(bundle.classes):
             for i in np.flatnonzero(rows & (train.y.numpy() == k))[:each].tolist():
-                found.append({"kind": kind, "class": name, "text": bundle.tokens.text(train[torch.tensor([i])][0])})
+                found.append(
+                    {"kind": kind, "class": name, "text": bundle.inputs.tokens.text(train[torch.tensor([i])][0])}
+                )
     return found
 
 
@@ -235,17 +236,15 @@ def _text_in_words(bundle: Bundle) -> str:
     return f"{said}; {full:,} of {sum(map(len, bundle.splits.values())):,} rows fill them, and longer texts were cut"
 
 
-def _input_in_words(shape: Sequence[int]) -> str:
-    if is_image(shape):
+def _input_in_words(bundle: Bundle) -> str:
+    shape = bundle.shape
+    if isinstance(bundle.inputs, Texts):
+        return _text_in_words(bundle)
+    if isinstance(bundle.inputs, Images):
         kind = {1: "grey", 3: "colour"}.get(shape[0], f"{shape[0]}-channel")
         return f"{kind} images, {shape[2]} x {shape[1]} px"
     size = " x ".join(str(s) for s in shape)
     return f"{size} numbers a row (not images, so there is no contact sheet)"
-
-
-def is_image(shape: Sequence[int]) -> bool:
-    """Whether inputs of this shape are (channels, height, width)."""
-    return len(shape) == 3
 
 
 def _unique(names: Sequence[str]) -> list[str]:

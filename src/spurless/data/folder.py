@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from spurless.core.augment import Augment
-from spurless.core.data import Bundle, Rows
+from spurless.core.data import Bundle, Images, Rows
 from spurless.core.errors import DataError, SettingError
 from spurless.core.files import data_root
 from spurless.core.messages import log
@@ -266,9 +266,11 @@ def as_bundle(
         ],
         names=listing.names,
         aligned=(torch.tensor(aligned),) if listing.aligned else (),
-        mean=images.IMAGENET_MEAN,
-        std=images.IMAGENET_STD,
-        augment=Augment(scale=(0.7, 1.0), ratio=(3 / 4, 4 / 3), flip=True),
+        inputs=Images(
+            images.IMAGENET_MEAN,
+            images.IMAGENET_STD,
+            Augment(scale=(0.7, 1.0), ratio=(3 / 4, 4 / 3), flip=True),
+        ),
         net="resnet18",
         recipe=Recipe("adam", 1e-4, weight_decay=1e-4, schedule="cosine", batch_size=64, epochs=30),
         notes=notes,

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spurless.core.data import Bundle, Texts
 from spurless.core.errors import UserError, first_line
 from spurless.core.files import cache_dir
 from spurless.core.messages import track
@@ -26,8 +27,6 @@ from spurless.core.tensor_files import load_tensors, save_tensors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-    from spurless.core.data import Bundle
 
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # lengths that a batch may have, up to that of the dataset
 CHUNK = 2000  # texts that are tokenised at a time
@@ -146,23 +145,24 @@ def check_reads(data: Bundle, net: Any) -> None:
     name = given.pop("name", "")
     kind, _, place = str(name).partition(":")
     reads = name in READS_TEXT or (kind == "hf" and place)
-    if not name or (data.tokens is None and not reads):
+    texts = data.inputs if isinstance(data.inputs, Texts) else None
+    if not name or (texts is None and not reads):
         return
-    if data.tokens is None:
+    if texts is None:
         raise UserError(f"{name} reads text, and {data.name} holds none; name another network with --net.")
     if not reads:
         raise UserError(f"{name} cannot read text, which {data.name} holds; use {', '.join(READS_TEXT)} or hf:NAME.")
     if name == "minilm" or place:
         own = tokens_of(place or name)
-        if own.vocabulary != data.tokens.vocabulary:
+        if own.vocabulary != texts.tokens.vocabulary:
             raise UserError(
-                f"{name} reads other tokens than data.tokenizer = {data.tokens.tokenizer} gives; "
+                f"{name} reads other tokens than data.tokenizer = {texts.tokens.tokenizer} gives; "
                 f"set data.tokenizer={own.tokenizer}."
             )
-    elif data.tokens.size > (vocab := resolve(builder(name), given, "net")["vocab"]):
+    elif texts.tokens.size > (vocab := resolve(builder(name), given, "net")["vocab"]):
         raise UserError(
-            f"{name} knows {vocab:,} tokens, and data.tokenizer = {data.tokens.tokenizer} has {data.tokens.size:,}; "
-            f"set net.vocab={data.tokens.size}."
+            f"{name} knows {vocab:,} tokens, and data.tokenizer = {texts.tokens.tokenizer} has {texts.tokens.size:,}; "
+            f"set net.vocab={texts.tokens.size}."
         )
 
 
@@ -172,7 +172,7 @@ def suited(data: Bundle, net: Any) -> Bundle:
     from spurless.core.recipe import RECIPES
 
     name = net if isinstance(net, str) else net.get("name", "") if isinstance(net, Mapping) else ""
-    if data.tokens is None or not _pretrained(name) or _pretrained(data.net):
+    if not isinstance(data.inputs, Texts) or not _pretrained(name) or _pretrained(data.net):
         return data
     return replace(data, recipe=RECIPES["minilm"])
 

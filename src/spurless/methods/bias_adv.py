@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from spurless.core.data import Batch
+from spurless.core.data import Batch, Texts
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.jtt import JTT
@@ -99,7 +99,7 @@ class BiasAdv(Method):
         )
 
         def loss(b: Batch) -> Tensor:
-            start, free, read = (b.x, None, ask) if run.data.tokens is None else on_text(b.x, debiased)
+            start, free, read = on_text(b.x, debiased) if isinstance(run.data.inputs, Texts) else (b.x, None, ask)
             adv = attack(start, b.y, free=free, read=read)
             hard = run.ce_rows(debiased(b.x), b.y)  # (n,)
             of_biased, w, w_adv = base(b, hard)
@@ -126,4 +126,4 @@ class BiasAdv(Method):
 def _vectors(run: Run, net: nn.Module) -> Tensor | None:
     """A copy of the vectors of the tokens, where inputs are text: both networks start with the same, so that one change
     of them means the same to both."""
-    return None if run.data.tokens is None else embedding_of(net).weight.detach().clone()
+    return embedding_of(net).weight.detach().clone() if isinstance(run.data.inputs, Texts) else None

@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from spurless.core.data import Batch, Split
+from spurless.core.data import Batch, Images, Split, Texts
 from spurless.core.messages import log
 from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
@@ -60,10 +60,12 @@ class ReBias(Method):
         shape, classes = run.data.shape, len(run.data.classes)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.generator("biased network").initial_seed())
-            if run.data.tokens is not None:
-                made = build({"name": "embedding_bag", "vocab": run.data.tokens.size}, shape, classes)
+            if isinstance(run.data.inputs, Texts):
+                made = build({"name": "embedding_bag", "vocab": run.data.inputs.tokens.size}, shape, classes)
+            elif isinstance(run.data.inputs, Images):
+                made = patches(shape[0], classes, self.kernel, self.widths)
             else:
-                made = patches(shape[0], classes, self.kernel, self.widths) if len(shape) == 3 else flat(shape, classes)
+                made = flat(shape, classes)
         return run.keep(made)
 
     @torch.no_grad()

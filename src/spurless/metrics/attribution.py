@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Texts
 from spurless.core.errors import UserError, one_of
 from spurless.core.messages import log
 from spurless.core.recipe import Recipe
@@ -129,7 +129,7 @@ def attribute_rows(
     >>> attribute_rows(nn.Linear(7, 2), toy, "test", [0, 5], how="ig").shape
     torch.Size([2, 7])
     """
-    if data.tokens is not None:
+    if isinstance(data.inputs, Texts):
         raise UserError(f"{data.name} holds texts; attribute_text of spurless.metrics.attribution_text is for them.")
     idx = rows_of(data, split, rows)
     settings.setdefault("target", data.splits[split].y[idx])
@@ -139,9 +139,9 @@ def attribute_rows(
 def prepare(data: Bundle, split: str = "test", rows: Rows = None) -> Tensor:
     """(m, ...): rows as a network sees them, without augmentation: scaled to 0..1 and standardised.
 
-    >>> from spurless.core.data import Split
+    >>> from spurless.core.data import Images, Split
     >>> grey = Split(torch.full((2, 1, 1, 1), 255, dtype=torch.uint8), torch.tensor([0, 1]))
-    >>> prepare(Bundle("grey", grey, mean=(0.5,), std=(0.25,)), "train", [1]).flatten().tolist()
+    >>> prepare(Bundle("grey", grey, inputs=Images((0.5,), (0.25,))), "train", [1]).flatten().tolist()
     [2.0]
     """
     return Inputs(data, Recipe(channels_last=False), torch.device("cpu"))(
@@ -152,9 +152,9 @@ def prepare(data: Bundle, split: str = "test", rows: Rows = None) -> Tensor:
 def black(data: Bundle) -> Tensor:
     """(1, ...): a black image as a network sees it, to be a `baseline`; of vectors, all zeros.
 
-    >>> from spurless.core.data import Split
+    >>> from spurless.core.data import Images, Split
     >>> grey = Split(torch.zeros(2, 1, 1, 1, dtype=torch.uint8), torch.tensor([0, 1]))
-    >>> black(Bundle("grey", grey, mean=(0.5,), std=(0.25,))).flatten().tolist()
+    >>> black(Bundle("grey", grey, inputs=Images((0.5,), (0.25,)))).flatten().tolist()
     [-2.0]
     """
     return Inputs(data, Recipe(channels_last=False), torch.device("cpu"))(torch.zeros(1, *data.shape))

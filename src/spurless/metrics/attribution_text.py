@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Texts
 from spurless.core.errors import UserError
 from spurless.data.tokens import Tokens, bucket, row_lengths
 from spurless.data.words import words_of
@@ -92,18 +92,18 @@ def attribute_text(
     >>> from spurless.core.data import Split
     >>> from spurless.nets import build
     >>> x = torch.tensor([[[1, 2], [1, 1]], [[2, 0], [1, 0]]]).int()
-    >>> data = Bundle("short", Split(x, torch.tensor([0, 1])), tokens=Tokens("nobody's tokenizer", 3, ""))
+    >>> data = Bundle("short", Split(x, torch.tensor([0, 1])), inputs=Texts(Tokens("nobody's tokenizer", 3, "")))
     >>> net = build({"name": "embedding_bag", "dim": 4, "vocab": 3}, (2, 2), 2)
     >>> [[word for word, _ in row] for row in attribute_text(net, data, "train")]
     [['token 1', 'token 2'], ['token 2']]
     """
-    if data.tokens is None:
+    if not isinstance(data.inputs, Texts):
         raise UserError(f"{data.name} holds no texts; spurless.metrics.attribution is for other inputs.")
     idx = rows_of(data, split, rows)
     settings.setdefault("target", data.splits[split].y[idx])
     x = data.splits[split][idx]
     maps = attribute_tokens(net, x, **settings)
-    return [by_word(data.tokens, row, of) for row, of in zip(x, maps, strict=True)]
+    return [by_word(data.inputs.tokens, row, of) for row, of in zip(x, maps, strict=True)]
 
 
 def by_word(tokens: Tokens, row: Tensor, of: Tensor) -> list[tuple[str, float]]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core.augment import Augment, apply, draw, pack, preset, unpack
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split, Texts
 from spurless.core.errors import UserError
 from spurless.core.parallel import my_share
 from spurless.core.recipe import Recipe
@@ -28,13 +28,14 @@ class Inputs:
     """How rows become network inputs: scaled to 0..1, augmented when training, standardised; tokens as they are."""
 
     def __init__(self, data: Bundle, recipe: Recipe, device: torch.device):
-        self.how: Augment = data.augment if recipe.augment == "data" else preset(recipe.augment)
-        self.is_image = len(data.shape) == 3
-        self.is_text = data.tokens is not None
+        kind = data.inputs
+        self.is_image, self.is_text = isinstance(kind, Images), isinstance(kind, Texts)
+        own = kind.augment if isinstance(kind, Images) else Augment()
+        self.how = own if recipe.augment == "data" else preset(recipe.augment)
         self.channels_last = recipe.channels_last and self.is_image
         view = (1, -1, 1, 1) if self.is_image else (1, -1)
-        self.mean = torch.tensor(data.mean, device=device).view(view) if data.mean else None
-        self.std = torch.tensor(data.std, device=device).view(view) if data.std else None
+        self.mean = torch.tensor(kind.mean, device=device).view(view) if kind.mean else None
+        self.std = torch.tensor(kind.std, device=device).view(view) if kind.std else None
 
         self.device = device
         self.augments = self.is_image and not self.how.off

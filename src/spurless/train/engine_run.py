@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split
 from spurless.core.method import M, Run
 from spurless.core.parallel import as_first
 from spurless.core.recipe import Recipe
@@ -48,7 +48,7 @@ class EngineRun(Run):
         return self.keep(net)
 
     def keep(self, module: M) -> M:
-        if self.recipe.channels_last and len(self.data.shape) == 3:
+        if self.recipe.channels_last and isinstance(self.data.inputs, Images):
             module.to(self.device).to(memory_format=torch.channels_last)
         else:
             module.to(self.device)

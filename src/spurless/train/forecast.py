@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from spurless.core.data import Images
 from spurless.core.messages import log
 from spurless.train.observe import Progress, Watcher
 
@@ -63,7 +64,7 @@ def cheaper(session: Session, a_step: float) -> tuple[dict[str, Any], float]:
     """Settings with which a stage is done in about GOAL seconds, and what it takes then."""
     settings: dict[str, Any] = {}
     size = session.data.settings.get("size")
-    if len(session.data.shape) == 3 and isinstance(size, int) and size > SMALL:
+    if isinstance(session.data.inputs, Images) and isinstance(size, int) and size > SMALL:
         settings["data.size"] = SMALL
         a_step *= (SMALL / size) ** 2
     recipe = session.recipe

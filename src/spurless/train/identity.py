@@ -17,12 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from spurless.core.data import Bundle
+from spurless.core.augment import Augment
+from spurless.core.data import Bundle, Images, Texts
 from spurless.core.errors import UserError
 from spurless.core.fingerprint import fingerprint
 from spurless.core.method import Method
 from spurless.core.recipe import Recipe
 from spurless.core.settings import check, settings_of, values_of
+from spurless.data.coding import coding_of
 from spurless.nets import builder
 from spurless.registry import name_and_settings, name_of, path_of
 from spurless.train.networks import NetSpec
@@ -80,7 +82,8 @@ def describe_bundle(data: Bundle) -> dict[str, Any]:
     are not seen.
 
     >>> from spurless.core.data import Split
-    >>> describe_bundle(Bundle("grey", Split(torch.rand(2, 1, 4, 4), torch.tensor([0, 1])), mean=(0.5,), std=(0.25,)))
+    >>> grey = Split(torch.rand(2, 1, 4, 4), torch.tensor([0, 1]))
+    >>> describe_bundle(Bundle("grey", grey, inputs=Images((0.5,), (0.25,))))
     {'mean': [0.5], 'std': [0.25]}
     """
     if "source" in data.settings:
@@ -91,10 +94,11 @@ def describe_bundle(data: Bundle) -> dict[str, Any]:
 
 def _deciding(data: Bundle) -> dict[str, Any]:
     tables = "".join(str(table.tolist()) for table in data.aligned)
+    kind = data.inputs
     return {
-        "mean": [float(m) for m in data.mean],
-        "std": [float(s) for s in data.std],
-        "augment": dataclasses.asdict(data.augment),
+        "mean": [float(m) for m in kind.mean],
+        "std": [float(s) for s in kind.std],
+        "augment": dataclasses.asdict(kind.augment if isinstance(kind, Images) else Augment()),
         "groups_ignore_class": data.groups_ignore_class,
         "classes": len(data.classes),
         "values": [len(names) for names in data.values],
@@ -170,19 +174,20 @@ def undrawn() -> Generator[None, None, None]:
 
 def model_facts(data: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What someone needs to know to use the weights: kept inside the file."""
-    known: dict[str, Any] = {"shape": data.shape, "classes": data.classes, "mean": data.mean, "std": data.std}
+    kind = data.inputs
+    known: dict[str, Any] = {"shape": data.shape, "classes": data.classes, "mean": kind.mean, "std": kind.std}
     known["precision"] = settings["recipe"]["precision"]
-    if len(data.shape) == 3:  # whether pixels came as bytes, which the network sees divided by 255
+    if isinstance(kind, Images):  # whether pixels came as bytes, which the network sees divided by 255
         known["bytes"] = data.train[torch.arange(1)].dtype == torch.uint8
-    if data.coding:
-        known["coding"] = data.coding
+    if coding := coding_of(data):
+        known["coding"] = coding
     if data.attributes:  # which values went with which classes, for whoever scores it on other data
         known["shortcuts"] = {
             name: {"values": values, "aligned": table.tolist()}
             for name, values, table in zip(data.attributes, data.values, data.aligned, strict=True)
         }
-    if data.tokens is not None:
-        known |= {"tokenizer": data.tokens.tokenizer, "vocabulary": data.tokens.vocabulary}
+    if isinstance(kind, Texts):
+        known |= {"tokenizer": kind.tokens.tokenizer, "vocabulary": kind.tokens.vocabulary}
     # How the data was read, without where it lay, and which rows it was: its own scores are made again from its own.
     known["trained_on"] = {k: v for k, v in settings["data"].items() if k not in ("name", "source", "fingerprint")}
     known["rows"] = fingerprint(data, with_attributes=False)

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spurless.core.data import Bundle, Rows, Split
+from spurless.core.data import Bundle, Images, Rows, Split, Table, Texts
 from spurless.core.errors import DataError
 from spurless.core.files import check_regular, read_text
 from spurless.core.messages import log
 from spurless.core.tensor_files import of_bytes
-from spurless.data.coding import encode
+from spurless.data.coding import coding_of, encode
 from spurless.data.ingest.files import files_below, is_image
 from spurless.data.ingest.images import SUFFIXES, Frame, LazyRows
 from spurless.data.ingest.labels import MISSING_MARKS
@@ -29,10 +29,12 @@ Facts = Mapping[str, Any]
 
 def as_bundle(x: Tensor | Rows, names: Sequence[str] | None, facts: Facts) -> Bundle:
     """Inputs without labels, standardised as the model's own."""
-    tokens = tokens_of(facts["tokenizer"]) if facts.get("tokenizer") else None
     split = Split(x, torch.zeros(len(x), dtype=torch.long), names=names)
     mean, std = tuple(facts.get("mean", ())), tuple(facts.get("std", ()))
-    return Bundle("new samples", split, classes=tuple(facts["classes"]), mean=mean, std=std, tokens=tokens)
+    kind: Images | Table | Texts = Images(mean, std) if len(x.shape) == 4 else Table(mean=mean, std=std)
+    if facts.get("tokenizer"):
+        kind = Texts(tokens_of(facts["tokenizer"]))
+    return Bundle("new samples", split, classes=tuple(facts["classes"]), inputs=kind)
 
 
 def read(inputs: Any, facts: Facts) -> Bundle:
@@ -86,10 +88,11 @@ def read_paths(paths: Sequence[str | os.PathLike[str]], facts: Facts) -> Bundle:
 
 def check_own(data: Bundle, facts: Facts) -> Bundle:
     """A Bundle as the model wants to see it; refuse one whose inputs mean something else to it."""
-    if tuple(facts["shape"]) != data.shape and data.tokens is None:
+    if tuple(facts["shape"]) != data.shape and not isinstance(data.inputs, Texts):
         raise DataError(f"The model takes inputs of shape {tuple(facts['shape'])}, and those of {data.name} are of "
                         f"shape {data.shape}.")  # fmt: skip
-    if data.coding and json.dumps(facts.get("coding")) != json.dumps(data.coding):
+    coding = coding_of(data)
+    if coding and json.dumps(facts.get("coding")) != json.dumps(coding):
         raise DataError(
             f"{data.name} is coded by other training rows than the model's own. Pass a frame or a file to predict, "
             "which is coded as the model knows it."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Images, Texts
 from spurless.core.errors import SettingError
 from spurless.core.method import Method
 from spurless.core.recipe import Recipe
@@ -43,7 +43,7 @@ def check_recipe(recipe: Recipe, data: Bundle) -> None:
         raise SettingError(f"recipe.selection = {recipe.selection} needs a validation split, which {data.name} lacks.")
     if recipe.selection == "val_worst_group" and data.val is not None and data.val.a is None:
         raise SettingError(f"recipe.selection = val_worst_group needs bias labels, and {data.name} has none.")
-    if recipe.augment not in ("data", "none") and len(data.shape) != 3:
+    if recipe.augment not in ("data", "none") and not isinstance(data.inputs, Images):
         raise SettingError(f"recipe.augment = {recipe.augment} is for images, and {data.name} holds none; use none.")
-    if recipe.mix and data.tokens is not None:
+    if recipe.mix and isinstance(data.inputs, Texts):
         raise SettingError(f"recipe.mix = {recipe.mix} mixes inputs, and {data.name} holds token ids; use none.")

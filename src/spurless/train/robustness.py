@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split
 from spurless.core.errors import UserError, unknown
 from spurless.core.recipe import Recipe
 from spurless.metrics import checks
@@ -53,7 +53,7 @@ def robustness(
     data, net = load_data(data, root=root), _network(model)
     first_rows(data, split)  # refuses a split that is not there, or without any
     held = data.splits[split]
-    if len(data.shape) != 3 or held.x.dtype != torch.uint8:
+    if not isinstance(data.inputs, Images) or held.x.dtype != torch.uint8:
         raise UserError(f"Corruptions are for images, and {data.name} holds none.")
     idx = some_rows(data, split, rows, seed).sort().values
     picked = Split(torch.zeros(0), held.y[idx], None if held.a is None else held.a[idx])

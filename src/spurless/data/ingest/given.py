@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Images
 from spurless.core.errors import DataError, SettingError
 from spurless.data.ingest import images
 from spurless.data.ingest.bundle import to_bundle
@@ -65,7 +65,7 @@ class Given:
         is_image = train.x.dim() == 4
         described: dict[str, Any] = {"net": "resnet18" if is_image else "mlp"}
         if is_image and train.x.shape[1] == 3:
-            described |= {"mean": images.IMAGENET_MEAN, "std": images.IMAGENET_STD}
+            described["inputs"] = Images(images.IMAGENET_MEAN, images.IMAGENET_STD)
         notes = (*fields.pop("notes", ()), *self.notes, *filter(None, said))
         return to_bundle(
             self.name,

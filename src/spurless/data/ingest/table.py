@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from spurless.core.data import Bundle, overrepresented
+from spurless.core.data import Bundle, Table, overrepresented
 from spurless.core.errors import DataError, SettingError
 from spurless.core.files import data_root
 from spurless.core.recipe import Recipe
@@ -74,7 +74,7 @@ def to_bundle(
     if not keep.all():
         said.append(f"{(~keep).sum():,} train and val rows left out at random so that {rho:.3g} of them conflict")
     kept = split[keep]
-    described = {"aligned": aligned, "columns": tuple(columns), "coding": learnt, "net": "mlp", "recipe": RECIPE}
+    described = {"aligned": aligned, "inputs": Table(tuple(columns), learnt), "net": "mlp", "recipe": RECIPE}
     return bundle.to_bundle(
         name,
         {part: torch.from_numpy(x[kept == part]) for part in SPLITS},

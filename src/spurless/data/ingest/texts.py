@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Split, Texts
 from spurless.core.errors import DataError, first_line
 from spurless.core.files import check_regular, data_root
 from spurless.core.recipe import Recipe
@@ -117,7 +117,7 @@ def _is_pair(columns: Sequence[Sequence[str]]) -> bool:
 
 def text_fields(tokenizer: str) -> dict[str, Any]:
     """What a Bundle of texts has of its own."""
-    return {"net": NET, "recipe": RECIPE, "tokens": tokens_of(tokenizer)}
+    return {"net": NET, "recipe": RECIPE, "inputs": Texts(tokens_of(tokenizer))}
 
 
 def _codes(values: np.ndarray) -> Tensor:

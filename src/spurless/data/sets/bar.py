@@ -27,7 +27,7 @@ from typing import Annotated, Literal
 import torch
 
 from spurless.core.augment import preset
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Images
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
@@ -79,9 +79,7 @@ def load(
         attributes=("place",),
         values=(PLACES,),
         aligned=(torch.eye(len(CLASSES), len(PLACES), dtype=torch.bool),),
-        mean=images.CIFAR_MEAN,  # PGD, appendix B
-        std=images.CIFAR_STD,
-        augment=preset("pgd_photos"),
+        inputs=Images(images.CIFAR_MEAN, images.CIFAR_STD, augment=preset("pgd_photos")),  # PGD, appendix B
         net="resnet18",
         recipe=Recipe(  # PGD, table 6
             "sgd", 5e-4, momentum=0.9, weight_decay=1e-5, schedule="step", step_every=20, batch_size=16, epochs=100

@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 import torch
 
 from spurless.core.augment import preset
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Images
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.data.ingest import collection, images
@@ -73,9 +73,7 @@ def load(
         attributes=(bias,),
         values=(NAMES[bias],),
         aligned=(torch.eye(2, dtype=torch.bool),),
-        mean=images.CIFAR_MEAN,  # DisEnt, DCWP and PGD alike
-        std=images.CIFAR_STD,
-        augment=preset("pgd_photos"),
+        inputs=Images(images.CIFAR_MEAN, images.CIFAR_STD, augment=preset("pgd_photos")),  # DisEnt, DCWP and PGD alike
         net="resnet18",
         recipe=Recipe("adam", 1e-4, schedule="step", step_every=32, batch_size=64, epochs=160),  # PGD, table 6
         notes=(*notes, *more),

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 from spurless.core.augment import preset
-from spurless.core.data import Bundle, Split, overrepresented
+from spurless.core.data import Bundle, Images, Split, overrepresented
 from spurless.core.errors import UserError, unknown
 from spurless.core.recipe import Recipe
 from spurless.data.ingest import collection, images
@@ -98,9 +98,7 @@ def load(
         attributes=attribute,
         values=tuple(values),
         aligned=aligned,
-        mean=images.IMAGENET_MEAN,
-        std=images.IMAGENET_STD,
-        augment=preset("resized_crop_flip"),
+        inputs=Images(images.IMAGENET_MEAN, images.IMAGENET_STD, augment=preset("resized_crop_flip")),
         groups_ignore_class=partition == "imperfect",  # the blond rows of domain 1 are exactly the blond men
         net="resnet18",
         recipe=Recipe("adam", 1e-4, weight_decay=0.01, schedule="cosine", batch_size=256, epochs=100),  # PGD, table 6

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from spurless.core.augment import Augment
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split
 from spurless.core.errors import UserError
 from spurless.core.recipe import RECIPES
 from spurless.core.settings import Range
@@ -33,9 +33,7 @@ def load(
         Split(x[cut:], y[cut:]) if val else None,
         Split(*sources.cifar10(root, train=False)),
         classes=sources.CIFAR10_CLASSES,
-        mean=MEAN,
-        std=STD,
-        augment=Augment(pad=4, flip=True),
+        inputs=Images(MEAN, STD, augment=Augment(pad=4, flip=True)),
         net="resnet18",
         recipe=RECIPES["pgd-cifar10"],
         settings={"val": val},

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from spurless.core.augment import Augment, preset
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split
 from spurless.core.errors import UserError
 from spurless.core.recipe import RECIPES as NAMED
 from spurless.core.recipe import Recipe
@@ -128,9 +128,7 @@ def load(
         attributes=(bias,),
         values=(names[bias],),
         aligned=(torch.eye(10, dtype=torch.bool),),
-        mean=half,
-        std=half,
-        augment=PGD_AUGMENT if family == "pgd" else Augment(),
+        inputs=Images(half, half, augment=PGD_AUGMENT if family == "pgd" else Augment()),
         net=NETS[family],
         recipe=RECIPES[family],
         settings={"family": family, "rho": rho, "severity": severity, "target": target, "val": val, "seed": seed},

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spurless.core.augment import Augment
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split
 from spurless.core.files import atomic, cache_dir
 from spurless.core.messages import track
 from spurless.core.recipe import Recipe
@@ -123,9 +123,7 @@ def load(
         attributes=("corruption",),
         values=(names,),
         aligned=(torch.eye(10, dtype=torch.bool),),
-        mean=MEAN,
-        std=STD,
-        augment=Augment(pad=4, flip=True),
+        inputs=Images(MEAN, STD, augment=Augment(pad=4, flip=True)),
         net="resnet18",
         recipe=Recipe(  # PGD, table 6
             "adam", 1e-3, weight_decay=1e-3, batch_size=256, schedule="step", step_every=40, gamma=0.5, epochs=200

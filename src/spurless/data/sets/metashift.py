@@ -30,7 +30,7 @@ from typing import Annotated, Any, Literal
 import torch
 
 from spurless.core.augment import Augment
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Images
 from spurless.core.errors import UserError
 from spurless.core.files import data_root
 from spurless.core.recipe import Recipe
@@ -76,9 +76,11 @@ def load(
         attributes=("place",),
         values=(PLACES,),
         aligned=(torch.eye(2, dtype=torch.bool),),
-        mean=images.IMAGENET_MEAN,
-        std=images.IMAGENET_STD,
-        augment=Augment(scale=(0.7, 1.0), ratio=(3 / 4, 4 / 3), flip=True),
+        inputs=Images(
+            images.IMAGENET_MEAN,
+            images.IMAGENET_STD,
+            augment=Augment(scale=(0.7, 1.0), ratio=(3 / 4, 4 / 3), flip=True),
+        ),
         net="resnet18",
         recipe=Recipe("adam", 2e-5, weight_decay=1e-4, batch_size=32, epochs=10),  # BiasAdv, supplement, table 4
         notes=notes,

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
@@ -81,7 +81,7 @@ def load(
         attributes=tuple(VALUES),
         values=tuple(VALUES.values()),
         aligned=(torch.eye(10, dtype=torch.bool),) * len(VALUES),
-        augment=PGD_AUGMENT,
+        inputs=Images(augment=PGD_AUGMENT),
         net="simconv2",
         # Table 6 has no decay step for this data set; the main text says every 40 epochs.
         recipe=Recipe("sgd", lr=0.01, weight_decay=1e-4, schedule="step", step_every=40, batch_size=32, epochs=100),

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
@@ -113,8 +113,7 @@ def load(
         attributes=biases,
         values=values,
         aligned=tuple(_own(classes, len(v)) for v in values),
-        mean=(0.36, 0.36, 0.36),
-        std=(0.15, 0.15, 0.15),
+        inputs=Images((0.36, 0.36, 0.36), (0.15, 0.15, 0.15)),
         net="conv3",
         recipe=Recipe(optimizer="adam", lr=1e-3, batch_size=128, epochs=20),
         settings=settings,

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Images
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.data.ingest import collection, images
@@ -73,8 +73,7 @@ def load(
         attributes=("place",),
         values=(("land", "water"),),
         aligned=(torch.eye(2, dtype=torch.bool),),
-        mean=images.IMAGENET_MEAN,
-        std=images.IMAGENET_STD,
+        inputs=Images(images.IMAGENET_MEAN, images.IMAGENET_STD),
         net="resnet50",
         recipe=Recipe("sgd", 1e-3, momentum=0.9, weight_decay=1e-4, batch_size=128, epochs=300),  # GroupDRO
         notes=(*notes, *more),

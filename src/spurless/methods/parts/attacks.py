@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Images
 from spurless.core.errors import UserError
 from spurless.methods.parts.losses import ce_rows
 from spurless.nets.heads import evaluating
@@ -124,15 +124,15 @@ def pixel_range(data: Bundle, device: torch.device | str = "cpu") -> tuple[Tenso
 
     >>> from spurless.core.data import Split
     >>> images = Split(torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1]))
-    >>> low, high = pixel_range(Bundle("grey", images, mean=(0.5,), std=(0.25,)))
+    >>> low, high = pixel_range(Bundle("grey", images, inputs=Images((0.5,), (0.25,))))
     >>> low.flatten().tolist(), high.flatten().tolist()
     ([-2.0], [2.0])
     """
-    if len(data.shape) != 3 or data.train.x.dtype != torch.uint8:
+    if not isinstance(data.inputs, Images) or data.train.x.dtype != torch.uint8:
         return None, None
     ends = torch.tensor([0.0, 1.0], device=device).view(2, 1, 1, 1, 1)
-    if data.mean and data.std:
-        mean, std = (torch.tensor(v, device=device).view(1, 1, -1, 1, 1) for v in (data.mean, data.std))
+    if data.inputs.mean and data.inputs.std:
+        mean, std = (torch.tensor(v, device=device).view(1, 1, -1, 1, 1) for v in (data.inputs.mean, data.inputs.std))
         ends = (ends - mean) / std
     low, high = ends  # each (1, channels or 1, 1, 1)
     return low, high
