@@ -56,7 +56,7 @@ def _resumed(
     trials: Sequence[Trial], out: Path, after: str | None, dynamics: Mapping[str, Any] | bool | None
 ) -> tuple[list[Trial], Rows]:
     """The trials as they will be done, and the rows that the folder has of them."""
-    _check_place(out)
+    check_place(out)
     out.mkdir(parents=True, exist_ok=True)
     remember(out)
     trials = agreed(trials, after, dynamics)
@@ -113,7 +113,7 @@ def _events(left: list[Trial], there: list[dict[str, Any]], out: Path, how: How,
         yield Event("row", trial, row)
 
 
-def _check_place(out: Path) -> None:
+def check_place(out: Path) -> None:
     """Refuse a folder of something else where a file of that would be replaced."""
     taken = [name for name in WRITTEN if (out / name).exists()]
     if taken and not (out / KEYS).exists() and not (out / "cells").exists():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack, cast
 
 from spurless.bench import Trial, run_trials
+from spurless.bench.run import check_place
 from spurless.bench.board import Board
 from spurless.bench.executors.base import Options
 from spurless.bench.points import DROP, Point, number, points_of, ranges
@@ -63,6 +64,7 @@ def run_sweep(
     trials = [trial_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
     check(trials, folder)
     how = cast(Options, {k: v for k, v in options.items() if k in Options.__annotations__})
+    check_place(folder)  # before the forecast, which would be of nothing
     log_forecast(trials, folder, how)
     rows = run_trials(trials, folder, after=AFTER, dynamics=options.get("dynamics"), watch=Board(), **how)
     left, series = iter(rows), []
