@@ -24,8 +24,8 @@ from tests.support.worlds import pictures, tiny
 RECIPE = Recipe("adam", 1e-2, batch_size=16, epochs=2)
 
 CHANGES = {  # of a Bundle: what is named where it is refused
-    "mean": {"mean": (0.2,) * 3, "std": (0.1,) * 3},
-    "augment": {"augment": Augment(flip=True)},
+    "mean": {"inputs": Images((0.2,) * 3, (0.1,) * 3)},
+    "augment": {"inputs": Images(augment=Augment(flip=True))},
     "groups_ignore_class": {"groups_ignore_class": True},
     "aligned": {"aligned": (torch.eye(4).flip(0).bool(),)},
     "classes": {"classes": tuple("pqrst"), "aligned": ()},
