@@ -319,7 +319,7 @@ def test_the_same_seed_gives_the_same_data_and_another_seed_other_data(small, mo
         assert torch.equal(split.y, other.splits[name].y)  # the target never changes
     assert first.settings == {**first.settings, **settings, "rho": 0.2, "seed": 3}
     assert "root" not in first.settings
-    assert first.mean in ((), (0.5, 0.5, 0.5))
+    assert first.inputs.mean in ((), (0.5, 0.5, 0.5))
 
 
 @pytest.mark.parametrize(("module", "settings"), LOADERS)
