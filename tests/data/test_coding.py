@@ -54,7 +54,7 @@ def test_a_column_that_the_model_reads_is_read_where_it_counts_the_rows(tmp_path
         (tmp_path / f"{name}.csv").write_text("year,label\n" + "\n".join(lines) + "\n")
     run = tmp_path / "run"
     fit("erm", load_data(f"csv:{tmp_path / 'own.csv'}"), recipe={"epochs": 1}, out=run, progress=False)
-    assert data_for(run, {"name": f"csv:{tmp_path / 'other.csv'}"}).columns == ("year",)
+    assert data_for(run, {"name": f"csv:{tmp_path / 'other.csv'}"}).inputs.columns == ("year",)
 
 
 def test_codes_are_words_in_every_table(tmp_path, capsys):

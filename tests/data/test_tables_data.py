@@ -137,7 +137,7 @@ def test_the_label_is_no_input_and_the_attribute_is_one_unless_dropped():
     assert kept.test.a is not None
     assert kept.test.a.tolist() == [[1], [1]]
     assert (kept.net, kept.recipe.lr, kept.recipe.batch_size) == ("mlp", 1e-3, 256)
-    assert kept.mean == ()  # already standardised: the engine must not do it again
+    assert kept.inputs.mean == ()  # already standardised: the engine must not do it again
 
 
 def test_rows_keep_their_own_input_label_and_attribute():
@@ -501,7 +501,7 @@ def test_commas_may_separate_thousands(tmp_path, cells):
     example = next(c for c in cells if "," in c)
     assert f"column 'income' holds numbers with commas, such as '{example}', that may separate thousands" in said
     assert "take them out of the file" in said and "if they are decimal commas, say data.decimal=comma" in said
-    assert len(load(tmp_path, ["income,y", *rows], categorical=("income",)).columns) == len(cells)
+    assert len(load(tmp_path, ["income,y", *rows], categorical=("income",)).inputs.columns) == len(cells)
 
 
 def test_a_cell_may_be_long(tmp_path):
@@ -585,18 +585,18 @@ def test_a_row_number_may_begin_anywhere(tmp_path, first, step):
     assert data.shape == (4,)
     assert "left out, it only counts the rows: patient (data.keep=patient keeps it)" in data.notes
     kept = load(tmp_path, [f"patient,{HEADER}", *rows], label="kind", keep=("patient",))
-    assert kept.columns[0] == "patient" and not [n for n in kept.notes if "counts the rows" in n]
+    assert kept.inputs.columns[0] == "patient" and not [n for n in kept.notes if "counts the rows" in n]
     skipped = load(tmp_path, [f"patient,{HEADER}", *rows[:30], *rows[31:]], label="kind")
-    assert skipped.columns[0] == "patient"  # it tells more than the place in the file
+    assert skipped.inputs.columns[0] == "patient"  # it tells more than the place in the file
     few = load(tmp_path, [f"patient,{HEADER}", *rows[:19]], label="kind")
-    assert few.columns[0] == "patient"
+    assert few.inputs.columns[0] == "patient"
 
 
 def test_a_row_number_alone_is_nothing_to_learn_from(tmp_path):
     rows = [f"{i},{i % 2}" for i in range(100, 140)]
     (said,) = fails(tmp_path, ["year,y", *rows])[1:]
     assert "keep 'year', which only counts the rows, with data.keep" in said
-    assert load(tmp_path, ["year,y", *rows], keep=("year",)).columns == ("year",)
+    assert load(tmp_path, ["year,y", *rows], keep=("year",)).inputs.columns == ("year",)
     assert "no column 'yaer' (data.keep); did you mean 'year'?" in fails(tmp_path, ["year,y", *rows], keep=("yaer",))[1]
 
 
