@@ -74,7 +74,7 @@ def test_a_frame_reads_as_its_file_does(photos):
         assert torch.equal(frame.train.x, file.train.x)
         assert torch.equal(frame.train.y, file.train.y)
         assert torch.equal(frame.train.a, file.train.a)
-        assert (frame.columns, frame.values, frame.notes) == (file.columns, file.values, file.notes)
+        assert (frame.inputs, frame.values, frame.notes) == (file.inputs, file.values, file.notes)
     assert frame.name == "frame"
     with pytest.raises(SettingError, match=r"data\.lable"):
         Bundle.from_pandas(FRAME, lable="label")
