@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Unpack, cast
 
 from spurless.bench import Trial, run_trials
-from spurless.bench.run import check_place
 from spurless.bench.board import Board
 from spurless.bench.executors.base import Options
 from spurless.bench.points import DROP, Point, number, points_of, ranges
 from spurless.bench.remarks import days
+from spurless.bench.run import check_place
 from spurless.bench.trials import digest
 from spurless.core import output
 from spurless.core.errors import UserError
