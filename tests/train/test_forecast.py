@@ -55,6 +55,15 @@ def test_a_short_training_is_not_announced(clock, caplog):
     assert told(clock, caplog, 0.001, 10**9) == ""  # not yet: too few seconds were timed
 
 
+def test_a_stage_of_one_step_that_comes_again_on_a_slow_machine_is_no_error(clock, caplog):
+    session = Session(RunArguments("erm", {"name": "toy", "n": 640}, device="cpu"))
+    watch = Forecast(session, Bar("erm", shown=False))
+    for _ in range(3):
+        clock.seconds += 60
+        watch(Progress("erm", 1, 1, 1, 0.5))
+    assert "will take" not in caplog.text
+
+
 def test_a_training_that_is_cut_into_stages_is_announced_whole(clock, caplog):
     assert "about 2.8 h" in told(clock, caplog, 2.0, 102, share=0.02)  # 50 such stages of 200 s
 

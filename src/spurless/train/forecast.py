@@ -50,7 +50,7 @@ class Forecast:
             self.stage, self.first = progress.stage, (now, progress.step)
             return
         began, step = self.first
-        if now - began < ENOUGH:
+        if now - began < ENOUGH or progress.step <= step:  # a stage of one step may come again
             return
         a_step = (now - began) / (progress.step - step)
         left = a_step * (progress.total - progress.step) / progress.share
