@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Table
 from spurless.core.errors import DataError
 from spurless.core.method import Method
 from spurless.core.recipe import Recipe
@@ -102,7 +102,7 @@ class SpurlessClassifier(ClassifierMixin, BaseEstimator):
         fields: dict[str, Any] = {}
         if X.ndim == 2:
             std = X.std(0)
-            fields = {"mean": tuple(X.mean(0).tolist()), "std": tuple(np.where(std > 0, std, 1).tolist())}
+            fields["inputs"] = Table(mean=tuple(X.mean(0).tolist()), std=tuple(np.where(std > 0, std, 1).tolist()))
         names = [str(name) for name in self.classes_]
         return from_arrays(
             X, numbers, attributes, val=self.validation, test=0.0, classes=names, name="X", seed=seed, **fields
