@@ -2,9 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.7
-EXTRAS := dev timm tracking lite0 attribution export text ray slurm optim
+EXTRAS := dev docs timm tracking lite0 attribution export text ray slurm optim
 
-.PHONY: setup demo test test-all fuzz soak check results lock clean
+.PHONY: setup demo test test-all fuzz soak check results docs lock clean
 
 setup: .venv/ready
 
@@ -46,9 +46,14 @@ results: setup
 	$(BIN)/python -m studies.readme
 	$(BIN)/python -m studies.pages
 
+# The site, in site/; a broken link or a page that is not in the navigation is an error.
+docs: setup
+	test -x $(BIN)/mkdocs || $(BIN)/uv pip install --quiet --python $(BIN)/python --extra docs -r pyproject.toml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 lock:
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  $(EXTRAS:%=--extra %) pyproject.toml -o requirements.lock --upgrade
 
 clean:
-	rm -rf .venv runs
+	rm -rf .venv runs site

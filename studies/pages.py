@@ -9,7 +9,9 @@ from studies.keep import SEEDS
 from studies.readme import fill
 from studies.rows import RESULTS, ROOT, rows
 
-PAGES = ("groups", "audit", "reproduction", "text", "metrics", "sweep")
+PAGES = ("groups", "audit", "text", "metrics", "sweep")
+PAPERS = ("pgd", "pgd-tables", "dcwp-tables", "large-lr", "biasadv", "avp")
+PAGES += tuple(f"papers/{name}" for name in PAPERS)
 SPLITS = ("test", "train")
 MEASURED = {  # in sweeps: the heading, and digits
     "unbiased": ("unbiased", 1),

@@ -1,10 +1,11 @@
-"""Write the README's result tables and its picture from the rows in results/. Run after measuring: make results."""
+"""Write the README's numbers, and tables and picture of docs/results.md, from the rows in results/: make results."""
 
 import json
 import statistics
 
 from studies.rows import RESULTS, ROOT, rows
 
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
 ORDER = ("erm", "jtt", "lff", "disent", "ga", "pgd", "bias_adv")
 
 
@@ -97,9 +98,29 @@ def picture(path):
     figure.savefig(path)
 
 
+def point_numbers():
+    """What the picture at the top says, in numbers."""
+    found = {row["method"]: row for row in rows("picture")}
+    if not found:
+        return ""
+    lines = [
+        "| trained on the same 3,500 digits | usual colour | other colour | follows an exchanged colour |",
+        "| :-- | --: | --: | --: |",
+    ]
+    for name, words in (("erm", "plain training"), ("pgd", "`pgd`, which sees no colour label")):
+        row = found[name]
+        figures = (row["scores"]["aligned"], row["scores"]["conflicting"], row["colour_followed"])
+        cells = [f"{value:.1f} [{low:.1f}–{high:.1f}]" for value, low, high in figures]
+        lines.append(f"| {words} | {' | '.join(cells)} |")
+    first = found["erm"]
+    facts = f"Percent with 95 % CIs; {first['n']:,} test digits, seed {first['seed']}, {first['selection']} weights. "
+    facts += f"Measured {first['date']}: `python -m studies.picture`."
+    return "\n".join([*lines, "", facts])
+
+
 def filled(text):
-    """The README with its tables."""
-    return fill(text, {"demo": demo_table(), "cmnist": cmnist_table()})
+    """A page with its numbers."""
+    return fill(text, {"demo": demo_table(), "cmnist": cmnist_table(), "point": point_numbers()})
 
 
 def fill(text, tables):
@@ -117,7 +138,7 @@ def fill(text, tables):
 
 
 if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(filled(readme.read_text()))
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))
     if rows("demo"):
         picture(ROOT / "docs" / "demo.png")
