@@ -47,7 +47,7 @@ def zoo(kind: Kind, strength: float, seed: int) -> Row:
 def waterbirds(biased: bool, seed: int, n: int = 1200) -> Row:
     """Photographs of Waterbirds without attributes: of its training split (95 %), or as many of each group."""
     from spurless import Bundle, audit
-    from spurless.core.data import Split
+    from spurless.core.data import Images, Split
     from studies.audit.make import all_birds
 
     x, y, place, train = all_birds()
@@ -60,7 +60,7 @@ def waterbirds(biased: bool, seed: int, n: int = 1200) -> Row:
     drawn = torch.from_numpy(rows)
     # Their own mean and spread of ImageNet, as the loader gives them.
     data = Bundle(
-        "birds", Split(x[drawn], y[drawn]), mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), net="conv3"
+        "birds", Split(x[drawn], y[drawn]), inputs=Images((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), net="conv3"
     )
     started = time.monotonic()
     found = audit(data, progress=False, device="cpu", seed=seed)

@@ -19,7 +19,7 @@ from spurless.auditing.situation import train_options
 from spurless.auditing.suspects import Suspect, group_weights
 from spurless.cli.common import gather
 from spurless.cli.main import app
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split
 from spurless.core.errors import UserError
 from spurless.core.stats import wilson
 from spurless.methods import METHODS
@@ -328,7 +328,7 @@ def stamped(n, agree, seed):
 
 def test_a_mark_that_is_painted_over_no_longer_decides_on_fresh_samples():
     x, y, _ = stamped(600, 0.95, 0)
-    data = Bundle("stamped", Split(x, y), mean=(0.3,), std=(0.25,))
+    data = Bundle("stamped", Split(x, y), inputs=Images((0.3,), (0.25,)))
     report = audit(data, progress=False, device="cpu")
     assert report.findings and "upper left" in report.shortcut["name"]
     fixed = repairs(data, report, device="cpu")

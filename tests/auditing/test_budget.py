@@ -6,7 +6,7 @@ from spurless.auditing import audit, exhibits, model
 from spurless.auditing.case import Case
 from spurless.auditing.model import everything, plain_case
 from spurless.auditing.verdict import Shortcut, cost
-from spurless.core.data import Bundle, Split
+from spurless.core.data import Bundle, Images, Split
 from spurless.nets import Net
 from spurless.registry import load_data
 
@@ -18,7 +18,7 @@ def images(n=400, seed=0):
     y = torch.arange(n) % 2
     x = torch.randint(0, 120, (n, 1, 12, 12), generator=g)
     x[(y == 1) ^ (torch.rand(n, generator=g) < 0.05), 0, :3, :3] = 250
-    return Bundle("stamped", Split(x.to(torch.uint8), y), mean=(0.3,), std=(0.25,))
+    return Bundle("stamped", Split(x.to(torch.uint8), y), inputs=Images((0.3,), (0.25,)))
 
 
 def test_as_many_samples_are_read_as_the_budget_allows(monkeypatch):
