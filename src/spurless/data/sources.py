@@ -49,6 +49,13 @@ def cifar10(root: Path | None = None, train: bool = True) -> tuple[Tensor, Tenso
     return images, torch.tensor([label for b in batches for label in b["labels"]])
 
 
+def left_for_training(n: int, val: int) -> int:
+    """How many of n training images are left when the last `val` are held out."""
+    if val >= n:
+        raise UserError(f"data.val = {val} leaves none of the {n} training images.")
+    return n - val
+
+
 def find(name: str, path: str, root: Path | None = None) -> Path:
     """Where a file of the source `name` lies, plain or with .gz; a UserError that says how to get it otherwise."""
     base = data_root(root)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.core.settings import resolve
@@ -70,6 +70,15 @@ def exact_share(rng: np.random.Generator, y: NDArray[np.int64], share: float) ->
     4
     """
     return np.asarray(rank_in_class(rng, y) < np.floor(share * np.bincount(y) + 0.5)[y])
+
+
+def splits(
+    draw: Callable[[str, int, float], Split], counts: tuple[int, int, int], rho: float, rho_test: float
+) -> tuple[Split, Split | None, Split | None]:
+    """train, val and test of these sizes, val with the training bias; val and test without samples are None."""
+    n, n_val, n_test = counts
+    val = draw("val", n_val, rho) if n_val else None
+    return draw("train", n, rho), val, draw("test", n_test, rho_test) if n_test else None
 
 
 @contextmanager

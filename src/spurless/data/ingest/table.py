@@ -19,8 +19,8 @@ from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data.coding import Coding, encode
 from spurless.data.ingest import bundle
-from spurless.data.ingest.labels import Coded, Field
-from spurless.data.ingest.splits import SPLITS, thinned
+from spurless.data.ingest.labels import Coded, Field, codes
+from spurless.data.ingest.splits import SPLITS, stratified, thinned
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -131,6 +131,11 @@ def find(name: str, files: Sequence[str], root: Path | None, source: str) -> Pat
         f"'{name}' needs {' and '.join(files)} in {base / 'tabular' / name}. Run 'spurless data download {name}', or "
         f"get them from {source}; --data-root or SPURLESS_DATA name another data root."
     )
+
+
+def drawn(label: Field, attributes: Sequence[Field], fractions: Sequence[float], seed: int) -> NDArray[np.object_]:
+    """(n,) of train, val and test, stratified by class and attribute."""
+    return stratified(np.stack([codes(field.values)[0] for field in (label, *attributes)], axis=1), fractions, seed)
 
 
 def choose(fields: dict[str, Field], target: str, attribute: Sequence[str]) -> tuple[Field, list[Field]]:

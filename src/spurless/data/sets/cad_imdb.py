@@ -10,17 +10,7 @@ from spurless.core.data import Bundle
 from spurless.core.errors import UserError
 from spurless.core.seeds import derive
 from spurless.core.settings import Range
-from spurless.data.ingest.texts import (
-    Length,
-    Part,
-    Tokenizer,
-    folder_of,
-    has_columns,
-    places,
-    read,
-    to_bundle,
-    with_share,
-)
+from spurless.data.ingest import texts
 
 CLASSES = ("negative", "positive")
 FILES = {"train": "train_paired.tsv", "val": "dev_paired.tsv", "test": "test_paired.tsv"}
@@ -29,8 +19,8 @@ FILES = {"train": "train_paired.tsv", "val": "dev_paired.tsv", "test": "test_pai
 def load(
     root: Path | None = None,
     rho: Annotated[float, "share of rewritten reviews among the training rows; 0.5: all of them", Range(0, 0.5)] = 0.05,
-    length: Length = 256,
-    tokenizer: Tokenizer = "minilm",
+    length: texts.Length = 256,
+    tokenizer: texts.Tokenizer = "minilm",
     seed: Annotated[int, "which rewritten reviews are trained on", Range(0)] = 0,
 ) -> Bundle:
     """Counterfactually augmented IMDb reviews: what changes the label was changed, all else stayed.
@@ -44,23 +34,23 @@ def load(
       review of IMDb's training set begins (of the second, 38 %: rewriting often starts later in the text).
     - Citation: Kaushik, Hovy and Lipton 2020. Licence: Apache 2.0 (the repository).
     """
-    folder = folder_of("cad_imdb", tuple(FILES.values()), root)
+    folder = texts.folder_of("cad_imdb", tuple(FILES.values()), root)
     parts = {}
     for name, file in FILES.items():
-        frame = read(folder, file, sep="\t")
-        has_columns(frame, ("Sentiment", "Text", "batch_id"), file)
+        frame = texts.read(folder, file, sep="\t")
+        texts.has_columns(frame, ("Sentiment", "Text", "batch_id"), file)
         pair = frame["batch_id"].to_numpy()
         if len(pair) % 2 or (pair[::2] != pair[1::2]).any():
             raise UserError(f"{folder / file}: every two rows must be a pair, with the same batch_id; get it again.")
-        y = places(frame, "Sentiment", ("Negative", "Positive"), folder / file)
+        y = texts.places(frame, "Sentiment", ("Negative", "Positive"), folder / file)
         context = np.repeat(y[::2], 2)
         if (y[::2] == y[1::2]).any():
             raise UserError(f"{folder / file}: the two texts of a pair must have different labels; get it again.")
-        keep = with_share(y != context, rho, derive(seed, "cad_imdb")) if name == "train" else np.arange(len(y))
-        texts = frame["Text"].tolist()
+        keep = texts.with_share(y != context, rho, derive(seed, "cad_imdb")) if name == "train" else np.arange(len(y))
+        reviews = frame["Text"].tolist()
         names = [f"{file} line {i + 2}" for i in keep]
-        parts[name] = Part([texts[i] for i in keep], y[keep], context[keep][:, None], names=names)
-    return to_bundle(
+        parts[name] = texts.Part([reviews[i] for i in keep], y[keep], context[keep][:, None], names=names)
+    return texts.to_bundle(
         "cad_imdb",
         parts,
         tokenizer=tokenizer,

@@ -22,6 +22,7 @@ Files     celeba/list_attr_celeba.{csv,txt}, celeba/list_eval_partition.{csv,txt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -58,15 +59,13 @@ def load(
     skip_broken: images.SkipBroken = False,
 ) -> Bundle:
     """CelebA, from its attribute and partition lists."""
-    if partition == "imperfect" and (target, attribute) != ("Blond_Hair", ("Male",)):
+    usual = (target, attribute) == ("Blond_Hair", ("Male",))
+    if partition == "imperfect" and not usual:
         raise UserError("data.partition=imperfect is defined for data.target=Blond_Hair and data.attribute=Male only.")
     if target in attribute or not attribute:
         raise UserError(f"data.attribute = {list(attribute)} must name attributes other than data.target = '{target}'.")
     folder = collection.find_collection(root, ["celeba", "CelebA", "celebA"], ["img_align_celeba"], SOURCE)
-    table = read_lists(folder)
-    for name in (target, *attribute):
-        if name not in table:
-            raise unknown("attribute", name, [column for column in table if column != "partition"])
+    table = read_lists(folder, (target, *attribute))
     nested = folder / "img_align_celeba" / "img_align_celeba"  # as one of the mirrors unpacks it
     place = nested.relative_to(folder) if nested.is_dir() else Path("img_align_celeba")
     frame, splits, notes = images.Frame(size), {}, []
@@ -79,12 +78,10 @@ def load(
         splits[part] = Split(images.LazyRows(folder, names, frame), torch.from_numpy(y), torch.from_numpy(a), names)
         if len(here) != PUBLISHED[part]:
             notes.append(f"{part} holds {len(here):,} images; {PUBLISHED[part]:,} are published")
-    values: list[tuple[str, ...]] = [WORDS.get(name, (f"not {name}", name)) for name in attribute]
-    aligned: tuple[torch.Tensor, ...] = ()
-    if (target, attribute) == ("Blond_Hair", ("Male",)):
-        aligned = (torch.tensor([[False, True], [True, False]]),)
+    values: tuple[tuple[str, ...], ...] = tuple(WORDS.get(name, (f"not {name}", name)) for name in attribute)
+    aligned: tuple[torch.Tensor, ...] = (torch.tensor([[False, True], [True, False]]),) if usual else ()
     if partition == "imperfect":
-        values = [(*WORDS["Male"], "domain 0", "domain 1")]
+        values = ((*WORDS["Male"], "domain 0", "domain 1"),)
         train = splits["train"]
         by_domain = overrepresented(train.y, train.a[:, 0], 2, 4)  # type: ignore[index]
         aligned = (torch.cat([aligned[0], by_domain[:, 2:]], dim=1),)
@@ -96,7 +93,7 @@ def load(
         splits["test"],
         classes=WORDS.get(target, (f"not {target}", target)),
         attributes=attribute,
-        values=tuple(values),
+        values=values,
         aligned=aligned,
         inputs=Images(images.IMAGENET_MEAN, images.IMAGENET_STD, augment=preset("resized_crop_flip")),
         groups_ignore_class=partition == "imperfect",  # the blond rows of domain 1 are exactly the blond men
@@ -106,8 +103,8 @@ def load(
     )
 
 
-def read_lists(folder: Path) -> DataFrame:
-    """One row for each image, by its file name: 40 attributes as 0 or 1, and its partition 0, 1 or 2."""
+def read_lists(folder: Path, needed: Sequence[str]) -> DataFrame:
+    """One row for each image, by its file name: attributes (40) as 0 or 1, and its partition 0, 1 or 2."""
     import pandas as pd
 
     frames = []
@@ -126,6 +123,9 @@ def read_lists(folder: Path) -> DataFrame:
         raise UserError(f"The lists in {folder} do not name the same images in the same order; they are from {SOURCE}.")
     if astray := [name for name in map(str, attributes.index) if PurePath(name).name != name]:
         raise UserError(f"{folder}: '{astray[0]}' in the list of attributes is not the plain name of a file.")
+    for name in needed:
+        if name not in attributes:
+            raise unknown("attribute", name, list(attributes))
     return (attributes > 0).astype(np.int64).assign(partition=partition["partition"])
 
 

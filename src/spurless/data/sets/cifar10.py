@@ -5,7 +5,6 @@ from typing import Annotated
 
 from spurless.core.augment import Augment
 from spurless.core.data import Bundle, Images, Split
-from spurless.core.errors import UserError
 from spurless.core.recipe import RECIPES
 from spurless.core.settings import Range
 from spurless.data import sources
@@ -24,9 +23,7 @@ def load(
     - Open in PGD's paper, and chosen here: batches of 128, 200 epochs, a crop and a flip.
     """
     x, y = sources.cifar10(root, train=True)
-    cut = len(y) - val
-    if cut <= 0:
-        raise UserError(f"data.val = {val} leaves none of the {len(y)} training pictures.")
+    cut = sources.left_for_training(len(y), val)
     return Bundle(
         "cifar10",
         Split(x[:cut], y[:cut]),

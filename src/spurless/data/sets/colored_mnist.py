@@ -25,6 +25,7 @@ Citations: Nam et al. 2020 (LfF), Lee et al. 2021 (DisEnt), Ahn et al. 2023 (PGD
 al. 2010 for the digits (usually given as CC BY-SA 3.0).
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -101,17 +102,8 @@ def load(
             "data.family = disent reproduces published counts: data.rho takes one of "
             f"{', '.join(map(str, DISENT_CONFLICTING))}, and data.val stays 5000. Any other mixture: data.family = lff."
         )
-    images, digits = sources.mnist(root, train=True)
-    cut = len(digits) - (VAL[family] if val is None else val)
-    if cut <= 0:
-        raise UserError(f"data.val = {val} leaves none of the {len(digits)} training images.")
-    parts = {"train": (images[:cut], digits[:cut], rho), "val": (images[cut:], digits[cut:], rho)}
-    parts["test"] = (*sources.mnist(root, train=False), 0.9)
     splits = {}
-    for number, (name, (grey, digit, share)) in enumerate(parts.items()):
-        if len(digit) == 0:
-            continue
-        rng = np.random.default_rng([seed, number])
+    for name, grey, digit, share, rng in mnist_splits(root, VAL[family] if val is None else val, rho, seed):
         color = assign(family, digit, share, rng)
         x = paint(family, grey, color, severity, rng)
         y, a = (digit, color) if target == "digit" else (color, digit)
@@ -135,7 +127,19 @@ def load(
     )
 
 
-# --- Which image gets which attribute (also used by the data sets beside this one) -----------------------------------
+# --- Which image gets which attribute (also used by the datasets beside this one) ------------------------------------
+
+
+def mnist_splits(
+    root: Path | None, val: int, rho: float, seed: int
+) -> Iterator[tuple[str, Tensor, Tensor, float, np.random.Generator]]:
+    """Each split of MNIST: its name, images, digits, share of conflicting images (0.9 in test), and random numbers."""
+    images, digits = sources.mnist(root, train=True)
+    cut = sources.left_for_training(len(digits), val)
+    yield "train", images[:cut], digits[:cut], rho, np.random.default_rng([seed, 0])
+    if val:
+        yield "val", images[cut:], digits[cut:], rho, np.random.default_rng([seed, 1])
+    yield "test", *sources.mnist(root, train=False), 0.9, np.random.default_rng([seed, 2])
 
 
 def assign(family: Family, y: Tensor, rho: float, rng: np.random.Generator) -> Tensor:

@@ -33,8 +33,7 @@ from spurless.core.data import Bundle
 from spurless.core.settings import Range
 from spurless.data.coding import Coding
 from spurless.data.ingest import table as tables
-from spurless.data.ingest.labels import Field, codes
-from spurless.data.ingest.splits import stratified
+from spurless.data.ingest.labels import Field
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -81,12 +80,11 @@ def load(
         ),
     }
     label, attributes = tables.choose(fields, target, attribute)
-    groups = np.stack([codes(f.values)[0] for f in (label, *attributes)], axis=1)
     return tables.to_bundle(
         frame[INPUTS],
         label,
         attributes,
-        stratified(groups, fractions, seed),
+        tables.drawn(label, attributes, fractions, seed),
         tables.Inputs(drop_attribute=drop_attribute),
         coding=coding,
         name="compas",

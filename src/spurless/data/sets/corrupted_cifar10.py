@@ -21,44 +21,21 @@ from spurless.data.sources import CIFAR10_CLASSES, cifar10
 ORIGINAL = "original"  # no corruption
 
 # For each class, in CIFAR-10's order, the corruption it is aligned with.
+# fmt: off
 MAPPINGS: dict[str, tuple[str, ...]] = {
     "lff0": (
-        "snow",
-        "frost",
-        "fog",
-        "brightness",
-        "contrast",
-        "spatter",
-        "elastic",
-        "jpeg",
-        "pixelate",
-        "saturate",
+        "snow", "frost", "fog", "brightness", "contrast", "spatter", "elastic", "jpeg", "pixelate", "saturate"
     ),
     "lff1": (
-        "gaussian_noise",
-        "shot_noise",
-        "impulse_noise",
-        "speckle_noise",
-        "gaussian_blur",
-        "defocus_blur",
-        "glass_blur",
-        "motion_blur",
-        "zoom_blur",
-        ORIGINAL,
+        "gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "gaussian_blur", "defocus_blur",
+        "glass_blur", "motion_blur", "zoom_blur", ORIGINAL
     ),
     "disent": (
-        "brightness",
-        "contrast",
-        "gaussian_noise",
-        "frost",
-        "elastic",
-        "gaussian_blur",
-        "defocus_blur",
-        "impulse_noise",
-        "saturate",
-        "pixelate",
+        "brightness", "contrast", "gaussian_noise", "frost", "elastic", "gaussian_blur", "defocus_blur",
+        "impulse_noise", "saturate", "pixelate"
     ),
 }
+# fmt: on
 
 # DisEnt's training counts (aligned, conflicting) by nominal rho. They do not add up to 45,000 each time.
 DISENT_COUNTS = {0.005: (44_832, 228), 0.01: (44_527, 442), 0.02: (44_145, 887), 0.05: (42_820, 2_242)}
@@ -100,18 +77,12 @@ def load(
     """
     names = MAPPINGS[mapping]
     files = {"train": cifar10(root, train=True), "test": cifar10(root, train=False)}
-    y = files["train"][1]
-    if mapping == "disent":
-        parts = _disent_rows(len(y), rho, seed, train_size)
-        chosen = {name: ("train", rows, _spread(y[rows], conflicting)) for name, (rows, conflicting) in parts.items()}
-    else:
-        rows = torch.arange(train_size or len(y))
-        chosen = {"train": ("train", rows, _stretches(y[rows], rho))}
-    y = files["test"][1]
-    rows = torch.arange(test_size or len(y))
-    chosen["test"] = ("test", rows, _stretches(y[rows], TEST_RHO))
+    chosen = _trained_on(mapping, files["train"][1], rho, seed, train_size)
+    rows = torch.arange(test_size or len(files["test"][1]))
+    chosen["test"] = rows, _stretches(files["test"][1][rows], TEST_RHO)
     splits: dict[str, Any] = {}
-    for name, (file, rows, a) in chosen.items():
+    for name, (rows, a) in chosen.items():
+        file = "test" if name == "test" else "train"
         x, y = files[file]
         # A seed for each split: the same noise must not lie over row i of one and row i of another.
         images = _built(x[rows], a, names, severity, derive(seed, "corrupted_cifar10", name), name)
@@ -130,6 +101,15 @@ def load(
         ),
         notes=(FROST_NOTE,) if "frost" in names else (),
     )
+
+
+def _trained_on(mapping: str, y: Tensor, rho: float, seed: int, train_size: int) -> dict[str, tuple[Tensor, Tensor]]:
+    """For train and val: the rows of CIFAR-10's training files, and the corruption of each."""
+    if mapping == "disent":
+        parts = _disent_rows(len(y), rho, seed, train_size)
+        return {name: (rows, _spread(y[rows], conflicting)) for name, (rows, conflicting) in parts.items()}
+    rows = torch.arange(train_size or len(y))
+    return {"train": (rows, _stretches(y[rows], rho))}
 
 
 def _stretches(y: Tensor, rho: float, values: int = 10) -> Tensor:

@@ -1,26 +1,15 @@
 """Davidson's tweets: hate speech, offensive language, or neither; words about identity as the bias."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
 from spurless.core.data import Bundle
 from spurless.core.settings import Range
 from spurless.data.ingest import table as tables
+from spurless.data.ingest import texts
 from spurless.data.ingest.splits import SPLITS, check_fractions, stratified
-from spurless.data.ingest.texts import (
-    IDENTITY_TERMS,
-    Length,
-    Part,
-    Tokenizer,
-    folder_of,
-    has_columns,
-    mentions,
-    places,
-    read,
-)
-from spurless.data.ingest.texts import to_bundle as to_text_bundle
 
 CLASSES = ("hate", "offensive", "neither")
 TOXIC = ("not toxic", "toxic")
@@ -34,8 +23,8 @@ def load(
     target: Annotated[Literal["class", "toxic"], "the three classes, or hate and offensive as one"] = "class",
     words: Words = (),
     fractions: Fractions = (0.6, 0.2, 0.2),
-    length: Length = 64,
-    tokenizer: Tokenizer = "minilm",
+    length: texts.Length = 64,
+    tokenizer: texts.Tokenizer = "minilm",
     seed: Annotated[int, "of the split", Range(0)] = 0,
 ) -> Bundle:
     """24,783 tweets that were found by words of a hate-speech lexicon and labelled by at least three people each.
@@ -48,7 +37,7 @@ def load(
     - Citation: Davidson et al. 2017. Licence: MIT (the repository). The texts are offensive.
     """
     rows = tweets(root, target, words, fractions, seed)
-    return to_text_bundle(
+    return texts.to_bundle(
         "davidson_tweets",
         rows.parts,
         tokenizer=tokenizer,
@@ -60,11 +49,12 @@ def load(
     )
 
 
-class Tweets:
+class Tweets(NamedTuple):
     """The parts, their classes, and what a result must say."""
 
-    def __init__(self, parts: dict[str, Part], classes: tuple[str, ...], notes: list[str]):
-        self.parts, self.classes, self.notes = parts, classes, notes
+    parts: dict[str, texts.Part]
+    classes: tuple[str, ...]
+    notes: list[str]
 
 
 def tweets(
@@ -72,24 +62,24 @@ def tweets(
 ) -> Tweets:
     """The tweets in three parts; with `terms`, also which of the 50 words about identity each of them holds."""
     check_fractions(fractions)
-    folder = folder_of("davidson_tweets", ("labeled_data.csv",), root)
-    frame = read(folder, "labeled_data.csv")
-    has_columns(frame, ("class", "tweet"), "labeled_data.csv")
-    texts = frame["tweet"].astype(str).tolist()
-    kinds = places(frame, "class", ("0", "1", "2"), folder / "labeled_data.csv")  # hate, offensive, neither
+    folder = texts.folder_of("davidson_tweets", ("labeled_data.csv",), root)
+    frame = texts.read(folder, "labeled_data.csv")
+    texts.has_columns(frame, ("class", "tweet"), "labeled_data.csv")
+    written = frame["tweet"].astype(str).tolist()
+    kinds = texts.places(frame, "class", ("0", "1", "2"), folder / "labeled_data.csv")  # hate, offensive, neither
     y, classes = (kinds, CLASSES) if target == "class" else ((kinds < 2).astype(np.int64), TOXIC)
-    found = mentions(texts, words or IDENTITY_TERMS)  # (n, m)
-    a = np.asarray(found.any(1), np.int64)[:, None]
+    cues = texts.mentions(written, words or texts.IDENTITY_TERMS)  # (n, m)
+    a = np.asarray(cues.any(1), np.int64)[:, None]
     split = stratified(np.concatenate([y[:, None], a], axis=1), fractions, seed)
     parts = {}
     for name in SPLITS:
         rows = np.flatnonzero(split == name)
-        parts[name] = Part(
-            [texts[i] for i in rows],
+        parts[name] = texts.Part(
+            [written[i] for i in rows],
             y[rows],
             a[rows],
             names=[f"row {i}" for i in rows],
-            member=found[rows] if terms else None,
+            member=cues[rows] if terms else None,
         )
     notes = tables.expect_rows("labeled_data.csv", len(frame), PUBLISHED)
     return Tweets(parts, classes, [*notes, f"split drawn with seed {seed}, stratified by class and cue"])

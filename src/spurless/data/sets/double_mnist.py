@@ -22,11 +22,10 @@ import torch
 from torch import Tensor
 
 from spurless.core.data import Bundle, Split
-from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
-from spurless.data import regions, sources
-from spurless.data.sets.colored_mnist import DIGITS, by_count, pick
+from spurless.data import regions
+from spurless.data.sets.colored_mnist import DIGITS, by_count, mnist_splits, pick
 
 Side = Literal["left", "right"]
 
@@ -41,20 +40,12 @@ def load(
     root: Path | None = None,
 ) -> Bundle:
     """Two digits side by side: the dim one is the target, the bright one gives it away."""
-    images, digits = sources.mnist(root, train=True)
-    cut = len(digits) - val
-    if cut <= 0:
-        raise UserError(f"data.val = {val} leaves none of the {len(digits)} training images.")
-    parts = {"train": (images[:cut], digits[:cut], rho), "val": (images[cut:], digits[cut:], rho)}
-    parts["test"] = (*sources.mnist(root, train=False), 0.9)
     splits = {}
-    for number, (name, (grey, y, share)) in enumerate(parts.items()):
-        if len(y):
-            rng = np.random.default_rng([seed, number])
-            a = by_count(y, round(share * len(y)), rng)
-            pair = (dimmed(grey, dim), dimmed(grey[pick(y, a, rng)], bright))
-            x = torch.cat(pair if core == "left" else pair[::-1], dim=2)[:, None]  # (n, 1, 28, 56)
-            splits[name] = Split(x, y, a[:, None])
+    for name, grey, y, share, rng in mnist_splits(root, val, rho, seed):
+        a = by_count(y, round(share * len(y)), rng)
+        pair = (dimmed(grey, dim), dimmed(grey[pick(y, a, rng)], bright))
+        x = torch.cat(pair if core == "left" else pair[::-1], dim=2)[:, None]  # (n, 1, 28, 56)
+        splits[name] = Split(x, y, a[:, None])
     return Bundle(
         "double_mnist",
         splits["train"],

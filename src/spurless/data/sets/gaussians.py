@@ -59,10 +59,8 @@ def load(
         return Split(torch.from_numpy(x).float(), torch.from_numpy(y), torch.from_numpy(true)[:, None])
 
     return Bundle(
-        name="gaussians",
-        train=split("train", n, noise),
-        val=split("val", n_val, noise) if n_val else None,
-        test=split("test", n_test, 0.0) if n_test else None,
+        "gaussians",
+        *_draw.splits(split, (n, n_val, n_test), noise, 0.0),
         classes=CLASSES,
         attributes=("true class",),
         values=(CLASSES,),

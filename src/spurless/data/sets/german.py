@@ -27,8 +27,7 @@ from spurless.core.data import Bundle
 from spurless.core.settings import Range
 from spurless.data.coding import Coding
 from spurless.data.ingest import table as tables
-from spurless.data.ingest.labels import Field, codes
-from spurless.data.ingest.splits import stratified
+from spurless.data.ingest.labels import Field
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -70,12 +69,11 @@ def load(
         "foreign": Field("foreign", np.where(frame["foreign_worker"] == "A201", "yes", "no"), ("foreign_worker",)),
     }
     label, attributes = tables.choose(fields, target, attribute)
-    groups = np.stack([codes(f.values)[0] for f in (label, *attributes)], axis=1)
     return tables.to_bundle(
         frame,
         label,
         attributes,
-        stratified(groups, fractions, seed),
+        tables.drawn(label, attributes, fractions, seed),
         tables.Inputs(drop_attribute=drop_attribute),
         coding=coding,
         name="german",

@@ -61,12 +61,9 @@ def load(
         return Split(torch.from_numpy(x).float(), torch.from_numpy(y), torch.from_numpy(a).long())
 
     names = ("majority",) if attribute == "majority" else tuple(f"sp{i + 1}" for i in range(D))
-    train = (1 - phi) * p
     return Bundle(
-        name="linear_toy",
-        train=split("train", n, train),
-        val=split("val", n_val, train) if n_val else None,
-        test=split("test", n_test, 0.5) if n_test else None,
+        "linear_toy",
+        *_draw.splits(split, (n, n_val, n_test), (1 - phi) * p, 0.5),
         classes=("-1", "1"),
         attributes=names,
         values=(("-1", "1"),) * len(names),

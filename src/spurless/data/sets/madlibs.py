@@ -7,26 +7,15 @@ import numpy as np
 
 from spurless.core.data import Bundle, Overlap
 from spurless.core.settings import Range
-from spurless.data.ingest.texts import (
-    IDENTITY_TERMS,
-    Length,
-    Part,
-    Tokenizer,
-    folder_of,
-    has_columns,
-    mentions,
-    places,
-    read,
-    to_bundle,
-)
+from spurless.data.ingest import texts
 from spurless.data.sets.davidson_tweets import tweets
 
 
 def load(
     root: Path | None = None,
     n_test: Annotated[int, "test rows, drawn with the seed; 0: all 76,564", Range(0)] = 0,
-    length: Length = 64,
-    tokenizer: Tokenizer = "minilm",
+    length: texts.Length = 64,
+    tokenizer: texts.Tokenizer = "minilm",
     seed: Annotated[int, "of the split of the tweets, and of the test rows", Range(0)] = 0,
 ) -> Bundle:
     """Trained on real tweets, tested on templates: "Alex is a kind muslim" is not toxic.
@@ -40,18 +29,18 @@ def load(
       repositories). The texts are offensive.
     """
     rows = tweets(root, "toxic", (), (0.8, 0.2, 0.0), seed, terms=True)
-    folder = folder_of("madlibs", ("bias_madlibs_77k.csv",), root, below=("text/madlibs_77k", "madlibs_77k"))
-    frame = read(folder, "bias_madlibs_77k.csv")
-    has_columns(frame, ("Text", "Label"), "bias_madlibs_77k.csv")
+    folder = texts.folder_of("madlibs", ("bias_madlibs_77k.csv",), root, below=("text/madlibs_77k", "madlibs_77k"))
+    frame = texts.read(folder, "bias_madlibs_77k.csv")
+    texts.has_columns(frame, ("Text", "Label"), "bias_madlibs_77k.csv")
     keep = np.arange(len(frame))
     if n_test:
         keep = np.sort(np.random.default_rng(seed).permutation(keep)[:n_test])
-    texts = frame["Text"].iloc[keep].tolist()
-    y = places(frame, "Label", ("NOT_BAD", "BAD"), folder / "bias_madlibs_77k.csv")[keep]
-    member = mentions(texts, IDENTITY_TERMS)
+    sentences = frame["Text"].iloc[keep].tolist()
+    y = texts.places(frame, "Label", ("NOT_BAD", "BAD"), folder / "bias_madlibs_77k.csv")[keep]
+    member = texts.mentions(sentences, texts.IDENTITY_TERMS)
     a = np.asarray(member.any(1), np.int64)[:, None]
-    test = Part(texts, y, a, names=[f"line {i + 2}" for i in keep], member=member)
-    return to_bundle(
+    test = texts.Part(sentences, y, a, names=[f"line {i + 2}" for i in keep], member=member)
+    return texts.to_bundle(
         "madlibs",
         {"train": rows.parts["train"], "val": rows.parts["val"], "test": test},
         tokenizer=tokenizer,
@@ -59,6 +48,6 @@ def load(
         classes=rows.classes,
         attributes=("identity",),
         values=(("no", "yes"),),
-        overlap=Overlap("identity word", IDENTITY_TERMS),
+        overlap=Overlap("identity word", texts.IDENTITY_TERMS),
         notes=(*rows.notes, "trained on davidson_tweets, tested on madlibs"),
     )

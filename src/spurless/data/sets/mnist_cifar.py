@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from spurless.core.data import Bundle, Split
-from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data import regions, sources
@@ -43,9 +42,7 @@ def load(
     """CIFAR-10 pictures (the target) joined with MNIST digits, which give them away."""
     pictures, labels = sources.cifar10(root, train=True)
     images, digits = sources.mnist(root, train=True)
-    cut = len(labels) - val
-    if cut <= 0:
-        raise UserError(f"data.val = {val} leaves none of the {len(labels)} training pictures.")
+    cut = sources.left_for_training(len(labels), val)
     border = len(digits) - len(digits) // 6 if val else len(digits)
     parts = {
         "train": (pictures[:cut], labels[:cut], images[:border], digits[:border], rho),

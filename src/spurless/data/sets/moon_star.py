@@ -1,8 +1,10 @@
 """Moons and stars whose quadrant gives them away."""
 
 import math
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -53,31 +55,9 @@ def load(
     torch.Size([4, 1, 32, 32])
     """
     settings = _draw.checked(load, locals())
-
-    @_draw.one_thread()
-    def split(name: str, count: int, rho: float) -> Split:
-        rng = _draw.stream(seed, "moon_star", name)
-        y = _draw.balanced(rng, count, 2)
-        a = y ^ _draw.exact_share(rng, y, rho)
-        quadrant = np.array(list(DIAGONALS.values()))[a, rng.integers(2, size=count)]  # (n, 2)
-        reach = rng.uniform(smallest, 1, count) * RADIUS
-        room = 0.25 - reach - CLEAR  # to either side of the quadrant's centre
-        offset = 0.25 + rng.uniform(-1, 1, size=(count, 2)) * room[:, None]  # from the centre of the image
-        angle = rng.uniform(-1, 1, count) * math.radians(rotation)
-        centre = torch.from_numpy(0.5 + quadrant * offset).float()  # (n, 2)
-        radius, turn = torch.from_numpy(reach).float(), torch.from_numpy(angle).float()
-        images = torch.empty(count, 1, size, size, dtype=torch.uint8)
-        for k, shape in enumerate(SHAPES.values()):
-            for part in _draw.chunks(torch.from_numpy(y == k).nonzero()[:, 0], size**2):
-                cover = _draw.coverage(shape, centre[part, 0], centre[part, 1], radius[part], turn[part], size)
-                images[part, 0] = (cover * 255 + 0.5).to(torch.uint8)
-        return Split(images, torch.from_numpy(y), torch.from_numpy(a)[:, None])
-
     return Bundle(
-        name="moon_star",
-        train=split("train", n, rho),
-        val=split("val", n_val, rho) if n_val else None,
-        test=split("test", n_test, rho_test) if n_test else None,
+        "moon_star",
+        *_draw.splits(partial(_split, settings), (n, n_val, n_test), rho, rho_test),
         classes=tuple(SHAPES),
         attributes=("quadrants",),
         values=(tuple(DIAGONALS),),
@@ -87,6 +67,27 @@ def load(
         settings=settings,
         regions=_regions,
     )
+
+
+@_draw.one_thread()
+def _split(settings: Mapping[str, Any], name: str, n: int, rho: float) -> Split:
+    size = settings["size"]
+    rng = _draw.stream(settings["seed"], "moon_star", name)
+    y = _draw.balanced(rng, n, 2)
+    a = y ^ _draw.exact_share(rng, y, rho)
+    quadrant = np.array(list(DIAGONALS.values()))[a, rng.integers(2, size=n)]  # (n, 2)
+    reach = rng.uniform(settings["smallest"], 1, n) * RADIUS
+    room = 0.25 - reach - CLEAR  # to either side of the quadrant's centre
+    offset = 0.25 + rng.uniform(-1, 1, size=(n, 2)) * room[:, None]  # from the centre of the image
+    angle = rng.uniform(-1, 1, n) * math.radians(settings["rotation"])
+    centre = torch.from_numpy(0.5 + quadrant * offset).float()  # (n, 2)
+    radius, turn = torch.from_numpy(reach).float(), torch.from_numpy(angle).float()
+    images = torch.empty(n, 1, size, size, dtype=torch.uint8)
+    for k, shape in enumerate(SHAPES.values()):
+        for part in _draw.chunks(torch.from_numpy(y == k).nonzero()[:, 0], size**2):
+            cover = _draw.coverage(shape, centre[part, 0], centre[part, 1], radius[part], turn[part], size)
+            images[part, 0] = (cover * 255 + 0.5).to(torch.uint8)
+    return Split(images, torch.from_numpy(y), torch.from_numpy(a)[:, None])
 
 
 def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -29,7 +29,6 @@ import torch
 from torch import Tensor
 
 from spurless.core.data import Bundle, Images, Split
-from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data import sources
@@ -63,9 +62,9 @@ def load(
 ) -> Bundle:
     """Digits of 56 px with seven biases at once."""
     files, notes = _files(root, standin, seed)
-    held_out = val / len(files["train"]["digit"][1])
-    if held_out >= 1:
-        raise UserError(f"data.val = {val} leaves no training images.")
+    n = len(files["train"]["digit"][1])
+    sources.left_for_training(n, val)
+    held_out = val / n
     train = {tile: _cut(pool, 0, 1 - held_out) for tile, pool in files["train"].items()}
     held = {tile: _cut(pool, 1 - held_out, 1) for tile, pool in files["train"].items()}
     splits = {"train": build(train, rho, np.random.default_rng([seed, 0]))}
@@ -155,12 +154,8 @@ def draw_letters(each: int, rng: np.random.Generator) -> Pool:
     folder = Path(matplotlib.get_data_path(), "fonts/ttf")
     families = ("DejaVuSans", "DejaVuSansMono", "DejaVuSerif", "STIXGeneral")
     styles = ("", "-Bold", "-Oblique", "-BoldOblique", "-Italic", "-BoldItalic", "Bol", "Ita", "BolIta")
-    known = {f"{family}{style}.ttf" for family in families for style in styles} | {
-        "cmr10.ttf",
-        "cmss10.ttf",
-        "cmtt10.ttf",
-    }
-    fonts = sorted(path for path in folder.glob("*.ttf") if path.name in known)
+    names = {"cmr10.ttf", "cmss10.ttf", "cmtt10.ttf", *(f"{f}{style}.ttf" for f in families for style in styles)}
+    fonts = sorted(path for path in folder.glob("*.ttf") if path.name in names)
     labels = torch.arange(10 * each) % 10
     images = np.empty((len(labels), 28, 28), dtype=np.uint8)
     faces = {(path, size): ImageFont.truetype(str(path), size) for path in fonts for size in range(18, 27)}

@@ -1,7 +1,9 @@
 """Parity of core bits against parity of fewer, spurious bits."""
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -49,25 +51,9 @@ def load(
     (9,)
     """
     settings = _draw.checked(load, locals())
-
-    def split(name: str, count: int, rho: float) -> Split:
-        rng = _draw.stream(seed, "parity", name)
-        bits = rng.integers(2, size=(count, core + spurious + noise), dtype=np.int8)
-        y = bits[:, :core].sum(1) % 2
-        b = y ^ (rng.random(count) < rho)
-        # Setting the last spurious bit to what is missing keeps the others fair: all strings of that parity are
-        # equally likely.
-        last = core + spurious - 1
-        bits[:, last] = (b + bits[:, core:last].sum(1)) % 2
-        x = torch.from_numpy(bits).float()
-        a = torch.from_numpy(b)[:, None]
-        return Split(1 - 2 * x if coding == "+-1" else x, torch.from_numpy(y), a)
-
     return Bundle(
-        name="parity",
-        train=split("train", n, rho),
-        val=split("val", n_val, rho) if n_val else None,
-        test=split("test", n_test, rho_test) if n_test else None,
+        "parity",
+        *_draw.splits(partial(_split, settings), (n, n_val, n_test), rho, rho_test),
         classes=("even", "odd"),
         attributes=("spurious parity",),
         values=(("even", "odd"),),
@@ -77,6 +63,20 @@ def load(
         settings=settings,
         regions=_regions,
     )
+
+
+def _split(settings: Mapping[str, Any], name: str, n: int, rho: float) -> Split:
+    core, spurious = settings["core"], settings["spurious"]
+    rng = _draw.stream(settings["seed"], "parity", name)
+    bits = rng.integers(2, size=(n, core + spurious + settings["noise"]), dtype=np.int8)
+    y = bits[:, :core].sum(1) % 2
+    b = y ^ (rng.random(n) < rho)
+    # Setting the last spurious bit to what is missing keeps the others fair: all strings of that parity are equally
+    # likely.
+    last = core + spurious - 1
+    bits[:, last] = (b + bits[:, core:last].sum(1)) % 2
+    x = torch.from_numpy(bits).float()
+    return Split(1 - 2 * x if settings["coding"] == "+-1" else x, torch.from_numpy(y), torch.from_numpy(b)[:, None])
 
 
 def _regions(data: Bundle, split: str, idx: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
