@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from spurless import evaluate, fit
 from spurless.cli.main import app
+from spurless.compress.channels import Channels
 from spurless.compress.prune import check_shares
 from spurless.compress.prune import prune as prune_run
 from spurless.compress.prune_curve import draw, table
 from spurless.compress.prune_folder import claim
 from spurless.compress.prune_trained import PruneTrained, Pruning, channel_masks
-from spurless.compress.shrink import Channels
 from spurless.core.errors import FolderError, UserError
 from spurless.core.method import Method, Stage
 from spurless.core.settings import check, settings_of

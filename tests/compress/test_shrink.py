@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from spurless.compress.shrink import NotTheSame, channel_groups, shrink
+from spurless.compress.channels import channel_groups
+from spurless.compress.shrink import NotTheSame, shrink
 from spurless.core.errors import UserError
 from spurless.nets import Net, build
 

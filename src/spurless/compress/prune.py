@@ -20,6 +20,7 @@ from typing import Any
 
 from torch import Tensor
 
+from spurless.compress.channels import channel_groups, torch_pruning
 from spurless.compress.export import classifier_of, folder_name
 from spurless.compress.loading import data_for
 from spurless.compress.prune_curve import draw, measured, notes, sizes
@@ -34,7 +35,6 @@ from spurless.compress.prune_folder import (
     keep_finished,
 )
 from spurless.compress.prune_trained import PruneTrained, Pruning
-from spurless.compress.shrink import channel_groups, torch_pruning
 from spurless.core.data import Bundle
 from spurless.core.errors import UserError
 from spurless.core.files import atomic, finite

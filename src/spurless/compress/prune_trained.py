@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from spurless.compress.shrink import Channels, columns_of
+from spurless.compress.channels import Channels, columns_of
 from spurless.core.data import Labels
 from spurless.core.errors import UserError, one_of, unknown
 from spurless.core.method import Loss, Method, Run, Stage

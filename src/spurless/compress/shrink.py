@@ -15,45 +15,30 @@ traces. What cannot be cut without a change stays, and is named.
 from __future__ import annotations
 
 import copy
-import warnings
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+from torch.nn.modules.conv import _ConvNd
 
-from spurless.core.errors import UserError
+from spurless.compress.channels import (
+    Channels,
+    channel_groups,
+    columns_of,
+    makes_channels,
+    torch_pruning,
+    width_of,
+)
 from spurless.methods.parts.pruning import weight_of
 from spurless.nets.heads import evaluating
 
 TOLERANCE = 1e-4  # largest difference of a logit, in float32
 RELATIVE = 1e-5  # of the largest logit, where that is more: what float32 loses in ResNet-18 and VGG11 is up to 3e-6
-INSTALL = "Cutting channels needs one more package: pip install torch-pruning"
-
-# Operations that treat each channel alone. What is not named here is not cut through.
-ALONE = (
-    *("Relu", "Gelu", "LeakyRelu", "Elu", "Celu", "Silu", "Sigmoid", "Tanh", "Hardtanh", "Hardswish", "Hardsigmoid"),
-    *("Softplus", "Clamp", "Add", "Sub", "Mul", "Div", "MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool"),
-    *("MkldnnAdaptiveAvgPool", "Mean", "Amax", "Clone", "Squeeze", "Permute", "Transpose", "Contiguous", "ToCopy"),
-)
-MATRIX = ("Addmm", "Mm", "Bmm")  # the inside of a linear layer on inputs with more than two dimensions
 
 
 class NotTheSame(AssertionError):
     """The cut network does not say what the masked one does: a bug, never to be passed over."""
-
-
-@dataclass
-class Channels:
-    """Channels that can only be cut together: those that some layers make, and others take. Layers by name."""
-
-    size: int
-    makers: list[str] = field(default_factory=list)  # convolutions and linear layers: rows of their weights
-    through: list[str] = field(default_factory=list)  # BatchNorm and the like: one entry for each channel
-    takers: list[str] = field(default_factory=list)  # columns of their weights; several for a channel after a flatten
 
 
 @dataclass
@@ -81,53 +66,41 @@ def shrink(net: nn.Module, example: Tensor, tolerance: float = TOLERANCE) -> Shr
     inputs = probes(example)
     dtype = next(net.parameters()).dtype
     before = copy.deepcopy(net).cpu().eval()
-    asked = {name: p.requires_grad for name, p in before.named_parameters()}
+    trained = {name: p.requires_grad for name, p in before.named_parameters()}
     work = copy.deepcopy(before).requires_grad_(True)
     exact = _in_double(work, inputs)
     inputs_exact = [x.double() if exact and x.is_floating_point() else x for x in inputs]
-    said = _say(work, inputs_exact)
-    limit = (1e-9 if exact else 1e-5) * max(1.0, float(said.abs().max()))
+    logits = _logits(work, inputs_exact)
+    limit = (1e-9 if exact else 1e-5) * max(1.0, float(logits.abs().max()))
     removed: dict[str, int] = {}
     stuck: dict[tuple[str, ...], str] = {}  # by makers: why nothing is cut there
 
-    def same(cut: nn.Module) -> bool:
+    def same(trial: nn.Module) -> bool:
         try:
-            now = _say(cut, inputs_exact)
+            now = _logits(trial, inputs_exact)
         except (RuntimeError, IndexError, AssertionError):  # widths that do not fit
             return False
-        return now.shape == said.shape and bool((now - said).abs().max() <= limit)
+        return now.shape == logits.shape and bool((now - logits).abs().max() <= limit)
 
     while True:
         todo = [g for g in channel_groups(work, inputs_exact[0]) if tuple(g.makers) not in stuck]
-        found = dead_channels(work, todo, inputs_exact)
-        plan = [(g, dead) for g, dead in zip(todo, found, strict=True) if len(dead.gone)]
+        plan = [cut for cut in zip(todo, dead_channels(work, todo, inputs_exact), strict=True) if len(cut[1].gone)]
         if not plan:
             break
-        trial = copy.deepcopy(work)
-        for group, dead in plan:
-            _cut(trial, group, dead)
-        if not same(trial):  # one at a time, to find which
-            trial = copy.deepcopy(work)
-            good: list[tuple[Channels, Dead]] = []
-            for group, dead in plan:
-                attempt = copy.deepcopy(trial)
-                _cut(attempt, group, dead)
-                if same(attempt):
-                    trial, good = attempt, [*good, (group, dead)]
-                else:
-                    stuck[tuple(group.makers)] = f"{', '.join(group.makers)}: a cut would change the logits"
-            plan = good
-        for group, dead in plan:
+        work, done = _cut_what_changes_nothing(work, plan, same)
+        for group, _ in plan:
+            if not any(group is cut for cut, _ in done):
+                stuck[tuple(group.makers)] = f"{', '.join(group.makers)}: a cut would change the logits"
+        for group, dead in done:
             for maker in group.makers:
                 removed[maker] = removed.get(maker, 0) + len(dead.gone)
-        work = trial
     cut = work.to(dtype) if exact else work
     for name, p in cut.named_parameters():
-        p.requires_grad_(asked.get(name, True))
+        p.requires_grad_(trained.get(name, True))
     cut.train(net.training)
     with evaluating(cut):
-        expected = _say(before, inputs)
-        difference = float((_say(cut, inputs) - expected).abs().max())
+        expected = _logits(before, inputs)
+        difference = float((_logits(cut, inputs) - expected).abs().max())
     if not difference < (most := allowed(expected, tolerance)):
         raise NotTheSame(f"The logits of the cut network differ by {difference:.3g}, more than {most:.3g}.")
     return Shrunk(cut, removed, [*stuck.values(), *_remaining(cut, inputs[0])], difference)
@@ -149,121 +122,6 @@ def probes(example: Tensor) -> list[Tensor]:
     g = torch.Generator().manual_seed(0)
     drawn = torch.randn((4, *example.shape[1:]), generator=g).to(example.dtype)
     return [example, drawn * torch.tensor([1.0, 1.0, 3.0, 10.0]).view(-1, *[1] * (drawn.dim() - 1)).to(drawn)]
-
-
-# Which channels belong together
-
-
-def channel_groups(net: nn.Module, example: Tensor) -> list[Channels]:
-    """All channels between layers that can be cut together. Those of the inputs and of the outputs are not among them,
-    nor those that meet something that looks at several at once (LayerNorm, attention, grouped convolutions)."""
-    tp = torch_pruning()
-    names = {id(layer): name for name, layer in net.named_modules()}
-    asked = [(p, p.requires_grad) for p in net.parameters()]
-    with warnings.catch_warnings(), evaluating(net), torch.enable_grad():
-        warnings.simplefilter("ignore")  # such as of parameters outside layers: those are not cut through
-        net.requires_grad_(True)
-        try:
-            graph = tp.DependencyGraph().build_dependency(net, example_inputs=example, verbose=False)
-        finally:
-            for p, was in asked:
-                p.requires_grad_(was)
-    nodes = {id(node.module): node for node in graph.module2node.values() if id(node.module) in names}
-    groups, seen = [], set()
-    for layer in net.modules():
-        if id(layer) in nodes and id(layer) not in seen and _makes(layer):
-            members = _walk(nodes[id(layer)])
-            if members is None:
-                continue
-            makers, through, takers = members
-            seen |= {id(m) for m in makers}
-            group = Channels(len(weight_of(layer)), *([names[id(m)] for m in part] for part in members))
-            if takers and _fits(group, makers, through, takers):
-                groups.append(group)
-    return groups
-
-
-def _walk(start: Any) -> tuple[list[nn.Module], list[nn.Module], list[nn.Module]] | None:
-    """Makers, layers between, and takers of the channels that a layer makes; None where they cannot be told apart."""
-    makers: list[nn.Module] = [start.module]
-    through: list[nn.Module] = []
-    takers: list[nn.Module] = []
-    todo, seen = deque((node, start) for node in start.outputs), {id(start)}
-    if not todo:
-        return None
-    while todo:
-        node, source = todo.popleft()
-        forward = any(node is other for other in source.outputs)
-        if forward and _takes(node.module):
-            if not any(node.module is t for t in takers):
-                takers.append(node.module)
-            continue
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if not forward and _makes(node.module):
-            makers.append(node.module)
-            todo.extend((other, node) for other in node.outputs)
-            continue
-        if isinstance(node.module, (nn.modules.batchnorm._BatchNorm, nn.PReLU)) or _depthwise(node.module):
-            through.append(node.module)
-        elif not _passes(node):
-            return None
-        todo.extend((other, node) for other in [*node.outputs, *node.inputs])
-    return makers, through, takers
-
-
-def _passes(node: Any) -> bool:
-    """Whether an operation without weights leaves each channel to itself."""
-    kind = node.type.name
-    if kind == "RESHAPE":
-        return True  # a flatten, or nothing at all; if not, the cut is undone
-    if kind != "ELEMENTWISE":
-        return False
-    name = node.grad_fn.name() if hasattr(node.grad_fn, "name") else ""
-    if name.startswith(MATRIX):
-        return len(node.outputs) == 1 and _takes(node.outputs[0].module)
-    return name.startswith(ALONE) or name == "TBackward0"
-
-
-def _ordinary(layer: Any) -> bool:
-    plain = isinstance(layer, nn.Linear) or (isinstance(layer, _ConvNd) and not isinstance(layer, _ConvTransposeNd))
-    return plain and getattr(layer, "groups", 1) == 1 and isinstance(layer.weight, nn.Parameter)
-
-
-_makes = _takes = _ordinary
-
-
-def _depthwise(layer: Any) -> bool:
-    return isinstance(layer, _ConvNd) and layer.groups == layer.in_channels == layer.out_channels > 1
-
-
-def _fits(group: Channels, makers: list[nn.Module], through: list[nn.Module], takers: list[nn.Module]) -> bool:
-    """Whether the sizes are those of one set of channels."""
-    columns = [weight_of(t).shape[1] for t in takers]
-    flattened = [isinstance(t, nn.Linear) and c % group.size == 0 for t, c in zip(takers, columns, strict=True)]
-    return (
-        all(len(weight_of(m)) == group.size for m in makers)
-        and all(_width(t) in (group.size, None) for t in through)
-        and all(c == group.size or flat for c, flat in zip(columns, flattened, strict=True))
-    )
-
-
-def _width(layer: nn.Module) -> int | None:
-    """The channels that a layer between two others has entries for; None: one entry for all."""
-    if isinstance(layer, nn.PReLU):
-        return layer.num_parameters if layer.num_parameters > 1 else None
-    return layer.out_channels if isinstance(layer, _ConvNd) else int(layer.num_features)  # type: ignore[arg-type]
-
-
-def columns_of(layer: nn.Module, channels: Tensor, size: int) -> Tensor:
-    """Which inputs of a layer these channels are: after a flatten each is several in a row.
-
-    >>> columns_of(nn.Linear(6, 1), torch.tensor([0, 2]), size=3)
-    tensor([0, 1, 4, 5])
-    """
-    each = weight_of(layer).shape[1] // size
-    return (channels[:, None] * each + torch.arange(each)).flatten()
 
 
 # Which of them are dead
@@ -349,7 +207,7 @@ def _constants(net: nn.Module, groups: list[Channels], inputs: list[Tensor]) -> 
     takers = {name for group in groups for name in group.takers}
     hooks = [net.get_submodule(name).register_forward_pre_hook(watch(name)) for name in takers]
     try:
-        _say(net, inputs)
+        _logits(net, inputs)
     finally:
         for hook in hooks:
             hook.remove()
@@ -360,6 +218,26 @@ def _constants(net: nn.Module, groups: list[Channels], inputs: list[Tensor]) -> 
 
 
 # The cut
+
+
+Plan = list[tuple[Channels, Dead]]
+
+
+def _cut_what_changes_nothing(net: nn.Module, plan: Plan, same: Callable[[nn.Module], bool]) -> tuple[nn.Module, Plan]:
+    """A network with all cuts of the plan or, where they change it, with those that alone do not; and these cuts."""
+    trial = copy.deepcopy(net)
+    for group, dead in plan:
+        _cut(trial, group, dead)
+    if same(trial):
+        return trial, plan
+    trial = copy.deepcopy(net)
+    done: Plan = []
+    for group, dead in plan:
+        attempt = copy.deepcopy(trial)
+        _cut(attempt, group, dead)
+        if same(attempt):
+            trial, done = attempt, [*done, (group, dead)]
+    return trial, done
 
 
 @torch.no_grad()
@@ -374,7 +252,7 @@ def _cut(net: nn.Module, group: Channels, dead: Dead) -> None:
         (tp.prune_linear_out_channels if isinstance(layer, nn.Linear) else tp.prune_conv_out_channels)(layer, gone)
     for name in group.through:
         layer = net.get_submodule(name)
-        if _width(layer) is None:
+        if width_of(layer) is None:
             continue
         if isinstance(layer, nn.PReLU):
             tp.prune_prelu_out_channels(layer, gone)
@@ -407,18 +285,8 @@ def _hand_on(layer: nn.Module, dead: Dead, constants: Tensor, size: int) -> None
 # Small parts
 
 
-def torch_pruning() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import torch_pruning
-    except ImportError:
-        raise UserError(INSTALL) from None
-    return torch_pruning
-
-
 @torch.no_grad()
-def _say(net: nn.Module, inputs: list[Tensor]) -> Tensor:
+def _logits(net: nn.Module, inputs: list[Tensor]) -> Tensor:
     with evaluating(net):
         return torch.cat([net(x) for x in inputs])
 
@@ -427,7 +295,7 @@ def _in_double(net: nn.Module, inputs: list[Tensor]) -> bool:
     """Turn a network to double precision, if it can work in it."""
     net.double()
     try:
-        _say(net, [x.double() if x.is_floating_point() else x for x in inputs])
+        _logits(net, [x.double() if x.is_floating_point() else x for x in inputs])
     except RuntimeError:  # it casts something itself
         net.float()
         return False
@@ -440,7 +308,7 @@ def _remaining(net: nn.Module, example: Tensor) -> list[str]:
     grouped = {name for group in groups for name in group.makers}
     told = []
     for name, layer in net.named_modules():
-        if not _makes(layer):
+        if not makes_channels(layer):
             continue
         empty = int((weight_of(layer) == 0).flatten(1).all(1).sum())
         if not empty:
