@@ -71,21 +71,16 @@ def export(
     `cut`: remove dead channels. `net`: a network of your own, which a run's folder does not hold. `repeats`: how often
     each time is measured. `with_preprocessing`: the files take images as raw bytes, uint8 (n, c, h, w).
     """
-    for name in formats:
-        if name not in FORMATS:
-            raise unknown("format", name, FORMATS)
+    for name in set(formats) - set(FORMATS):
+        raise unknown("format", name, FORMATS)
     classifier, facts = classifier_of(model, net)
     if facts.get("tokenizer"):
         raise UserError(f"{model} reads text, and only networks that read pictures or numbers are exported.")
     if with_preprocessing and not of_bytes(facts):
         raise UserError(f"{model} does not read images, so that it has no preprocessing of bytes to export.")
     folder = Path(out) if out is not None else default_folder("export", folder_name(model))
-    if (
-        claim_folder(folder, "export", [REPORT])
-        and out is None
-        and (other := exported(folder))
-        and home(other) != home(model)
-    ):
+    taken = claim_folder(folder, "export", [REPORT]) and out is None
+    if taken and (other := exported(folder)) and home(other) != home(model):
         raise FolderError(f"{folder} holds the export of {other}, a model of the same name. Name another --out folder.")
     shape = tuple(facts["shape"])
     example = probes(torch.zeros(2, *shape))[1][:2]

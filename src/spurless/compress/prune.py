@@ -39,12 +39,13 @@ from spurless.core.data import Bundle
 from spurless.core.errors import UserError
 from spurless.core.files import atomic, finite
 from spurless.core.messages import log
+from spurless.core.method import Method
 from spurless.core.output import default_folder
 from spurless.core.settings import build, check, resolve, settings_of
 from spurless.core.tensor_files import save_tensors
 from spurless.methods.dcwp import DCWP
 from spurless.metrics.batchnorm import norms
-from spurless.metrics.groups import group_notes
+from spurless.nets import Net
 from spurless.registry import check_installed, make_recipe, saved_method
 from spurless.train.device import pick_device
 from spurless.train.fit import fit
@@ -98,14 +99,9 @@ def prune(
         return saved
     recipe = make_recipe(before.settings["recipe"] | dict(pruning.settings.get("recipe", {})), bundle)
     example = example_of(bundle)
-    groups = channel_groups(copy.deepcopy(classifier), example) if pruning.structured else []
-    if pruning.structured and not groups:
-        raise UserError(f"{before.net} has no channels that can be cut; prune single weights, without --structured.")
-    by = saved_method(facts["method"])
-    if pruning.repeats and by is None:
-        raise UserError(f"{before.method} is not a method of this package: fine-tune with --objective plain.")
     done, evidence = finished_shares(folder, pick_device(device))
-    method = PruneTrained(pruning, 1.0, dcwp, classifier.state_dict(), by, groups, evidence)
+    method = method_for(pruning, before, classifier, saved_method(facts["method"]), example)
+    method = replace(method, dcwp=dcwp, evidence=evidence)
     spec = fresh(facts["net"]) if net is None else net
     with tempfile.TemporaryDirectory() as shelf:  # what comes before the fine-tuning is trained once for all shares
         for share in keep[len(done) :]:
@@ -120,13 +116,27 @@ def prune(
     whole = {"keep": 1.0, "scores": before.scores, "n": before.n, "pruned": False}
     rows = [sizes(classifier, example, None) | whole, *done]
     curve = asked | {"data": bundle.name, "net": before.net, "method": before.method, "rows": rows}
-    of_groups = (group_notes(row["scores"], before.scored_on) for row in rows if row.get("scores"))
-    curve["notes"] = [*notes(curve, bool(norms(classifier))), *dict.fromkeys(note for own in of_groups for note in own)]
+    curve["notes"] = notes(curve, bool(norms(classifier)), before.scored_on)
+    save_curve(curve, folder)
+    return curve | {"folder": str(folder)}
+
+
+def save_curve(curve: Mapping[str, Any], folder: Path) -> None:
+    """Draw and write the curve; what it takes to go on with an unfinished pruning is needed no more."""
     draw(curve, folder)
     with atomic(folder / CURVE) as part:
         part.write_text(json.dumps(finite(curve), indent=1) + "\n", encoding="utf-8")
     (folder / UNFINISHED).unlink(missing_ok=True)
-    return curve | {"folder": str(folder)}
+
+
+def method_for(pruning: Pruning, before: Result, classifier: Net, by: Method | None, example: Tensor) -> PruneTrained:
+    """The pruning of a run's classifier, which was trained `by` this method; refused where it cannot be done."""
+    groups = channel_groups(copy.deepcopy(classifier), example) if pruning.structured else []
+    if pruning.structured and not groups:
+        raise UserError(f"{before.net} has no channels that can be cut; prune single weights, without --structured.")
+    if pruning.repeats and by is None:
+        raise UserError(f"{before.method} is not a method of this package: fine-tune with --objective plain.")
+    return PruneTrained(pruning, trained=classifier.state_dict(), by=by, groups=groups)
 
 
 def data_of(run: Path, before: Result, root: str | Path | None) -> Bundle:

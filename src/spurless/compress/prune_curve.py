@@ -16,6 +16,7 @@ from spurless.core.files import atomic
 from spurless.core.messages import log
 from spurless.core.stats import NOTHING
 from spurless.methods.parts.pruning import prunable
+from spurless.metrics.groups import group_notes
 from spurless.nets import Net
 from spurless.report.tables import score, with_small_n, with_words
 
@@ -52,7 +53,7 @@ def sizes(net: Net, example: Tensor, small: Shrunk | None) -> dict[str, Any]:
     }
 
 
-def notes(curve: Mapping[str, Any], normalised: bool) -> list[str]:
+def notes(curve: Mapping[str, Any], normalised: bool, scored_on: str) -> list[str]:
     """What a reader must know; `normalised`: the network has BatchNorm."""
     told = []
     if not curve["structured"]:
@@ -68,8 +69,9 @@ def notes(curve: Mapping[str, Any], normalised: bool) -> list[str]:
             "recomputed takes them anew, without training."
         )
     if curve.get("objective") == "plain" and curve["how"] != "dcwp":
-        told.append("Fine-tuning was by plain cross entropy on the training rows, which can bring a shortcut back.")
-    return told
+        told.append("Fine-tuning was by plain cross entropy on the training samples, which can bring a shortcut back.")
+    of_groups = [group_notes(row["scores"], scored_on) for row in curve["rows"] if row.get("scores")]
+    return [*told, *dict.fromkeys(note for own in of_groups for note in own)]
 
 
 def draw(curve: Mapping[str, Any], folder: Path) -> None:
@@ -87,11 +89,11 @@ def draw(curve: Mapping[str, Any], folder: Path) -> None:
         points = [(row[size], s) for row in rows if (s := score(row, metric))]
         if not points:
             continue
-        xs, ys = [x for x, _ in points], [s.value for _, s in points]
-        (line,) = axes.plot(xs, ys, marker="o", markersize=4, label=metric.replace("_", " "))
-        if all(s.low is not None for _, s in points):
-            low, high = [s.low for _, s in points], [s.high for _, s in points]
-            axes.fill_between(xs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)  # type: ignore[arg-type]
+        xs, scores = zip(*points, strict=True)
+        (line,) = axes.plot(xs, [s.value for s in scores], marker="o", markersize=4, label=metric.replace("_", " "))
+        low, high = [s.low for s in scores], [s.high for s in scores]
+        if None not in low:
+            axes.fill_between(xs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
     axes.set(xscale="log", xlabel=label, ylabel="accuracy, %", ylim=(0, 101))
     title = f"{curve['method']} on {curve['data']}, pruned by {curve['how']}"
     axes.set_title(title, fontsize=9, parse_math=False)  # a name with dollars is no formula

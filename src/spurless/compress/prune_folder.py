@@ -33,28 +33,35 @@ def claim(folder: Path, run: Path, asked: Mapping[str, Any]) -> dict[str, Any] |
     """What the folder holds if it was asked the same before; refuse a folder with anything else."""
     if folder.resolve() == run.resolve():
         raise UserError("--out is the run's own folder, which is never changed; name another one.")
-    curve, unfinished = folder / CURVE, folder / UNFINISHED
-    if curve.exists() or unfinished.exists():
-        try:
-            saved = from_json(read_bytes(curve)) if curve.exists() else header(unfinished)
-        except ValueError:
-            saved = None
-        if not isinstance(saved, dict) or (curve.exists() and not _is_curve(saved)):
-            raise FolderError(f"{curve} is damaged: remove it, and the pruning is done again.")
-        wanted = {"batchnorm": None} | json.loads(json.dumps(asked))  # not named: kept
-        other = ", ".join(k for k in wanted if saved.get(k) != wanted[k] and (k != WEIGHTS or k in saved))
-        if other == WEIGHTS:
-            raise UserError(
-                f"{folder} holds a pruning of {run} as it was before it was trained anew. Name another --out folder, "
-                "or remove this one."
-            )
-        if not other:
-            return saved | {"folder": str(folder)} if curve.exists() else None
+    if not (folder / CURVE).exists() and not (folder / UNFINISHED).exists():
+        claim_folder(folder, "pruning", [CURVE, UNFINISHED], leftovers=["keep-*"])
+        return None
+    saved, finished = _saved(folder), (folder / CURVE).exists()
+    wanted = {"batchnorm": None} | json.loads(json.dumps(asked))  # not named: kept
+    other = [k for k in wanted if saved.get(k) != wanted[k] and (k != WEIGHTS or k in saved)]
+    if other == [WEIGHTS]:
         raise UserError(
-            f"{folder} holds a pruning with other settings ({other}). Name another --out folder, or remove this one."
+            f"{folder} holds a pruning of {run} as it was before it was trained anew. Name another --out folder, or "
+            "remove this one."
         )
-    claim_folder(folder, "pruning", [CURVE, UNFINISHED], leftovers=["keep-*"])
-    return None
+    if other:
+        raise UserError(
+            f"{folder} holds a pruning with other settings ({', '.join(other)}). Name another --out folder, or remove "
+            "this one."
+        )
+    return saved | {"folder": str(folder)} if finished else None
+
+
+def _saved(folder: Path) -> dict[str, Any]:
+    """What the curve in a folder says or, before there is one, the file of the shares that are finished."""
+    curve = folder / CURVE
+    try:
+        saved = from_json(read_bytes(curve)) if curve.exists() else header(folder / UNFINISHED)
+    except ValueError:
+        saved = None
+    if not isinstance(saved, dict) or (curve.exists() and not _is_curve(saved)):
+        raise FolderError(f"{curve} is damaged: remove it, and the pruning is done again.")
+    return saved
 
 
 def _is_curve(saved: Mapping[str, Any]) -> bool:

@@ -72,8 +72,6 @@ def shrink(net: nn.Module, example: Tensor, tolerance: float = TOLERANCE) -> Shr
     inputs_exact = [x.double() if exact and x.is_floating_point() else x for x in inputs]
     logits = _logits(work, inputs_exact)
     limit = (1e-9 if exact else 1e-5) * max(1.0, float(logits.abs().max()))
-    removed: dict[str, int] = {}
-    stuck: dict[tuple[str, ...], str] = {}  # by makers: why nothing is cut there
 
     def same(trial: nn.Module) -> bool:
         try:
@@ -82,18 +80,7 @@ def shrink(net: nn.Module, example: Tensor, tolerance: float = TOLERANCE) -> Shr
             return False
         return now.shape == logits.shape and bool((now - logits).abs().max() <= limit)
 
-    while True:
-        todo = [g for g in channel_groups(work, inputs_exact[0]) if tuple(g.makers) not in stuck]
-        plan = [cut for cut in zip(todo, dead_channels(work, todo, inputs_exact), strict=True) if len(cut[1].gone)]
-        if not plan:
-            break
-        work, done = _cut_what_changes_nothing(work, plan, same)
-        for group, _ in plan:
-            if not any(group is cut for cut, _ in done):
-                stuck[tuple(group.makers)] = f"{', '.join(group.makers)}: a cut would change the logits"
-        for group, dead in done:
-            for maker in group.makers:
-                removed[maker] = removed.get(maker, 0) + len(dead.gone)
+    work, removed, stuck = _without_dead_channels(work, inputs_exact, same)
     cut = work.to(dtype) if exact else work
     for name, p in cut.named_parameters():
         p.requires_grad_(trained.get(name, True))
@@ -103,7 +90,29 @@ def shrink(net: nn.Module, example: Tensor, tolerance: float = TOLERANCE) -> Shr
         difference = float((_logits(cut, inputs) - expected).abs().max())
     if not difference < (most := allowed(expected, tolerance)):
         raise NotTheSame(f"The logits of the cut network differ by {difference:.3g}, more than {most:.3g}.")
-    return Shrunk(cut, removed, [*stuck.values(), *_remaining(cut, inputs[0])], difference)
+    return Shrunk(cut, removed, [*stuck, *_remaining(cut, inputs[0])], difference)
+
+
+def _without_dead_channels(
+    net: nn.Module, inputs: list[Tensor], same: Callable[[nn.Module], bool]
+) -> tuple[nn.Module, dict[str, int], list[str]]:
+    """The network, how many output channels of which layer are cut, and what a cut would have changed."""
+    removed: dict[str, int] = {}
+    stuck: dict[tuple[str, ...], str] = {}  # by makers: why nothing is cut there
+
+    while True:
+        todo = [g for g in channel_groups(net, inputs[0]) if tuple(g.makers) not in stuck]
+        plan = [cut for cut in zip(todo, dead_channels(net, todo, inputs), strict=True) if len(cut[1].gone)]
+        if not plan:
+            break
+        net, done = _cut_what_changes_nothing(net, plan, same)
+        for group, _ in plan:
+            if not any(group is cut for cut, _ in done):
+                stuck[tuple(group.makers)] = f"{', '.join(group.makers)}: a cut would change the logits"
+        for group, dead in done:
+            for maker in group.makers:
+                removed[maker] = removed.get(maker, 0) + len(dead.gone)
+    return net, removed, list(stuck.values())
 
 
 def allowed(logits: Tensor, tolerance: float = TOLERANCE) -> float:

@@ -19,7 +19,6 @@ from spurless.core.messages import log
 from spurless.core.recipe import Recipe
 from spurless.metrics import checks
 from spurless.metrics.explainers import (
-    Explain,
     captum_attr,
     deep_lift,
     grad_cam,
@@ -84,7 +83,6 @@ def attribute(
             log.warning(f"{type(net).__name__} has no convolution for Grad-CAM: the maps are Integrated Gradients.")
             how = "ig"
         goal, start = classes_to_explain(target, len(x), width), _start(baseline, x)
-        explain: Explain
         match how:
             case "gradcam":
                 at = last if layer is None else layer_named(module, layer)

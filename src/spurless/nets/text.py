@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -96,34 +96,37 @@ class Layer(nn.Module):
         return result
 
 
+class Size(NamedTuple):
+    """The size of an encoder like BERT's, and where it differs from that."""
+
+    layers: int
+    width: int
+    heads: int
+    inner: int  # 0: four times the width
+    pooling: Literal["mean", "first"]
+    dropout: float
+    positions: int = 512
+    first_position: int = 0
+    kinds: int = 2
+    eps: float = 1e-12
+
+
 class Transformer(TextEncoder):
     """BERT's encoder, and RoBERTa's, which counts positions from 2 and has one kind of text."""
 
-    def __init__(
-        self,
-        vocab: int,
-        length: int,
-        *,
-        layers: int,
-        width: int,
-        heads: int,
-        inner: int,
-        dropout: float,
-        pooling: Literal["mean", "first"],
-        positions: int = 512,
-        first_position: int = 0,
-        kinds: int = 2,
-        eps: float = 1e-12,
-    ):
+    def __init__(self, vocab: int, length: int, size: Size):
         super().__init__()
-        if width % heads:
-            raise UserError(f"net.width = {width} cannot be shared out to net.heads = {heads}; take a multiple.")
-        if length > positions:
-            raise UserError(f"This network reads up to {positions} tokens, not {length}; set data.length={positions}.")
-        self.embedding, self.kinds = nn.Embedding(vocab, width), nn.Embedding(kinds, width)
-        self.positions, self.first_position = nn.Embedding(positions + first_position, width), first_position
-        self.norm, self.drop, self.pooling = nn.LayerNorm(width, eps), Dropout(dropout), pooling
-        self.layers = nn.ModuleList(Layer(width, heads, inner, dropout, eps) for _ in range(layers))
+        width, most = size.width, size.positions
+        if width % size.heads:
+            raise UserError(f"net.width = {width} cannot be shared out to net.heads = {size.heads}; take a multiple.")
+        if length > most:
+            raise UserError(f"This network reads up to {most} tokens, not {length}; set data.length={most}.")
+        self.embedding, self.kinds = nn.Embedding(vocab, width), nn.Embedding(size.kinds, width)
+        self.first_position = size.first_position
+        self.positions = nn.Embedding(most + size.first_position, width)
+        self.norm, self.drop, self.pooling = nn.LayerNorm(width, size.eps), Dropout(size.dropout), size.pooling
+        inner = size.inner or 4 * width
+        self.layers = nn.ModuleList(Layer(width, size.heads, inner, size.dropout, size.eps) for _ in range(size.layers))
         for module in self.modules():  # as BERT starts
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)
@@ -147,9 +150,8 @@ class Foreign(TextEncoder):
     def __init__(self, model: Any, pooling: Literal["mean", "first"]):
         super().__init__()
         self.model, self.pooling = model, pooling
-        known = inspect.signature(model.forward).parameters
         kinds = getattr(model.config, "type_vocab_size", 0) or 0
-        self.kinds = int(kinds) if "token_type_ids" in known else 0
+        self.kinds = int(kinds) if "token_type_ids" in inspect.signature(model.forward).parameters else 0
 
     @property
     def embedding(self) -> nn.Embedding:  # type: ignore[override]
@@ -215,8 +217,7 @@ def minilm(
     dropout: Drop = 0.1,
 ) -> Net:
     """MiniLM (Wang et al. 2020; all-MiniLM-L6-v2): 6 layers of 384 units. Its package carries weights and tokenizer."""
-    size = {"layers": 6, "width": 384, "heads": 12, "inner": 1536}
-    encoder = Transformer(30522, token_length(shape, "minilm"), **size, dropout=dropout, pooling=pooling)
+    encoder = Transformer(30522, token_length(shape, "minilm"), Size(6, 384, 12, 1536, pooling, dropout))
     if pretrained:
         encoder.load_state_dict(own_names(_minilm_weights()))
     freeze(encoder, list(encoder.layers), trained)
@@ -235,7 +236,8 @@ def bert(
     dropout: Drop = 0.1,
 ) -> Net:
     """BERT's encoder (Devlin et al. 2019), untrained; by default of the size called tiny. BERT-base: 12, 768, 12."""
-    return _scratch("bert", shape, classes, layers, width, heads, inner, vocab, pooling, dropout)
+    size = Size(layers, width, heads, inner, pooling, dropout)
+    return _with_head(Transformer(vocab, token_length(shape, "bert"), size), width, classes)
 
 
 def roberta(
@@ -250,8 +252,8 @@ def roberta(
     dropout: Drop = 0.1,
 ) -> Net:
     """RoBERTa's encoder (Liu et al. 2019), untrained: as BERT's, but positions count from 2 and texts have no kind."""
-    more = {"first_position": 2, "kinds": 1, "eps": 1e-5}
-    return _scratch("roberta", shape, classes, layers, width, heads, inner, vocab, pooling, dropout, more)
+    size = Size(layers, width, heads, inner, pooling, dropout, first_position=2, kinds=1, eps=1e-5)
+    return _with_head(Transformer(vocab, token_length(shape, "roberta"), size), width, classes)
 
 
 def hf_builder(place: str) -> Callable[..., Net]:
@@ -342,24 +344,6 @@ def own_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if own:
             found[f"layers.{layer[1]}.{own}.{kind}" if layer else f"{own}.{kind}"] = tensor
     return found
-
-
-def _scratch(
-    name: str,
-    shape: Shape,
-    classes: int,
-    layers: int,
-    width: int,
-    heads: int,
-    inner: int,
-    vocab: int,
-    pooling: Literal["mean", "first"],
-    dropout: float,
-    more: dict[str, Any] | None = None,
-) -> Net:
-    size: dict[str, Any] = {"layers": layers, "width": width, "heads": heads, "inner": inner or 4 * width}
-    encoder = Transformer(vocab, token_length(shape, name), **size, dropout=dropout, pooling=pooling, **(more or {}))
-    return _with_head(encoder, width, classes)
 
 
 def _with_head(encoder: nn.Module, width: int, classes: int) -> Net:

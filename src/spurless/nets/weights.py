@@ -85,20 +85,25 @@ def _placed(net: Net, state: State, head: str, stem: str, new_stem: bool) -> tup
     if not ("head.weight" in state and any(name.startswith("encoder.") for name in state)):
         state = {_own_name(name, head): value for name, value in state.items()}
     current = net.state_dict()
-    left_out: tuple[str, ...] = ()
-    if "head.weight" in state and state["head.weight"].shape != current["head.weight"].shape:
-        left_out += ("head.",)
     first = f"encoder.{stem}.weight"
-    if first in state and first in current:
-        if new_stem and state[first].shape[2:] != current[first].shape[2:]:
-            left_out += (f"encoder.{stem}.",)
-        else:
-            state = state | {first: adapt_channels(state[first], current[first].shape[1])}
+    left_out = _left_out(state, current, first) if new_stem else _left_out(state, current, "")
+    if first in state and first in current and not first.startswith(left_out):
+        state = state | {first: adapt_channels(state[first], current[first].shape[1])}
     state = {name: value for name, value in state.items() if not name.startswith(left_out)}
     wrong = [name for name, value in state.items() if name not in current or current[name].shape != value.shape]
     # Old files lack BatchNorm's batch counter, which nothing here reads.
     wrong += [n for n in current if n not in state and not n.startswith(left_out) and "num_batches_tracked" not in n]
     return state, wrong
+
+
+def _left_out(state: State, current: State, first: str) -> tuple[str, ...]:
+    """What the names of layers that are not taken begin with: a head for other classes, a first layer of other size."""
+    left_out: tuple[str, ...] = ()
+    if "head.weight" in state and state["head.weight"].shape != current["head.weight"].shape:
+        left_out += ("head.",)
+    if first in state and first in current and state[first].shape[2:] != current[first].shape[2:]:
+        left_out += (first.removesuffix("weight"),)
+    return left_out
 
 
 def _without_prefix(state: State, head: str) -> State:
