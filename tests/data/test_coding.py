@@ -33,7 +33,7 @@ def test_a_model_sees_another_table_as_it_saw_its_own(tmp_path, capsys):
     net, data, _ = trained(run, data)
     assert evaluate(net, data)["average"] > 95
     assert evaluate(net, load_data(moved))["average"] < 90  # coded anew
-    with pytest.raises(UserError, match="coded by its own training rows"):
+    with pytest.raises(UserError, match="coded by its own training samples"):
         trained(run, load_data(moved))
     with pytest.raises(UserError, match="reads the column 'size', which is not among the inputs here"):
         data_for(run, measurements(tmp_path / "renamed.csv", column="width"))

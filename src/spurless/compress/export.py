@@ -71,8 +71,9 @@ def export(
     `cut`: remove dead channels. `net`: a network of your own, which a run's folder does not hold. `repeats`: how often
     each time is measured. `with_preprocessing`: the files take images as raw bytes, uint8 (n, c, h, w).
     """
-    for name in set(formats) - set(FORMATS):
-        raise unknown("format", name, FORMATS)
+    for name in formats:
+        if name not in FORMATS:
+            raise unknown("format", name, FORMATS)
     classifier, facts = classifier_of(model, net)
     if facts.get("tokenizer"):
         raise UserError(f"{model} reads text, and only networks that read pictures or numbers are exported.")

@@ -44,36 +44,12 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
     else:
         classifier = load_classifier(model, device="cpu")
     facts = load_tensors(model / MODEL if model.is_dir() else model)[1]
-    known, own = list(facts["classes"]), is_its_own(model, bundle)
-    if {*bundle.classes} <= {*known}:
-        bundle = _with_classes(bundle, known)
-    elif len(known) == len(bundle.classes):
-        names = ", ".join(bundle.classes)
-        note = f"Classes are compared by their place: {', '.join(known)} in {model}, {names} in {bundle.name}."
-        log.warning(note)
-        bundle = replace(bundle, notes=(*bundle.notes, note))
-    else:
-        raise UserError(
-            f"{model} knows {len(known)} classes, beginning with {known[0]}, and {bundle.name} has "
-            f"{len(bundle.classes)}, beginning with {bundle.classes[0]}: there is nothing to compare."
-        )
+    own = is_its_own(model, bundle)
+    bundle = _with_classes_of(model, bundle, list(facts["classes"]))
     if own is None:
-        note = f"{model} does not say what it was trained on: it may have learnt these rows."
+        note = f"{model} does not say what it was trained on: it may have learnt these samples."
         bundle = replace(bundle, notes=(*bundle.notes, note))
-    here = bundle.inputs.tokens.vocabulary if isinstance(bundle.inputs, Texts) else None
-    if facts.get("vocabulary") != here:
-        reads = f"tokens of data.tokenizer = {facts['tokenizer']}" if facts.get("tokenizer") else "no text"
-        raise UserError(f"{model} reads {reads}, unlike what {bundle.name} holds; load the data as it was trained on.")
-    coding = coding_of(bundle)
-    if coding and "coding" not in facts:
-        log.warning(f"{model} does not say how its table was coded: its scores hold for its own table only.")
-    elif coding and json.dumps(facts["coding"]) != json.dumps(coding):
-        raise UserError(
-            f"{bundle.name} is coded by its own training rows, and {model} was trained on other ones. Give its name "
-            "instead of what was loaded from it: then it is coded as the model knows it."
-        )
-    if isinstance(bundle.inputs, Images) and tuple(facts["shape"]) != bundle.shape:
-        log.warning(f"{model} was trained on images of shape {tuple(facts['shape'])}; these are {bundle.shape}.")
+    _check_inputs(model, bundle, facts)
     # Standardised as in training: the numbers of the new data would shift what the network sees.
     if not isinstance(bundle.inputs, Texts):
         bundle = replace(bundle, inputs=replace(bundle.inputs, mean=tuple(facts["mean"]), std=tuple(facts["std"])))
@@ -86,6 +62,39 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
             f"{bundle.shape}. Is it the same data set, with the same settings (--set data...)?"
         ) from None
     return classifier, bundle, facts.get("precision", "fp32")
+
+
+def _with_classes_of(model: Path, bundle: Bundle, classes: list[str]) -> Bundle:
+    """The same samples, with the classes of a model: matched by name or, with a warning, by their order."""
+    if {*bundle.classes} <= {*classes}:
+        return _with_classes(bundle, classes)
+    if len(classes) != len(bundle.classes):
+        raise UserError(
+            f"{model} knows {len(classes)} classes, beginning with {classes[0]}, and {bundle.name} has "
+            f"{len(bundle.classes)}, beginning with {bundle.classes[0]}: there is nothing to compare."
+        )
+    names = ", ".join(bundle.classes)
+    note = f"Classes are compared by their place: {', '.join(classes)} in {model}, {names} in {bundle.name}."
+    log.warning(note)
+    return replace(bundle, notes=(*bundle.notes, note))
+
+
+def _check_inputs(model: Path, bundle: Bundle, facts: Mapping[str, Any]) -> None:
+    """Refuse texts of another tokenizer and a table of another coding; warn of images of another size."""
+    vocabulary = bundle.inputs.tokens.vocabulary if isinstance(bundle.inputs, Texts) else None
+    if facts.get("vocabulary") != vocabulary:
+        reads = f"tokens of data.tokenizer = {facts['tokenizer']}" if facts.get("tokenizer") else "no text"
+        raise UserError(f"{model} reads {reads}, unlike what {bundle.name} holds; load the data as it was trained on.")
+    coding = coding_of(bundle)
+    if coding and "coding" not in facts:
+        log.warning(f"{model} does not say how its table was coded: its scores hold for its own table only.")
+    elif coding and json.dumps(facts["coding"]) != json.dumps(coding):
+        raise UserError(
+            f"{bundle.name} is coded by its own training samples, and {model} was trained on other ones. Give its name "
+            "instead of what was loaded from it: then it is coded as the model knows it."
+        )
+    if isinstance(bundle.inputs, Images) and tuple(facts["shape"]) != bundle.shape:
+        log.warning(f"{model} was trained on images of shape {tuple(facts['shape'])}; these are {bundle.shape}.")
 
 
 def _with_classes(bundle: Bundle, known: Sequence[str]) -> Bundle:

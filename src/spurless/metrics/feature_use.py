@@ -40,37 +40,46 @@ def feature_use(
     >>> found["n"], found["attributed"], 0 <= found["core_share"] + found["spurious_share"] <= 1
     (50, 5, True)
     """
-    from spurless.metrics.attribution import attribute_rows, entropy, prepare, share, unit_shares
+    from spurless.metrics.attribution import prepare
     from spurless.metrics.representation import bsi, csi, features_of
 
     one_of("attribution for this", how, ("ig", "deeplift"))
     if attributed < 0:
         raise UserError(f"attributed = {attributed} is not allowed; 0 leaves attribution out.")
-    idx, held = some_rows(data, split, rows, seed), data.splits[split]
+    idx, samples = some_rows(data, split, rows, seed), data.splits[split]
     example = prepare(data, split, first_rows(data, split)).to(device_of(net))
     whole, chosen = checks.as_net(net, example), checks.tensor(units, "units").flatten().tolist()
-    z, y = features_of(whole, data, split, idx), held.y[idx]
+    z, y = features_of(whole, data, split, idx), samples.y[idx]
     found: dict[str, Any] = {"n": len(idx)} | _accuracies(whole, z, data, split, idx)
     found["csi"] = csi(z, y).average if len(y.unique()) > 1 else None
     found["bsi"] = {}
     for k, name in enumerate(data.attributes):
-        if held.a is not None and len(held.a[idx, k].unique()) > 1:
-            found["bsi"][name] = bsi(z, held.a[idx, k]).average
-    part = idx[:attributed]
-    core, spurious = (_mask(f, data, split, part) if attributed else None for f in (core_mask, spurious_mask))
-    found |= {"attributed": 0, "core_share": None, "spurious_share": None, "entropy": None, "unit_shares": []}
+        if samples.a is not None and len(samples.a[idx, k].unique()) > 1:
+            found["bsi"][name] = bsi(z, samples.a[idx, k]).average
+    return found | _attribution(whole, data, split, idx[:attributed], chosen, how=how, steps=steps)
+
+
+def _attribution(
+    net: Net, data: Bundle, split: str, idx: Tensor, units: Sequence[int], **settings: Any
+) -> dict[str, Any]:
+    """The mean shares of attribution on the core and on the spurious feature, where the data knows where they are."""
+    from spurless.metrics.attribution import attribute_rows, entropy, prepare, share, unit_shares
+
+    core, spurious = (_mask(f, data, split, idx) if len(idx) else None for f in (core_mask, spurious_mask))
     if core is None and spurious is None:
-        return found
-    maps = attribute_rows(whole, data, split, part, how, steps=steps)
-    found["attributed"] = len(part)
-    found["core_share"] = None if core is None else _mean(share(maps, core))
-    found["spurious_share"] = None if spurious is None else _mean(share(maps, spurious))
-    found["entropy"] = _mean(entropy(maps, relative=True))
-    if chosen and spurious is not None:
-        x = prepare(data, split, part)
-        shares = unit_shares(whole, x, spurious, chosen, how, steps=steps)
-        found["unit_shares"] = [None if v != v else v for v in shares.tolist()]
-    return found
+        return {"attributed": 0, "core_share": None, "spurious_share": None, "entropy": None, "unit_shares": []}
+    maps = attribute_rows(net, data, split, idx, **settings)
+    of_units: list[float | None] = []
+    if len(units) and spurious is not None:
+        shares = unit_shares(net, prepare(data, split, idx), spurious, units, **settings)
+        of_units = [None if v != v else v for v in shares.tolist()]
+    return {
+        "attributed": len(idx),
+        "core_share": None if core is None else _mean(share(maps, core)),
+        "spurious_share": None if spurious is None else _mean(share(maps, spurious)),
+        "entropy": _mean(entropy(maps, relative=True)),
+        "unit_shares": of_units,
+    }
 
 
 def some_rows(data: Bundle, split: str, rows: int | None, seed: int = 0) -> Tensor:
@@ -112,5 +121,5 @@ def _mask(of: Callable[[Bundle, str, Rows], Tensor], data: Bundle, split: str, r
 
 
 def _mean(values: Tensor) -> float | None:
-    known = values[~values.isnan()]
-    return float(known.double().mean()) if len(known) else None
+    numbers = values[~values.isnan()]
+    return float(numbers.double().mean()) if len(numbers) else None

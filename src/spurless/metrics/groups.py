@@ -1,6 +1,30 @@
 """Accuracy by group: how right a classifier is where the shortcut helps, and where it misleads.
 
-Accuracies and their limits are percentages; everything that is returned can be written as JSON as it stands.
+Accuracies and their limits are percentages; everything that is returned can be written as JSON as it stands. The scores
+of `group_scores`:
+
+- `average`: over all samples.
+- `unbiased`: the mean over the cells, each counting the same; of several attributes, the mean of theirs.
+- `aligned`, `conflicting`: over the samples with which every attribute agrees, and over those which at least one
+  contradicts. The two share out the samples.
+- `worst_group`: the worst cell of all attributes; its interval is that cell's own. The lowest of many noisy
+  accuracies lies below the accuracy of the truly worst cell on average, the more so the smaller the cells.
+  With `member`, the worst of the overlapping cells instead. Of equal cells the one whose lower limit is lowest:
+  a single sample that is right does not make its group as good as one of a hundred.
+- `average_train_weighted`: the cells weighted by their share of the training samples, as in GroupDRO and its
+  successors. `train_counts` holds one (classes, values) table for each attribute.
+- `by_attribute`: the same for each attribute by itself, where `conflicting` means that this one contradicts.
+  The overlapping groups are an attribute as well; its average is over the samples that are in any of them.
+- `groups`: every cell with samples. Cells without are left out everywhere and counted in `empty_cells`.
+- `missing_classes`: classes that are named, or counted in `all_counts`, and have no sample. What such a class scores
+  is unknown, so that `unbiased`, `worst_group` and `average_train_weighted` are None.
+- `small_groups`: every cell that exists and has fewer than `min_size` samples, and how many (0 where it has none);
+  `groups_total`: how many cells exist. `all_counts` says which do: a (classes, values) table for each attribute,
+  and a last one (classes, m) of `member`, with the samples of all splits. Without it `train_counts` does; without
+  both, every pair of a class and a value.
+- `intervals` and `n`: for each score its limits and its samples. A single proportion has Wilson's interval, a mean
+  of cells that of `mean_of_cells`. Of several attributes the limits are averaged, because they share their samples:
+  wide enough for any dependence, as a mean's standard deviation is at most the mean of the standard deviations.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,37 +85,15 @@ def group_scores(
     min_size: int = MIN_GROUP,
     **about: Unpack[About],
 ) -> dict[str, Any]:
-    """The accuracies of a classifier, from whether each row was predicted right.
+    """The accuracies of a classifier, from whether each sample was predicted right.
 
     `correct` (n,) is boolean, `y` (n,) and `a` (n, k) count from 0, and `aligned` (n, k) tells whether each attribute
-    of a row agrees with its label (`Bundle.is_aligned`). A cell is a pair (label, value of one attribute).
-    `member` (n, m) is boolean and tells which of m groups a row is in: none, one or several (the identities that a
+    of a sample agrees with its label (`Bundle.is_aligned`). A cell is a pair (label, value of one attribute).
+    `member` (n, m) is boolean and tells which of m groups a sample is in: none, one or several (the identities that a
     comment mentions); `overlap` is what these are groups of, and their names. Then (label, group) is a cell, too.
 
-    - `average`: over all rows.
-    - `unbiased`: the mean over the cells, each counting the same; of several attributes, the mean of theirs.
-    - `aligned`, `conflicting`: over the rows with which every attribute agrees, and over those which at least one
-      contradicts. The two share out the rows.
-    - `worst_group`: the worst cell of all attributes; its interval is that cell's own. The lowest of many noisy
-      accuracies lies below the accuracy of the truly worst cell on average, the more so the smaller the cells.
-      With `member`, the worst of the overlapping cells instead. Of equal cells the one whose lower limit is lowest:
-      a single sample that is right does not make its group as good as one of a hundred.
-    - `average_train_weighted`: the cells weighted by their share of the training rows, as in GroupDRO and its
-      successors. `train_counts` holds one (classes, values) table for each attribute.
-    - `by_attribute`: the same for each attribute by itself, where `conflicting` means that this one contradicts.
-      The overlapping groups are an attribute as well; its average is over the rows that are in any of them.
-    - `groups`: every cell with rows. Cells without are left out everywhere and counted in `empty_cells`.
-    - `missing_classes`: classes that are named, or counted in `all_counts`, and have no row. What such a class scores
-      is unknown, so that `unbiased`, `worst_group` and `average_train_weighted` are None.
-    - `small_groups`: every cell that exists and has fewer than `min_size` rows, and how many (0 where it has none);
-      `groups_total`: how many cells exist. `all_counts` says which do: a (classes, values) table for each attribute,
-      and a last one (classes, m) of `member`, with the rows of all splits. Without it `train_counts` does; without
-      both, every pair of a class and a value.
-    - `intervals` and `n`: for each score its limits and its rows. A single proportion has Wilson's interval, a mean
-      of cells that of `mean_of_cells`. Of several attributes the limits are averaged, because they share their rows:
-      wide enough for any dependence, as a mean's standard deviation is at most the mean of the standard deviations.
-
-    Every key is always there. A score is None where no row, no attribute or no table speaks for it.
+    The scores are described at the top of this module. Every key is always there; a score is None where no sample, no
+    attribute or no table speaks for it.
 
     >>> y, a = np.array([0, 0, 0, 0, 1, 1]), np.array([[0], [0], [0], [1], [1], [0]])
     >>> s = group_scores([True, True, True, False, True, False], y, a, aligned=a == y[:, None], attributes=["colour"])

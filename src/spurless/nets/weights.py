@@ -90,10 +90,15 @@ def _placed(net: Net, state: State, head: str, stem: str, new_stem: bool) -> tup
     if first in state and first in current and not first.startswith(left_out):
         state = state | {first: adapt_channels(state[first], current[first].shape[1])}
     state = {name: value for name, value in state.items() if not name.startswith(left_out)}
+    wanted = [name for name in current if not name.startswith(left_out)]
+    return state, _misfits(state, current, wanted)
+
+
+def _misfits(state: State, current: State, wanted: list[str]) -> list[str]:
+    """The names of weights that the network does not have, or in another shape, and of those that it lacks."""
     wrong = [name for name, value in state.items() if name not in current or current[name].shape != value.shape]
     # Old files lack BatchNorm's batch counter, which nothing here reads.
-    wrong += [n for n in current if n not in state and not n.startswith(left_out) and "num_batches_tracked" not in n]
-    return state, wrong
+    return wrong + [name for name in wanted if name not in state and "num_batches_tracked" not in name]
 
 
 def _left_out(state: State, current: State, first: str) -> tuple[str, ...]:
