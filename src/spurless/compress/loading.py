@@ -59,7 +59,7 @@ def trained(model: Path, bundle: Bundle) -> tuple[Net, Bundle, Precision]:
     except (RuntimeError, IndexError):  # of a text with more tokens than the network has positions
         raise UserError(
             f"{model} was trained on inputs of shape {tuple(facts['shape'])} and cannot take those of {bundle.name}, "
-            f"{bundle.shape}. Is it the same data set, with the same settings (--set data...)?"
+            f"{bundle.shape}. Is it the same dataset, with the same settings (--set data...)?"
         ) from None
     return classifier, bundle, facts.get("precision", "fp32")
 
@@ -120,7 +120,7 @@ def _with_its_shortcuts(bundle: Bundle, shortcuts: Mapping[str, Any], foreign: b
     if foreign and (unknown := ", ".join(f"'{name}'" for name in bundle.attributes if name not in shortcuts)):
         notes.append(
             f"The model does not say how {unknown} went with the label in its own training: which rows are aligned and "
-            f"which conflict is by the training rows of {bundle.name}."
+            f"which conflict is by the training samples of {bundle.name}."
         )
     for k, name in enumerate(bundle.attributes):
         if name in shortcuts:
@@ -224,7 +224,7 @@ def _say_what_differs(bundle: Bundle, model: Path, given: Sequence[str]) -> None
 
 
 def unusual_settings(data: Bundle) -> dict[str, Any]:
-    """What a data set was loaded with, as far as it is not what it would have been anyway."""
+    """What a dataset was loaded with, as far as it is not what it would have been anyway."""
     usual = {name: setting.default for name, setting in _settings_of_data(data.source).items()}
     return {k: v for k, v in data.settings.items() if k in usual and v != usual[k]}
 
@@ -237,7 +237,7 @@ def _settings_of_data(name: str) -> dict[str, Any]:
 
 
 def usual_size(name: str) -> int:
-    """To how many pixels the images of a data set are scaled unless data.size says otherwise; 0 where they are not."""
+    """To how many pixels the images of a dataset are scaled unless data.size says otherwise; 0 where they are not."""
     size = _settings_of_data(name).get("size")
     return size.default if size is not None and isinstance(size.default, int) else 0
 

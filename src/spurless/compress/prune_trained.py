@@ -164,7 +164,7 @@ class PruneTrained(Method):
         return masks
 
     def _rows(self, run: Run) -> Tensor:
-        """Some of the training rows, as a network sees them."""
+        """Some of the training samples, as a network sees them."""
         train = run.data.train
         idx = torch.randperm(len(train), generator=run.generator("batchnorm"))[:ROWS]
         return Inputs(run.data, run.recipe, run.device)(train[idx].to(run.device))

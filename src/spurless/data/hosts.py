@@ -26,7 +26,7 @@ class File:
 
 @dataclass(frozen=True)
 class Source:
-    """What a data set needs, and how to get it."""
+    """What a dataset needs, and how to get it."""
 
     about: str  # what it is, its licence, its home
     needs: tuple[str, ...] = ()  # must be there, under the data root, plain or with .gz; none named: the files

@@ -120,7 +120,7 @@ def usable(net: nn.Module, how: How, shape: Sequence[int]) -> How:
 def attribute_rows(
     net: nn.Module, data: Bundle, split: str = "test", rows: Rows = None, how: How = "gradcam", **settings: Any
 ) -> Tensor:
-    """(m, h, w): `attribute` for rows of a data set, for their own label unless a target is given; None: all rows.
+    """(m, h, w): `attribute` for rows of a dataset, for their own label unless a target is given; None: all rows.
 
     >>> from spurless.registry import load_data
     >>> toy = load_data({"name": "toy", "n": 20})

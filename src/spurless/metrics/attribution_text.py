@@ -85,7 +85,7 @@ def attribute_tokens(
 def attribute_text(
     net: nn.Module, data: Bundle, split: str = "test", rows: Rows = None, **settings: Any
 ) -> list[list[tuple[str, float]]]:
-    """For rows of a data set of texts, every word with how much it speaks for the row's label, or a given target.
+    """For rows of a dataset of texts, every word with how much it speaks for the row's label, or a given target.
 
     >>> import pytest
     >>> _ = pytest.importorskip("captum")

@@ -52,7 +52,7 @@ def prunability(
     """κ-prunability: what share of its accuracy a network keeps when a share κ of its weights is set to 0.
 
     `accuracy(net)` is asked for each κ, with the network pruned; see `pruned` for how and for the settings. Its
-    weights are put back bit by bit, also if something fails. `data_accuracy` makes such a function from a data set.
+    weights are put back bit by bit, also if something fails. `data_accuracy` makes such a function from a dataset.
     `refresh` is called after each pruning, such as to recompute statistics (`recompute_batchnorm`), which are put
     back as well; what is kept is always counted from the network as it was.
 
@@ -169,7 +169,7 @@ def data_prunability(
     batchnorm: BatchNorm = "kept",
     **settings: Any,
 ) -> Curve:
-    """κ-prunability of a network on a data set: of its weights, or of its penultimate activations.
+    """κ-prunability of a network on a dataset: of its weights, or of its penultimate activations.
 
     BatchNorm's statistics stay those of the whole network, as in the study; `recomputed` takes them anew after each
     pruning, from 1000 training rows.

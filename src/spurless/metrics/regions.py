@@ -1,4 +1,4 @@
-"""Where the features of a data set are in its inputs: the masks that attribution maps are held against."""
+"""Where the features of a dataset are in its inputs: the masks that attribution maps are held against."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rows = Tensor | Sequence[int] | None
 
 
 def core_mask(data: Bundle, split: str = "test", rows: Rows = None) -> Tensor:
-    """(m, h, w): where the feature that the label means is, in data sets that know it; (m, d) for vectors.
+    """(m, h, w): where the feature that the label means is, in datasets that know it; (m, d) for vectors.
 
     >>> from spurless.data.sets import parity
     >>> core_mask(parity.load(core=2, spurious=1, noise=1, n=4), "train", [0]).tolist()
@@ -25,7 +25,7 @@ def core_mask(data: Bundle, split: str = "test", rows: Rows = None) -> Tensor:
 
 
 def spurious_mask(data: Bundle, split: str = "test", rows: Rows = None, bias: str | None = None) -> Tensor:
-    """(m, h, w): where a bias attribute is, in data sets that know it; (m, d) for vectors.
+    """(m, h, w): where a bias attribute is, in datasets that know it; (m, d) for vectors.
 
     Without a name: where any of the attributes is that has pixels of its own.
 

@@ -23,7 +23,7 @@ CSI_EPSILON = 1e-6
 
 
 def features_of(net: nn.Module, data: Bundle, split: str = "test", rows: Rows = None, batch_size: int = 1024) -> Tensor:
-    """(m, d): what the penultimate layer gives for rows of a data set, in evaluation mode; None: for all rows.
+    """(m, d): what the penultimate layer gives for rows of a dataset, in evaluation mode; None: for all rows.
 
     A module of your own must end in a linear layer, whose inputs these are; its modes and weights stay as they are.
 
@@ -177,7 +177,7 @@ def alignment_gap(features: Tensor, y: Tensor, aligned: Tensor) -> Alignment:
 
 
 def represent(net: nn.Module, data: Bundle, split: str = "test", rows: Rows = None) -> dict[str, Any]:
-    """All of this for a network and rows of a data set; best on a split in which the bias tells nothing.
+    """All of this for a network and rows of a dataset; best on a split in which the bias tells nothing.
 
     `bsi` and `alignment_gap` hold one entry for each attribute, and none where the data has none.
 

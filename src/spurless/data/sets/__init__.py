@@ -1,4 +1,4 @@
-"""The registry of data sets: `spurless.data.sets.NAME` holds `load(...) -> Bundle`. This file imports nothing heavy."""
+"""The registry of datasets: `spurless.data.sets.NAME` holds `load(...) -> Bundle`. This file imports nothing heavy."""
 
 DATASETS: dict[str, str] = {
     "toy": "vectors with a core feature and an easier spurious one; seconds on a CPU, no download",

@@ -58,7 +58,7 @@ def load(
     drop_attribute: Annotated[bool, "take the bias attribute out of the inputs"] = False,
     fractions: Annotated[tuple[float, ...], "shares of train, val and test", Range(0, 1)] = (0.6, 0.2, 0.2),
     rho: Annotated[
-        float | None, "share of conflicting train and val rows, by leaving rows out; none: as it is", Range(0, 1)
+        float | None, "share of conflicting train and val samples, by leaving rows out; none: as it is", Range(0, 1)
     ] = None,
     seed: Annotated[int, "of the split, and of the rows that rho leaves out", Range(0)] = 0,
 ) -> Bundle:

@@ -4,7 +4,7 @@ Input: uint8 (1, 28, 56): two MNIST digits side by side. Label: the dim digit, 0
 the dim one except in a share rho of the training images, where it is one of the other nine. Splits: 60,000 / - / 10,000
 from the canonical ones; in the test split 90 % conflict, which is no bias.
 
-From the paper on large learning rates that proposes the data set come: core left and dim, spurious right and bright,
+From the paper on large learning rates that proposes the dataset come: core left and dim, spurious right and bright,
 rho 0.025, the sizes, SGD with batches of 100 and a constant rate up to 100 % training accuracy. Left open there, and
 chosen here: dim is half the brightness, bright the full one; one channel; exactly round(rho n) conflicting images,
 drawn at random; the partner drawn with replacement from the same split; no standardisation; learning rate 0.1 and at

@@ -23,10 +23,10 @@ def load(
     ] = "structured",
     noise: Annotated[float, "share of wrong training labels", Range(0, 1)] = 0.2,
     spread: Annotated[float, "standard deviation of each class; the means are 1 apart", Range(0)] = 0.2,
-    n: Annotated[int, "training rows", Range(1)] = 100,
-    n_val: Annotated[int, "validation rows, with wrong labels like the training rows", Range(0)] = 500,
-    n_test: Annotated[int, "test rows, with right labels", Range(0)] = 2_000,
-    seed: Annotated[int, "which random data set"] = 0,
+    n: Annotated[int, "training samples", Range(1)] = 100,
+    n_val: Annotated[int, "validation samples, with wrong labels like the training samples", Range(0)] = 500,
+    n_test: Annotated[int, "test samples, with right labels", Range(0)] = 2_000,
+    seed: Annotated[int, "which random dataset"] = 0,
 ) -> Bundle:
     """Points in the plane around five means, with wrong labels in training.
 
@@ -34,7 +34,7 @@ def load(
     Label    the class as labelled. An exact share `noise` of each class's rows is mislabelled: structured, class i as
              i + 1 (mod 5), so each class takes the place of one other; random, as any of the four others.
     Bias     there is no second feature, so the attribute is the class a point was drawn from. A row is conflicting
-             when its label is wrong; finding the conflicting rows is finding the wrong labels.
+             when its label is wrong; finding the conflicting samples is finding the wrong labels.
     Splits   train 100, val 500 with the same share of wrong labels, test 2,000 without any. So no test row conflicts,
              and the test accuracy is that against the true class.
     Citation Malik and Fern, "Frequency based pruning improves latent identification and generalization" (AVP),

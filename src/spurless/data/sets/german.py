@@ -6,11 +6,11 @@ Label     credit: good (700 rows) or bad (300 rows).
 Bias      sex by default (690 men, 310 women), read from personal_status: A92 and A95 are women. Also age: 25 or under
           (190 rows) against over 25 (810 rows), as in Kamiran and Calders (2009), and foreign (963 foreign workers).
 Splits    none official: a seeded split, stratified by class and attribute, 60/20/20 by default. 1,000 rows.
-Citation  H. Hofmann. Statlog (German Credit Data). UCI Machine Learning Repository, data set 144, 1994.
+Citation  H. Hofmann. Statlog (German Credit Data). UCI Machine Learning Repository, dataset 144, 1994.
 Licence   CC BY 4.0 (as listed by UCI).
 Choices   Good is class 0 and bad class 1. Dropping an attribute drops the column that it is read from, so for sex the
           marital status goes with it. The code table that comes with the file is known to be wrong in places
-          (U. Grömping. South German credit data: correcting a widely used data set. 2019): by the corrected one, A92
+          (U. Grömping. South German credit data: correcting a widely used dataset. 2019): by the corrected one, A92
           holds non-single women and single men together, so that "sex" is what the field's benchmarks call sex, and
           no more. Nothing is missing; "unknown" codes such as A65 are values.
 Files     german.data, in `tabular/german` or `german` under the data root.
@@ -53,7 +53,7 @@ def load(
     drop_attribute: Annotated[bool, "take the bias attribute out of the inputs"] = False,
     fractions: Annotated[tuple[float, ...], "shares of train, val and test", Range(0, 1)] = (0.6, 0.2, 0.2),
     rho: Annotated[
-        float | None, "share of conflicting train and val rows, by leaving rows out; none: as it is", Range(0, 1)
+        float | None, "share of conflicting train and val samples, by leaving rows out; none: as it is", Range(0, 1)
     ] = None,
     seed: Annotated[int, "of the split, and of the rows that rho leaves out", Range(0)] = 0,
 ) -> Bundle:

@@ -23,10 +23,10 @@ def load(
     attribute: Annotated[
         Literal["majority", "each"], "the bias: what most spurious features say, or every feature on its own"
     ] = "majority",
-    n: Annotated[int, "training rows", Range(1)] = 10_240,
-    n_val: Annotated[int, "validation rows, drawn like the training rows", Range(0)] = 2_048,
-    n_test: Annotated[int, "test rows, in which no spurious feature means anything", Range(0)] = 10_240,
-    seed: Annotated[int, "which random data set"] = 0,
+    n: Annotated[int, "training samples", Range(1)] = 10_240,
+    n_val: Annotated[int, "validation samples, drawn like the training samples", Range(0)] = 2_048,
+    n_test: Annotated[int, "test samples, in which no spurious feature means anything", Range(0)] = 10_240,
+    seed: Annotated[int, "which random dataset"] = 0,
 ) -> Bundle:
     """X = (Z_inv, Z_sp) in {-1, 1}^(D+1): Z_inv is the label, each Z_sp,i agrees with it more often than not.
 
@@ -37,7 +37,7 @@ def load(
              phi = 1 - 1/(2p) (`debiasing_phi`) makes it 1/2. Test: 1/2.
              The attribute is the sign of the sum of Z_sp (a tie, possible when D is even, goes to Z_sp,1), since 15
              attributes would make 2^16 groups; attribute=each gives all D. At p = 0.9 and D = 15 the majority
-             conflicts in about 3 of 100,000 training rows.
+             conflicts in about 3 of 100,000 training samples.
     Splits   train 10,240 (ten batches), val 2,048 alike, test 10,240.
     Citation Park et al., "Training debiased subnetworks with contrastive weight pruning" (DCWP), CVPR 2023; sections
              3.2 and B.3 of its preprint, "Efficient debiasing with contrastive weight pruning".

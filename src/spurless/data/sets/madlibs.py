@@ -13,10 +13,10 @@ from spurless.data.sets.davidson_tweets import tweets
 
 def load(
     root: Path | None = None,
-    n_test: Annotated[int, "test rows, drawn with the seed; 0: all 76,564", Range(0)] = 0,
+    n_test: Annotated[int, "test samples, drawn with the seed; 0: all 76,564", Range(0)] = 0,
     length: texts.Length = 64,
     tokenizer: texts.Tokenizer = "minilm",
-    seed: Annotated[int, "of the split of the tweets, and of the test rows", Range(0)] = 0,
+    seed: Annotated[int, "of the split of the tweets, and of the test samples", Range(0)] = 0,
 ) -> Bundle:
     """Trained on real tweets, tested on templates: "Alex is a kind muslim" is not toxic.
 

@@ -27,12 +27,12 @@ def load(
     size: Annotated[int, "width and height in pixels", Range(16)] = 64,
     rotation: Annotated[float, "largest turn of an object to either side, in degrees", Range(0, 180)] = 30.0,
     smallest: Annotated[float, "size of the smallest object, the largest being 1", Range(0.2, 1)] = 0.5,
-    rho: Annotated[float, "share of conflicting training rows", Range(0, 1)] = 0.1,
-    rho_test: Annotated[float, "share of conflicting test rows", Range(0, 1)] = 0.5,
-    n: Annotated[int, "training rows", Range(1)] = 4_000,
-    n_val: Annotated[int, "validation rows, with the training bias", Range(0)] = 1_000,
-    n_test: Annotated[int, "test rows", Range(0)] = 4_000,
-    seed: Annotated[int, "which random data set"] = 0,
+    rho: Annotated[float, "share of conflicting training samples", Range(0, 1)] = 0.1,
+    rho_test: Annotated[float, "share of conflicting test samples", Range(0, 1)] = 0.5,
+    n: Annotated[int, "training samples", Range(1)] = 4_000,
+    n_val: Annotated[int, "validation samples, with the training bias", Range(0)] = 1_000,
+    n_test: Annotated[int, "test samples", Range(0)] = 4_000,
+    seed: Annotated[int, "which random dataset"] = 0,
 ) -> Bundle:
     """A white star or moon on black, in one quadrant of the image.
 

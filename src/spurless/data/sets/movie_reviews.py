@@ -20,10 +20,10 @@ SOURCES = ("rotten_tomatoes", "imdb")
 
 def load(
     root: Path | None = None,
-    rho: Annotated[float, "share of conflicting training and validation rows", Range(0, 1)] = 0.05,
-    n: Annotated[int, "training rows", Range(4)] = 6000,
-    n_val: Annotated[int, "validation rows", Range(4)] = 1000,
-    n_test: Annotated[int, "test rows, a quarter of them in each group", Range(4)] = 2000,
+    rho: Annotated[float, "share of conflicting training and validation samples", Range(0, 1)] = 0.05,
+    n: Annotated[int, "training samples", Range(4)] = 6000,
+    n_val: Annotated[int, "validation samples", Range(4)] = 1000,
+    n_test: Annotated[int, "test samples, a quarter of them in each group", Range(4)] = 2000,
     length: Length = 128,
     tokenizer: Tokenizer = "minilm",
     seed: Annotated[int, "which rows are drawn"] = 0,

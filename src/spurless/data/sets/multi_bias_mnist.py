@@ -14,7 +14,7 @@ the training file for training and validation (its last tenth, as for the digits
 
 Stand-in. Where EMNIST is missing, letters A to J are drawn in the fonts that matplotlib carries, in both cases, with
 random size, slant and place. Where only the test file of KMNIST is there, its first 80 % serve for training and
-validation and the rest for testing. The data set is then called multi_bias_mnist-standin, and says why in its notes;
+validation and the rest for testing. The dataset is then called multi_bias_mnist-standin, and says why in its notes;
 standin = false asks for the real files.
 
 Citations: Ahn et al. 2023; LeCun et al. 2010 (MNIST), Cohen et al. 2017 (EMNIST), Xiao et al. 2017 (Fashion-MNIST,
@@ -82,7 +82,7 @@ def load(
         aligned=(torch.eye(10, dtype=torch.bool),) * len(VALUES),
         inputs=Images(augment=PGD_AUGMENT),
         net="simconv2",
-        # Table 6 has no decay step for this data set; the main text says every 40 epochs.
+        # Table 6 has no decay step for this dataset; the main text says every 40 epochs.
         recipe=Recipe("sgd", lr=0.01, weight_decay=1e-4, schedule="step", step_every=40, batch_size=32, epochs=100),
         settings={"rho": rho, "val": val, "standin": standin, "seed": seed},
         notes=notes,

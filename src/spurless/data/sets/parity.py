@@ -21,12 +21,12 @@ def load(
     spurious: Annotated[int, "bits whose parity is the bias (S); fewer are easier", Range(1)] = 2,
     noise: Annotated[int, "bits that mean nothing", Range(0)] = 18,
     coding: Annotated[Literal["0/1", "+-1"], "how a bit is written; +-1 writes a one as -1"] = "+-1",
-    rho: Annotated[float, "share of conflicting training rows", Range(0, 1)] = 0.1,
-    rho_test: Annotated[float, "share of conflicting test rows", Range(0, 1)] = 0.5,
-    n: Annotated[int, "training rows", Range(1)] = 10_000,
-    n_val: Annotated[int, "validation rows, with the training bias", Range(0)] = 1_000,
-    n_test: Annotated[int, "test rows", Range(0)] = 10_000,
-    seed: Annotated[int, "which random data set"] = 0,
+    rho: Annotated[float, "share of conflicting training samples", Range(0, 1)] = 0.1,
+    rho_test: Annotated[float, "share of conflicting test samples", Range(0, 1)] = 0.5,
+    n: Annotated[int, "training samples", Range(1)] = 10_000,
+    n_val: Annotated[int, "validation samples, with the training bias", Range(0)] = 1_000,
+    n_test: Annotated[int, "test samples", Range(0)] = 10_000,
+    seed: Annotated[int, "which random dataset"] = 0,
 ) -> Bundle:
     """Boolean vectors in which the parity of a few easy bits nearly always agrees with that of the right ones.
 

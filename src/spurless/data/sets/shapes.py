@@ -71,12 +71,12 @@ def load(
     ] = 0.95,
     classes: Annotated[int, "how many shapes", Range(2, len(SHAPES))] = 10,
     size: Annotated[int, "width and height in pixels", Range(16)] = 32,
-    n: Annotated[int, "training rows", Range(1)] = 10_000,
-    n_val: Annotated[int, "validation rows, with the training bias", Range(0)] = 1_000,
-    n_test: Annotated[int, "test rows, without bias", Range(0)] = 2_000,
+    n: Annotated[int, "training samples", Range(1)] = 10_000,
+    n_val: Annotated[int, "validation samples, with the training bias", Range(0)] = 1_000,
+    n_test: Annotated[int, "test samples, without bias", Range(0)] = 2_000,
     rotation: Annotated[float, "largest turn of an object to either side, in degrees", Range(0, 180)] = 30.0,
     noise: Annotated[float, "largest brightness noise of a pixel to either side", Range(0, 0.5)] = 0.04,
-    seed: Annotated[int, "which random data set"] = 0,
+    seed: Annotated[int, "which random dataset"] = 0,
 ) -> Bundle:
     """Drawn objects whose shape is the target, with biases of adjustable strength.
 
@@ -85,7 +85,7 @@ def load(
     Bias     the attributes named in `biases`. Each has V = min(classes, number of values) values (texture 10,
              colour 12, position 9, size 3, watermark 12), and the own value of class c is c mod V.
     Strength with probability s an attribute is the class's own value, otherwise it is uniform over its V values:
-             P(own value) = 1/V + s (1 - 1/V), which is a share of conflicting rows rho = (1 - s)(1 - 1/V).
+             P(own value) = 1/V + s (1 - 1/V), which is a share of conflicting samples rho = (1 - s)(1 - 1/V).
              s = 1: always; s = 0: independent of the label. Several biases are independent given the label.
              A network that averages over the whole image can hardly see the position; the others it sees at once.
     Splits   train 10,000, val 1,000 with the training bias, test 2,000 in which every attribute has each of its
@@ -136,7 +136,7 @@ def masks(data: Bundle, split: str, idx: Tensor) -> dict[str, Tensor]:
     size = data.settings["size"]
     scene = _scene(data.settings, split, data.settings[COUNTS[split]])
     if not torch.equal(scene.y, data.splits[split].y):
-        raise UserError(f"The {split} rows are not those that shapes.load made; take the masks of the whole data set.")
+        raise UserError(f"The {split} rows are not those that shapes.load made; take the masks of the whole dataset.")
     thing = torch.zeros(len(idx), size, size, dtype=torch.bool)
     for shape, rows in _groups(scene.y[idx], list(SHAPES.values())):
         for part in _draw.chunks(rows, size**2):

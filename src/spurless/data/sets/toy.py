@@ -18,10 +18,10 @@ SPURIOUS, JITTER = 3.0, 1.0  # the spurious feature separates the classes much b
 
 def load(
     root: Path | None = None,
-    n: Annotated[int, "training rows", Range(20)] = 2000,
-    rho: Annotated[float, "share of conflicting training rows", Range(0, 1)] = 0.05,
+    n: Annotated[int, "training samples", Range(20)] = 2000,
+    rho: Annotated[float, "share of conflicting training samples", Range(0, 1)] = 0.05,
     noise: Annotated[int, "input features that mean nothing", Range(0)] = 4,
-    seed: Annotated[int, "which random data set"] = 0,
+    seed: Annotated[int, "which random dataset"] = 0,
 ) -> Bundle:
     """Two classes; the input is [core, spurious, noise...].
 
@@ -30,7 +30,8 @@ def load(
     - Label y: 0 or 1, equally often. Bias a: equals y except in a share `rho` of the rows, exactly.
     - Splits: train n, val n/4 (same bias), test 4,000 with a independent of y (1,000 in each group).
     - Known answers: the best rule that uses the core alone is right with probability Φ(CORE) = 89.4 % in every
-      group; a rule that uses the spurious number alone is right in 99.9 % of the aligned rows and 0.1 % of the others.
+      group; a rule that uses the spurious number alone is right in 99.9 % of the aligned samples and 0.1 % of the
+      others.
     """
 
     def draw(name: str, rows: int, conflicting: int) -> Split:
