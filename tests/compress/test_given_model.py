@@ -67,7 +67,7 @@ def test_aligned_means_what_the_model_has_learnt(shortcut, agree):
 def test_a_run_without_the_attribute_says_whose_rows_decide_what_is_aligned():
     invoke("train", "erm", patients("a.csv", 0.97), "--set", "data.label=ill", "--out", "run")
     row = json.loads(invoke("evaluate", "run", patients("b.csv", 0.03, seed=1), *AS_TYPED, "--json").stdout)
-    assert any("is by the training rows of csv:b.csv" in note for note in row["notes"])
+    assert any("is by the training samples of csv:b.csv" in note for note in row["notes"])
 
 
 def test_a_value_that_was_not_seen_goes_with_no_class(shortcut):

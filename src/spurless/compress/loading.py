@@ -119,8 +119,8 @@ def _with_its_shortcuts(bundle: Bundle, shortcuts: Mapping[str, Any], foreign: b
     tables, notes = list(bundle.aligned), list(bundle.notes)
     if foreign and (unknown := ", ".join(f"'{name}'" for name in bundle.attributes if name not in shortcuts)):
         notes.append(
-            f"The model does not say how {unknown} went with the label in its own training: which rows are aligned and "
-            f"which conflict is by the training samples of {bundle.name}."
+            f"The model does not say how {unknown} went with the label in its own training: which samples are aligned "
+            f"and which conflict is by the training samples of {bundle.name}."
         )
     for k, name in enumerate(bundle.attributes):
         if name in shortcuts:
