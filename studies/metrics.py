@@ -80,11 +80,11 @@ def maps(n):
 
 def metrics():
     """name -> (what is prepared, what is measured, what of; for how many rows, where not for all of ROWS)."""
-    from spurless.methods.parts.grads import fisher_trace_inverse_head
     from spurless.metrics import attribution, compress, prunability, records, representation
     from spurless.metrics.feature_use import feature_use
     from spurless.train import robustness
     from studies import landscape, theory
+    from studies.theory.fisher import fisher_trace_inverse_head
 
     head = nn.Linear(WIDE, CLASSES)
     small = f"{WIDE} features, {CLASSES} classes"

@@ -93,7 +93,8 @@ def check_name(kind: Kind, name: str) -> None:
 
 def _table(kind: Kind) -> Mapping[str, Any]:
     module, _, name = SOURCES[kind].table.partition(":")
-    return getattr(import_module(module), name)
+    table: Mapping[str, Any] = getattr(import_module(module), name)
+    return table
 
 
 def _ours(kind: Kind, name: str) -> Any:
@@ -206,7 +207,8 @@ def code_of(target: Any) -> str | None:
 
 
 def method_class(name: str) -> type[Method]:
-    return find("method", name)
+    kind: type[Method] = find("method", name)
+    return kind
 
 
 def make_method(spec: Method | str | Mapping[str, Any]) -> Method:
@@ -252,7 +254,7 @@ def saved_method(table: Mapping[str, Any]) -> Method | None:
         name = str(table.get("class"))
         if not is_path(name) or not is_installed(name):
             return None
-    kind = find("method", name)
+    kind = method_class(name)
     return build(kind, resolve(kind, {k: v for k, v in given.items() if k in settings_of(kind)}, "method"))
 
 

@@ -10,7 +10,15 @@ from torch import nn
 
 from spurless.core.data import Images
 from spurless.core.recipe import Recipe
-from spurless.methods.parts.attacks import bias_adversarial, pixel_range, project, random_point, steepest, within
+from spurless.methods.parts.attacks import (
+    Attack,
+    bias_adversarial,
+    pixel_range,
+    project,
+    random_point,
+    steepest,
+    within,
+)
 from spurless.nets.outputs import Inputs
 from tests.support.attacks import slow_attack
 from tests.support.worlds import pictures, tiny
@@ -49,7 +57,7 @@ def test_the_attack_raises_its_objective_on_every_row(norm, lam):
     x, y, low, high = images()
     biased, debiased = conv(1), conv(2)
     eps = {"l2": 1.0, "linf": 0.05}[norm]
-    adv = bias_adversarial(x, y, biased, debiased, lam=lam, eps=eps, steps=7, norm=norm, low=low, high=high)
+    adv = bias_adversarial(x, y, biased, debiased, Attack(lam=lam, eps=eps, steps=7, norm=norm, low=low, high=high))
     gain = objective(adv, y, biased, debiased, lam) - objective(x, y, biased, debiased, lam)
     assert bool((gain > 0.05).all()), gain
 
@@ -59,7 +67,7 @@ def test_more_lambda_spares_the_debiased_network():
     biased, debiased = conv(1), conv(2)
     losses = []
     for lam in (0.0, 0.5, 4.0):
-        adv = bias_adversarial(x, y, biased, debiased, lam=lam, eps=1.0, steps=5)
+        adv = bias_adversarial(x, y, biased, debiased, Attack(lam=lam, eps=1.0, steps=5))
         losses.append(float(objective(adv, y, debiased, debiased, 0.0).mean()))
     assert losses[0] > losses[1] > losses[2]
 
@@ -70,7 +78,7 @@ def test_more_lambda_spares_the_debiased_network():
 def test_it_stays_in_the_ball_and_in_the_pixel_range(norm, random_start, eps, steps, size):
     x, y, low, high = images()
     how = {"lam": 0.5, "eps": eps, "steps": steps, "norm": norm, "step_size": size}
-    adv = bias_adversarial(x, y, conv(1), conv(2), **how, random_start=random_start, low=low, high=high)
+    adv = bias_adversarial(x, y, conv(1), conv(2), Attack(**how, random_start=random_start, low=low, high=high))
     change = (adv - x).flatten(1)
     far = change.norm(dim=1) if norm == "l2" else change.abs().amax(1)
     assert bool((far <= eps * (1 + 1e-5) + 1e-6).all())
@@ -85,7 +93,7 @@ def test_it_equals_the_slow_attack(norm, size):
     x, y, low, high = images(4)
     biased, debiased = conv(1), conv(2)
     how = {"lam": 0.7, "eps": 0.2, "steps": 3, "norm": norm}
-    adv = bias_adversarial(x, y, biased, debiased, **how, step_size=size, low=low, high=high)
+    adv = bias_adversarial(x, y, biased, debiased, Attack(**how, step_size=size, low=low, high=high))
     slow = slow_attack(x, y, biased, debiased, **how, size=size, low=low, high=high)
     torch.testing.assert_close(adv, slow, rtol=0, atol=2e-5)
 
@@ -94,8 +102,8 @@ def test_it_equals_the_slow_attack(norm, size):
 def test_without_lambda_it_is_a_plain_attack_on_the_biased_network(norm):
     x, y, _, _ = images(4)
     biased = conv(1)
-    adv = bias_adversarial(x, y, biased, conv(2), lam=0, eps=0.2, steps=3, norm=norm)
-    other = bias_adversarial(x, y, biased, conv(3), lam=0, eps=0.2, steps=3, norm=norm)
+    adv = bias_adversarial(x, y, biased, conv(2), Attack(lam=0, eps=0.2, steps=3, norm=norm))
+    other = bias_adversarial(x, y, biased, conv(3), Attack(lam=0, eps=0.2, steps=3, norm=norm))
     assert torch.equal(adv, other)
     torch.testing.assert_close(adv, slow_attack(x, y, biased, None, 0, 0.2, 3, norm), rtol=0, atol=2e-5)
 
@@ -105,12 +113,12 @@ def test_one_step_on_linear_networks_in_closed_form():
     biased.weight.data, debiased.weight.data = torch.eye(2), torch.tensor([[0.0, 0.0], [2.0, 0.0]])
     x, y = torch.zeros(1, 2), torch.tensor([0])
     # Both give probabilities (1/2, 1/2), so ∇CE = Wᵀ(−1/2, 1/2): (−1/2, 1/2) and (1, 0). With λ = 1/4: (−3/4, 1/2).
-    l2 = bias_adversarial(x, y, biased, debiased, lam=0.25, eps=0.3, steps=1)
+    l2 = bias_adversarial(x, y, biased, debiased, Attack(lam=0.25, eps=0.3, steps=1))
     length = math.sqrt(13) / 4
     torch.testing.assert_close(l2, torch.tensor([[-0.3 * 0.75 / length, 0.3 * 0.5 / length]]))
-    linf = bias_adversarial(x, y, biased, debiased, lam=0.25, eps=0.3, steps=1, norm="linf")
+    linf = bias_adversarial(x, y, biased, debiased, Attack(lam=0.25, eps=0.3, steps=1, norm="linf"))
     torch.testing.assert_close(linf, torch.tensor([[-0.3, 0.3]]))
-    short = bias_adversarial(x, y, biased, debiased, lam=0.25, eps=0.3, steps=1, norm="linf", step_size=0.1)
+    short = bias_adversarial(x, y, biased, debiased, Attack(lam=0.25, eps=0.3, steps=1, norm="linf", step_size=0.1))
     torch.testing.assert_close(short, torch.tensor([[-0.1, 0.1]]))
 
 
@@ -118,8 +126,8 @@ def test_rows_do_not_disturb_one_another():
     x, y, _, _ = images(6)
     biased, debiased = conv(1), conv(2)
     how = {"lam": 0.5, "eps": 0.5, "steps": 3}
-    together = bias_adversarial(x, y, biased, debiased, **how)
-    alone = torch.cat([bias_adversarial(x[i : i + 1], y[i : i + 1], biased, debiased, **how) for i in range(6)])
+    together = bias_adversarial(x, y, biased, debiased, Attack(**how))
+    alone = torch.cat([bias_adversarial(x[i : i + 1], y[i : i + 1], biased, debiased, Attack(**how)) for i in range(6)])
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
 
 
@@ -133,7 +141,7 @@ def test_no_parameter_gradient_statistic_mode_or_random_number_changes():
     before = [copy.deepcopy(net.state_dict()) for net in (biased, debiased)]
     modes = [[m.training for m in net.modules()] for net in (biased, debiased)]
     kept, random = x.clone(), torch.get_rng_state()
-    adv = bias_adversarial(x, y, biased, debiased, lam=0.5, eps=0.5, steps=3, low=low, high=high)
+    adv = bias_adversarial(x, y, biased, debiased, Attack(lam=0.5, eps=0.5, steps=3, low=low, high=high))
     for net, state, mode in zip((biased, debiased), before, modes, strict=True):
         assert all(torch.equal(v, state[k]) for k, v in net.state_dict().items())
         assert all(p.grad is None and p.requires_grad for p in net.parameters())
@@ -148,7 +156,7 @@ def test_gradients_that_are_there_already_are_left_alone():
     biased, debiased = conv(1), conv(2)
     debiased(x).sum().backward()
     before = [p.grad.clone() for p in debiased.parameters()]
-    bias_adversarial(x, y, biased, debiased, lam=0.5, eps=0.5, steps=2)
+    bias_adversarial(x, y, biased, debiased, Attack(lam=0.5, eps=0.5, steps=2))
     assert all(torch.equal(p.grad, g) for p, g in zip(debiased.parameters(), before, strict=True))
 
 
@@ -156,7 +164,7 @@ def test_modes_come_back_after_an_error_too():
     x, y, _, _ = images()
     biased, debiased = conv(1), nn.Sequential(nn.Dropout(), nn.Linear(5, 3))  # the wrong size
     with pytest.raises(RuntimeError):
-        bias_adversarial(x, y, biased, debiased, lam=0.5, eps=0.5, steps=2)
+        bias_adversarial(x, y, biased, debiased, Attack(lam=0.5, eps=0.5, steps=2))
     assert all(m.training for net in (biased, debiased) for m in net.modules())
 
 
@@ -164,11 +172,11 @@ def test_it_works_where_gradients_are_off_and_under_autocast():
     x, y, _, _ = images()
     biased, debiased = conv(1), conv(2)
     how = {"lam": 0.5, "eps": 0.5, "steps": 3}
-    plain = bias_adversarial(x, y, biased, debiased, **how)
+    plain = bias_adversarial(x, y, biased, debiased, Attack(**how))
     with torch.no_grad():
-        assert torch.equal(bias_adversarial(x, y, biased, debiased, **how), plain)
+        assert torch.equal(bias_adversarial(x, y, biased, debiased, Attack(**how)), plain)
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
-        rough = bias_adversarial(x, y, biased, debiased, **how)
+        rough = bias_adversarial(x, y, biased, debiased, Attack(**how))
     assert rough.dtype == torch.float32
     assert bool(((rough - x).flatten(1).norm(dim=1) <= 0.5 + 1e-5).all())
     assert float(nn.functional.cosine_similarity((rough - x).flatten(1), (plain - x).flatten(1)).min()) > 0.8
@@ -218,7 +226,7 @@ def test_a_random_start_differs_and_repeats_with_the_seed():
 
     def started(seed):
         torch.manual_seed(seed)
-        return bias_adversarial(x, y, biased, debiased, lam=0.5, eps=0.5, steps=0, random_start=True)
+        return bias_adversarial(x, y, biased, debiased, Attack(lam=0.5, eps=0.5, steps=0, random_start=True))
 
     assert torch.equal(started(0), started(0)) and not torch.equal(started(0), started(1))
     assert not torch.equal(started(0), x)

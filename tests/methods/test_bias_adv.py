@@ -176,7 +176,7 @@ def test_every_setting_of_the_attack_reaches_it(monkeypatch):
     stage, biased, _ = last_stage(BiasAdv("erm", **given), data, "mlp")
     stage.loss(Batch(data.train.x, data.train.y, None, torch.arange(20), torch.tensor(0.0)))
     (call,) = calls
-    assert {name: call[name] for name in given} == given
+    assert {name: getattr(call["attack"], name) for name in given} == given
     assert call["biased"] is biased and call["debiased"] is stage.model
 
 

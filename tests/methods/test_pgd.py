@@ -18,11 +18,8 @@ from spurless.core.seeds import derive
 from spurless.methods.erm import ERM
 from spurless.methods.parts.grads import (
     GradNorms,
-    fisher_trace_inverse,
-    fisher_trace_inverse_head,
     grad_norms,
     head_grad_norms,
-    trace_inverse,
 )
 from spurless.methods.parts.losses import ce_rows
 from spurless.methods.pgd import PGD
@@ -31,6 +28,7 @@ from spurless.train.feed import epoch_order
 from spurless.train.fit import fit
 from spurless.train.observe import Interrupted
 from spurless.train.optim import make_optimizer
+from studies.theory.fisher import fisher_trace_inverse, fisher_trace_inverse_head, trace_inverse
 from tests.support.reference import gce_paper, per_sample_head_gradients, weighted_draws
 from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.worlds import pictures, tiny

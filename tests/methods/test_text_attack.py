@@ -10,7 +10,7 @@ from torch import nn
 from spurless.core.data import Batch
 from spurless.core.errors import UserError
 from spurless.methods.bias_adv import BiasAdv
-from spurless.methods.parts.attacks import bias_adversarial, embedding_of, on_text, random_point
+from spurless.methods.parts.attacks import Attack, bias_adversarial, embedding_of, on_text, random_point
 from spurless.nets import Net, build
 from spurless.nets.text import TextEncoder, pooled
 from spurless.train.fit import fit
@@ -53,7 +53,7 @@ def attack(biased, debiased, x=None, y=None, **how):
     x, y = DATA.train.x if x is None else x, DATA.train.y if y is None else y
     start, free, read = on_text(x, debiased)
     return bias_adversarial(
-        start, y, biased, debiased, **({"lam": 0.5, "eps": 0.5, "steps": 4} | how), free=free, read=read
+        start, y, biased, debiased, Attack(**({"lam": 0.5, "eps": 0.5, "steps": 4} | how)), free, read
     )
 
 

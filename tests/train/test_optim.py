@@ -20,7 +20,7 @@ from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.methods import METHODS
 from spurless.methods.parts.gates import Gates
-from spurless.methods.parts.losses import ce, ce_rows, focal_rows
+from spurless.methods.parts.losses import ce, ce_rows, focal
 from spurless.nets import Net, build
 from spurless.registry import make_method
 from spurless.train import optim
@@ -82,11 +82,11 @@ def test_the_focal_gradient_is_the_formula(gamma):
     p = logits.softmax(1)[torch.arange(3), y]
     scale = (1 - p) ** gamma - gamma * p * (1 - p) ** (gamma - 1) * p.log()
     expected = scale[:, None] * (logits.softmax(1) - nn.functional.one_hot(y, 3))
-    for loss in (lambda z: focal_rows(z, y, gamma), lambda z: ce_rows(z, y, gamma), lambda z: 3 * ce(z, y, gamma)):
+    for loss in (lambda z: focal(ce_rows(z, y), gamma), lambda z: ce_rows(z, y, gamma), lambda z: 3 * ce(z, y, gamma)):
         z = logits.clone().requires_grad_()
         (grad,) = torch.autograd.grad(loss(z).sum(), z)
         torch.testing.assert_close(grad, expected)
-    assert torch.autograd.gradcheck(lambda z: focal_rows(z, y, gamma), logits.requires_grad_())
+    assert torch.autograd.gradcheck(lambda z: focal(ce_rows(z, y), gamma), logits.requires_grad_())
 
 
 @pytest.mark.parametrize("gamma", [0.001, 0.5, 2.0, 25.0])

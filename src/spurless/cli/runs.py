@@ -66,24 +66,16 @@ def train(
 ) -> None:
     """Train a method and score it by group. Re-running the command resumes the run or prints its result."""
     chosen, seed = settings.gathered(method, data)
-    from spurless.registry import check_name, check_recipe, data_name, make_method
-
-    # Before torch: a mistake in any of these should not have to wait for it.
-    check_name("method", method)
-    check_name("data", data_name(data, where.data_root))
-    if "name" in chosen["net"]:
-        check_name("net", chosen["net"]["name"])
-    check_recipe(chosen["recipe"])
+    _check_names(chosen, where.data_root)  # before torch: a mistake in them should not have to wait for it
     if sys.stderr.isatty():
         echo(f"Loading torch and {data} ...", err=True)
-    from spurless.nets import builder
+    from spurless.registry import make_method
     from spurless.train.device import pick_device
     from spurless.train.fit import fit
     from spurless.train.session import load_for
 
     made, place = make_method(chosen["method"]), pick_device(where.device)  # before the data, for the same reason
-    if "name" in chosen["net"]:
-        resolve(builder(chosen["net"]["name"]), {k: v for k, v in chosen["net"].items() if k != "name"}, "net")
+    _check_net(chosen["net"])
     with redirect_stdout(sys.stderr):  # libraries print where they please
         bundle, net_spec, recipe_spec = load_for(
             chosen["data"], chosen["net"] or None, chosen["recipe"] or None, place, where.data_root
@@ -110,6 +102,23 @@ def train(
     if result.status == "diverged":
         typer.secho(f"Diverged: {result.error}", fg="red", err=True)
         raise typer.Exit(3)
+
+
+def _check_names(chosen: Mapping[str, Mapping[str, Any]], root: str | None) -> None:
+    from spurless.registry import check_name, check_recipe, data_name
+
+    check_name("method", chosen["method"]["name"])
+    check_name("data", data_name(chosen["data"]["name"], root))
+    if "name" in chosen["net"]:
+        check_name("net", chosen["net"]["name"])
+    check_recipe(chosen["recipe"])
+
+
+def _check_net(given: Mapping[str, Any]) -> None:
+    from spurless.nets import builder
+
+    if "name" in given:
+        resolve(builder(given["name"]), {k: v for k, v in given.items() if k != "name"}, "net")
 
 
 def evaluate(

@@ -15,13 +15,16 @@ import math
 import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from numbers import Real
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from spurless.core.errors import SettingError, unknown
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,8 @@ class OneOf:
         if name not in self.classes:
             raise unknown(self.noun, str(name), self.classes)
         module, _, kind = self.classes[name].partition(":")
-        found: type = getattr(import_module(module), kind)
-        return found
+        target: type = getattr(import_module(module), kind)
+        return target
 
     def make(self, value: Any, where: str) -> Any:
         """The object."""
@@ -162,7 +165,7 @@ def values_of(made: Any) -> dict[str, Any]:
     return {name: reduce(getattr, s.path.split("."), made) for name, s in settings_of(type(made)).items()}
 
 
-def build(target: type, values: Mapping[str, Any]) -> Any:
+def build(target: type[T], values: Mapping[str, Any]) -> T:
     """The object with these settings, named as they are saved."""
     return target(**arguments(target, values))
 
@@ -259,42 +262,43 @@ def _coerce(kind: Any, value: Any, span: Range) -> Any:
     origin, args = get_origin(kind), get_args(kind)
     read = from_text(value) if isinstance(value, str) else value
     if origin in (Union, types.UnionType):
-        if type(None) in args and read is None:
-            return None
-        for option in sorted(args, key=lambda option: option is str):  # text fits any text, so it comes last
-            try:
-                return _coerce(option, value, span)
-            except (ValueError, OverflowError):
-                continue
-        raise ValueError
+        return None if read is None and type(None) in args else _first_fit(args, value, span)
     if origin is tuple:
         items = _items(value, read)
-        if args[-1] is Ellipsis:
-            return tuple(_coerce(args[0], item, span) for item in items)
-        return tuple(_coerce(part, item, span) for part, item in zip(args, items, strict=True))
+        kinds = [args[0]] * len(items) if args[-1] is Ellipsis else args
+        return tuple(_coerce(kind, item, span) for kind, item in zip(kinds, items, strict=True))
     if origin is Literal:
-        for option in (value, read):
-            if any(option == a and type(option) is type(a) for a in args):
-                return option
-        raise ValueError
-    if kind is str:
-        if isinstance(value, str):
-            return value
-        raise ValueError
+        return _listed(args, value, read)
     if kind in (int, float):
-        if not _is_number(read) or not math.isfinite(read):
-            raise ValueError
-        if (kind is int and read != int(read)) or not span.holds(read):
-            raise ValueError
-        return kind(read)
-    if isinstance(kind, type) and isinstance(read, kind):
-        return read
+        return _number(kind, read, span)
+    fits = value if kind is str else read
+    if isinstance(kind, type) and isinstance(fits, kind):
+        return fits
     raise ValueError
 
 
-def _is_number(value: Any) -> bool:
+def _first_fit(kinds: Sequence[Any], value: Any, span: Range) -> Any:
+    for kind in sorted(kinds, key=lambda kind: kind is str):  # text fits any text, so it comes last
+        with suppress(ValueError, OverflowError):
+            return _coerce(kind, value, span)
+    raise ValueError
+
+
+def _listed(allowed: Sequence[Any], *candidates: Any) -> Any:
+    for candidate in candidates:
+        if any(candidate == value and type(candidate) is type(value) for value in allowed):
+            return candidate
+    raise ValueError
+
+
+def _number(kind: type, value: Any, span: Range) -> Any:
     """One of numpy's too, but not true or false."""
-    return isinstance(value, Real) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value):
+        raise ValueError
+    if (kind is int and value != int(value)) or not span.holds(value):
+        raise ValueError
+    return kind(value)
 
 
 def _items(value: Any, read: Any) -> Sequence[Any]:

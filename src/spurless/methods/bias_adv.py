@@ -13,13 +13,13 @@ from spurless.core.method import Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.jtt import JTT
 from spurless.methods.lff import LfF
-from spurless.methods.parts.attacks import Ball, ask, bias_adversarial, embedding_of, on_text, pixel_range
+from spurless.methods.parts.attacks import Attack, Ball, ask, bias_adversarial, embedding_of, on_text, pixel_range
 from spurless.methods.parts.losses import Form, gce
 from spurless.nets import Net
 
 Weight = Tensor | float
 # What a base method makes of a batch and of the debiased network's losses on it: the biased network's own loss, the
-# weight of each row, and the weight of its adversarial copy (before β).
+# weight of each sample, and the weight of its adversarial copy (before β).
 Base = Callable[[Batch, Tensor], tuple[Weight, Weight, Weight]]
 
 
@@ -52,8 +52,8 @@ class BiasAdv(Method):
     identify_epochs: Annotated[
         float, "epochs of the biased network; 0: a fifth of the recipe's length (jtt)", Range(0)
     ] = 0
-    lambda_up: Annotated[int, "how many copies of a row of the error set an epoch holds (jtt)", Range(1)] = 20
-    rho: Annotated[float, "share of conflicting rows: lambda_up = 1/rho; 0: not known (jtt)", Range(0, 1)] = 0
+    lambda_up: Annotated[int, "how many copies of a sample of the error set an epoch holds (jtt)", Range(1)] = 20
+    rho: Annotated[float, "share of conflicting samples: lambda_up = 1/rho; 0: not known (jtt)", Range(0, 1)] = 0
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         rows = None
@@ -88,14 +88,7 @@ class BiasAdv(Method):
             torch.compiler.disable(bias_adversarial) if run.recipe.compile else bias_adversarial,
             biased=biased,
             debiased=debiased,
-            lam=self.lam,
-            eps=self.eps,
-            steps=self.steps,
-            norm=self.norm,
-            step_size=self.step_size,
-            random_start=self.random_start,
-            low=low,
-            high=high,
+            attack=Attack(self.lam, self.eps, self.steps, self.norm, self.step_size, self.random_start, low, high),
         )
 
         def loss(b: Batch) -> Tensor:

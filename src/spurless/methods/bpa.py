@@ -41,8 +41,9 @@ class BPA(Directions, Method):
             weigher = run.keep(ExponentialWeights(groups.train, groups.number, self.step))
 
         def loss(b: Batch) -> Tensor:
-            rows = run.ce_rows(net(b.x), b.y)  # (n,)
-            return (weigher(b.idx, rows.detach().float()) * rows).mean()
+            losses = run.ce_rows(net(b.x), b.y)  # (n,)
+            weights: Tensor = weigher(b.idx, losses.detach().float())
+            return (weights * losses).mean()
 
         yield Stage("weighted", loss, run.optimizer(net), model=net, select=True)
         return net

@@ -93,4 +93,5 @@ def pair_odds(y: Tensor, predicted: Tensor) -> Tensor:
     [0.5, 0.5, 1.0]
     """
     _, pair, size = torch.unique(torch.stack([y, predicted]), dim=1, return_inverse=True, return_counts=True)
-    return 1 / size[pair].double()
+    odds: Tensor = 1 / size[pair].double()
+    return odds

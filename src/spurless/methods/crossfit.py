@@ -194,7 +194,7 @@ def chance(more: int, less: int) -> float:
     >>> chance(3, 0), chance(0, 0), chance(1, 1)
     (0.125, 1.0, 0.75)
     """
-    return sum(math.comb(more + less, k) for k in range(more, more + less + 1)) / 2 ** (more + less)
+    return float(sum(math.comb(more + less, k) for k in range(more, more + less + 1)) / 2 ** (more + less))
 
 
 def hold_out(run: Run) -> tuple[Tensor, Tensor]:

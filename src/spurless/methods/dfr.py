@@ -110,7 +110,9 @@ class Head(NamedTuple):
 
     def right(self, rows: "Rows") -> NDArray[np.bool_]:
         """(n,) Which rows it gets right."""
-        return (rows.features @ self.weight.T + self.bias).argmax(1) == rows.y
+        predicted = (rows.features @ self.weight.T + self.bias).argmax(1)
+        right: NDArray[np.bool_] = predicted == rows.y
+        return right
 
 
 class Rows(NamedTuple):

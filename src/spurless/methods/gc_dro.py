@@ -51,7 +51,8 @@ class GCDRO(Method):
         def loss(b: Batch) -> Tensor:
             worst.forget(rows.epoch_begins())
             plain = run.ce_rows(net(b.x), b.y)  # (n,)
-            return worst(rows(b.idx, plain.detach()) * plain, rows.group[b.idx])
+            robust: Tensor = worst(rows(b.idx, plain.detach()) * plain, rows.group[b.idx])
+            return robust
 
         yield Stage("gc_dro", loss, run.optimizer(net), model=net, select=True)
         return net

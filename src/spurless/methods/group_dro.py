@@ -67,7 +67,8 @@ def train_for_worst_group(run: Run, found: Groups, dro: GroupDRO) -> Generator[S
     worst = run.keep(WorstGroup(size, dro))
 
     def loss(b: Batch) -> Tensor:
-        return worst(run.ce_rows(net(b.x), b.y), group[b.idx])
+        robust: Tensor = worst(run.ce_rows(net(b.x), b.y), group[b.idx])
+        return robust
 
     odds = group_odds(found.train) if dro.draws_groups else None
     yield Stage("group_dro", loss, run.optimizer(net), model=net, sample_weights=odds, select=True)

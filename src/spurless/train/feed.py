@@ -1,4 +1,4 @@
-"""From rows to batches: where the rows lie, how they become network inputs, and in which order they come."""
+"""From samples to batches: where the samples lie, how they become network inputs, and in which order they come."""
 
 from collections.abc import Iterator
 from weakref import WeakValueDictionary
@@ -16,7 +16,7 @@ RESIDENT_SHARE = 0.5  # of the free device memory that inputs may take before th
 
 
 class Resident:
-    """Rows that lie on the device: a batch is a gather, which a CUDA graph can hold."""
+    """Samples that lie on the device: a batch is a gather, which a CUDA graph can hold."""
 
     def __init__(self, x: Tensor, channels_last: bool, device: torch.device):
         # Stored as (n, h, w, c), a gathered batch is channels_last without another copy.
@@ -24,12 +24,12 @@ class Resident:
         self.x = with_channels_last(x, device) if self.swap else x.to(device)
         self.source = x  # kept, so that no other tensor is given its number
 
-    def rows(self, idx: Tensor) -> Tensor:
-        rows = self.x.index_select(0, idx)  # not x[idx]: slow for images on a CPU
-        return rows.permute(0, 3, 1, 2) if self.swap else rows
+    def take(self, idx: Tensor) -> Tensor:
+        batch = self.x.index_select(0, idx)  # not x[idx]: slow for images on a CPU
+        return batch.permute(0, 3, 1, 2) if self.swap else batch
 
     def parts(self, size: int) -> Iterator[Tensor]:
-        """All rows in order, `size` at a time."""
+        """All samples in order, `size` at a time."""
         return (part.permute(0, 3, 1, 2) if self.swap else part for part in self.x.split(size))
 
     def start(self, order: Tensor, size: int) -> None:
@@ -43,14 +43,14 @@ _residents: WeakValueDictionary[tuple[int, int, bool, torch.device], Resident] =
 
 
 def resident(x: Tensor, channels_last: bool, device: torch.device) -> Resident:
-    """These rows on the device. Runs in lanes share them: they lie there once, and no run waits until they do."""
+    """These inputs on the device. Runs in lanes share them: they lie there once, and no run waits until they do."""
     key = id(x), 0 if x.is_inference() else x._version, channels_last, device
-    found = _residents.get(key)
-    if found is None:
-        found = _residents[key] = Resident(x, channels_last, device)
+    shared = _residents.get(key)
+    if shared is None:
+        shared = _residents[key] = Resident(x, channels_last, device)
         if device.type == "cuda":  # other streams will read them
             torch.cuda.current_stream(device).synchronize()
-    return found
+    return shared
 
 
 def with_channels_last(x: Tensor, device: torch.device) -> Tensor:
@@ -61,14 +61,14 @@ def with_channels_last(x: Tensor, device: torch.device) -> Tensor:
     torch.Size([2, 4, 5, 3])
     """
     n, c, h, w = x.shape
-    found = torch.empty((n, h, w, c), dtype=x.dtype, device=device)
-    for place, part in zip(found.split(PART), x.split(PART), strict=True):
-        place.copy_(part.to(device).permute(0, 2, 3, 1))
-    return found
+    turned = torch.empty((n, h, w, c), dtype=x.dtype, device=device)
+    for target, images in zip(turned.split(PART), x.split(PART), strict=True):
+        target.copy_(images.to(device).permute(0, 2, 3, 1))
+    return turned
 
 
 class Streamed:
-    """Rows that are decoded on demand or do not fit on the device: a thread fetches a few batches ahead."""
+    """Samples that are decoded on demand or do not fit on the device: a thread fetches a few batches ahead."""
 
     AHEAD = 4
 
@@ -77,7 +77,7 @@ class Streamed:
         self.buffers: dict[int, Tensor] = {}  # one fixed address for each batch size, for the CUDA graph
         self.batches: Iterator[Tensor] = iter(())
 
-    def rows(self, idx: Tensor) -> Tensor:
+    def take(self, idx: Tensor) -> Tensor:
         return self.buffers[len(idx)]
 
     def start(self, order: Tensor, size: int) -> None:
@@ -86,18 +86,18 @@ class Streamed:
         self.batches = fetch_ahead(self.split, order, size, self.AHEAD, pin, share=world() > 1)
 
     def advance(self, size: int) -> None:
-        """Put the next batch where `rows` finds it."""
-        rows = next(self.batches)
+        """Put the next batch where `take` finds it."""
+        batch = next(self.batches)
         if size not in self.buffers:
-            self.buffers[size] = torch.empty((size, *rows.shape[1:]), dtype=rows.dtype, device=self.device)
+            self.buffers[size] = torch.empty((size, *batch.shape[1:]), dtype=batch.dtype, device=self.device)
         if world() == 1:
-            self.buffers[size].copy_(rows, non_blocking=True)
+            self.buffers[size].copy_(batch, non_blocking=True)
         else:
-            self.buffers[size].copy_(whole(rows.to(self.device), size))
+            self.buffers[size].copy_(whole(batch.to(self.device), size))
 
 
-def place(split: Split, recipe: Recipe, device: torch.device) -> Resident | Streamed:
-    """The rows on the device if they fit there, else streamed to it."""
+def on_device(split: Split, recipe: Recipe, device: torch.device) -> Resident | Streamed:
+    """The samples on the device if they fit there, else streamed to it."""
     if isinstance(split.x, Tensor):
         if device.type != "cuda":
             return resident(split.x, recipe.channels_last, device)
@@ -108,7 +108,7 @@ def place(split: Split, recipe: Recipe, device: torch.device) -> Resident | Stre
 
 
 def epoch_order(n: int, weights: Tensor | None, rows: Tensor | None, generator: torch.Generator) -> Tensor:
-    """The rows of one epoch in order: shuffled, or drawn with replacement by weight (inverse of the distribution).
+    """The samples of one epoch in order: shuffled, or drawn with replacement by weight (inverse of the distribution).
 
     >>> epoch_order(3, torch.tensor([0.0, 1.0, 0.0]), None, torch.Generator()).tolist()
     [1, 1, 1]

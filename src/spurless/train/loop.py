@@ -19,7 +19,7 @@ from spurless.metrics.scores import Judged
 from spurless.nets import Net
 from spurless.train.checkpoint import restore, snapshot
 from spurless.train.engine_run import EngineRun
-from spurless.train.feed import place
+from spurless.train.feed import on_device
 from spurless.train.observe import Interrupted, Progress
 from spurless.train.run_folder import RunFolder
 from spurless.train.schedule import batch_sizes, stage_length
@@ -52,7 +52,7 @@ class Loop:
             dynamics.start(folder.path if folder else None)
         self.recipe, self.device = run.recipe, run.device
         self.checkpoint_seconds = checkpoint_seconds
-        self.rows = place(data.train, self.recipe, self.device)
+        self.samples = on_device(data.train, self.recipe, self.device)
         self.labels: dict[int, Tensor] = {}  # of splits that are judged, on the device
         run.lasting |= {id(split) for split in data.splits.values()}
         self.history: list[dict[str, Any]] = folder.history() if folder else []

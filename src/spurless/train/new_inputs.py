@@ -42,24 +42,31 @@ def read(inputs: Any, facts: Facts) -> Bundle:
     if hasattr(inputs, "columns") or isinstance(inputs, Mapping):
         frame = _as_pandas(inputs)
         return _of_frame(frame, [str(name) for name in frame.index], facts)
+    items = _as_list(inputs)
+    first = items[0] if items else None
+    if _of_text(facts) and isinstance(first, (str, tuple, list)):
+        is_file = len(items) == 1 and isinstance(first, str) and Path(first[:255]).is_file()
+        return read_paths(items, facts) if is_file else _of_texts(items, _numbers(len(items)), facts)
+    if isinstance(first, (str, os.PathLike)):
+        return read_paths(items, facts)
+    if hasattr(first, "getexif"):
+        frame = _frame(facts)
+        pixels = torch.stack([torch.from_numpy(frame.cut(picture)) for picture in items])
+        return as_bundle(_channels(pixels, facts), _numbers(len(items)), facts)
+    return _of_array(items or inputs, facts)
+
+
+def _as_list(inputs: Any) -> list[Any]:
+    """Texts, paths or pictures as a list, also one alone; empty for an array."""
     if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "OU":  # names or texts
         inputs = inputs.tolist()
     if isinstance(inputs, (str, os.PathLike)) or hasattr(inputs, "getexif"):
-        inputs = [inputs]
-    if not isinstance(inputs, (list, tuple)) or not inputs:
-        return _of_array(inputs, facts)
-    rows = [str(i) for i in range(len(inputs))]
-    first = inputs[0]
-    if _of_text(facts) and isinstance(first, (str, tuple, list)):
-        is_file = len(inputs) == 1 and isinstance(first, str) and Path(first[:255]).is_file()
-        return read_paths(inputs, facts) if is_file else _of_texts(inputs, rows, facts)
-    if isinstance(first, (str, os.PathLike)):
-        return read_paths(inputs, facts)
-    if hasattr(first, "getexif"):
-        frame = _frame(facts)
-        pixels = torch.stack([torch.from_numpy(frame.cut(picture)) for picture in inputs])
-        return as_bundle(_channels(pixels, facts), rows, facts)
-    return _of_array(inputs, facts)
+        return [inputs]
+    return list(inputs) if isinstance(inputs, (list, tuple)) else []
+
+
+def _numbers(n: int) -> list[str]:
+    return [str(i) for i in range(n)]
 
 
 def _as_pandas(inputs: Any) -> Any:
@@ -159,7 +166,7 @@ def _of_array(inputs: Any, facts: Facts) -> Bundle:
     if not _of_text(facts):
         x = x if x.dtype == torch.uint8 else x.float()
         _warn_of_scale(x, facts)
-    return as_bundle(x, [str(i) for i in range(len(x))], facts)
+    return as_bundle(x, _numbers(len(x)), facts)
 
 
 def _warn_of_scale(x: Tensor, facts: Facts) -> None:

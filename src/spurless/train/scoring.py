@@ -30,6 +30,12 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
     result.scored_on, result.n = name, len(split)
     result.notes += group_notes(result.scores, name)
     loop.count_final_evaluation(result.scores)
+    _note_selection(result, loop, data)
+    result.sparsity = sparsity(loop.net)
+    _add_mining(result, loop, data)
+
+
+def _note_selection(result: Result, loop: Loop, data: Bundle) -> None:
     if result.selection != "last" and not loop.selected:
         result.notes.append(
             f"No stage of {result.method} lets recipe.selection pick its weights: they are the last ones."
@@ -37,29 +43,33 @@ def add_scores(result: Result, loop: Loop, data: Bundle) -> None:
         result.selection = "last"
     if result.selection == "val_worst_group":
         result.notes += [f"Weights were picked by validation groups. {note}" for note in coverage(data, "val")["notes"]]
-    result.sparsity = sparsity(loop.net)
-    for rows in loop.run.findings.values():
-        result.notes += [_lost(result.method, data, c) for c in lost_classes(rows.numpy(), data.train.y.numpy())]
-    truth = data.is_aligned(data.train)
-    if truth is not None:
-        conflicting = ~truth.all(1).numpy()
-        result.mining = {k: mining_scores(rows.numpy(), conflicting) for k, rows in loop.run.findings.items()}
-        true, y = groups_of(data.train, tuple(map(len, data.values))).numpy(), data.train.y.numpy()
-        for k, guess in loop.run.guesses.items():
-            result.mining[k] = inference_scores(guess.numpy(), true, y, conflicting)
+
+
+def _add_mining(result: Result, loop: Loop, data: Bundle) -> None:
+    """The samples identified as conflicting and the inferred groups, against the truth where it is known."""
+    y, aligned = data.train.y.numpy(), data.is_aligned(data.train)
+    masks = {name: mask.numpy() for name, mask in loop.run.findings.items()}
+    for mask in masks.values():
+        result.notes += [_lost(result.method, data, c) for c in lost_classes(mask, y)]
+    if aligned is not None:
+        conflicting = ~aligned.all(1).numpy()
+        result.mining = {name: mining_scores(mask, conflicting) for name, mask in masks.items()}
+        groups = groups_of(data.train, tuple(map(len, data.values))).numpy()
+        for name, inferred in loop.run.guesses.items():
+            result.mining[name] = inference_scores(inferred.numpy(), groups, y, conflicting)
 
 
 def _lost(method: str, data: Bundle, label: int) -> str:
     return (
-        f"{method} took nearly all training rows of the class '{data.classes[label]}' for conflicting: the network "
+        f"{method} took nearly all training samples of the class '{data.classes[label]}' for conflicting: the network "
         "that finds them has not learnt it. Try another seed or learning rate, or a smaller q where GCE trains it."
     )
 
 
 def _overflown(net: nn.Module) -> str:
     """A BatchNorm whose statistics are not finite: everything that goes through it comes out the same."""
-    for name, part in net.named_modules():
-        held = getattr(part, "running_var", None)
-        if isinstance(held, torch.Tensor) and not bool(torch.isfinite(held).all()):
+    for name, module in net.named_modules():
+        variance = getattr(module, "running_var", None)
+        if isinstance(variance, torch.Tensor) and not bool(torch.isfinite(variance).all()):
             return f"The variance that '{name}' has seen"
     return ""

@@ -57,7 +57,7 @@ class StageLoop:
         if loop.dynamics:
             seen = loop.data, self.recipe, self.sizes, self.total, loop.device
             self.watch = loop.dynamics.stage(index, stage, *seen)
-        self.steps = Steps(stage, self.run, loop.rows, loop.warn, self.watch)
+        self.steps = Steps(stage, self.run, loop.samples, loop.warn, self.watch)
         self.factor = schedule(self.recipe, len(self.sizes), self.total, stage.span)
         progress = np.linspace(*stage.span, self.total, endpoint=False)
         self.steps.plan(self.factor, progress, self.sizes)

@@ -1,6 +1,6 @@
 """One training step, and how it is replayed.
 
-At the start of an epoch its tables are laid out on the device: which rows each step takes, its learning rate, its
+At the start of an epoch its tables are laid out on the device: which samples each step takes, its learning rate, its
 progress, the random numbers of its augmentation, and room for its loss. A step reads them by a counter that lies there
 too. So the host only has to say "again", and on a GPU the whole step is captured once as a CUDA graph and replayed; in
 long stages also a graph of many steps. The steps before a capture are real training steps: nothing has to be undone.
@@ -53,13 +53,14 @@ class Steps:
         self,
         stage: Stage,
         run: EngineRun,
-        rows: Resident | Streamed,
+        samples: Resident | Streamed,
         warn: Callable[[str], None],
-        watch: StepWatch | None = None,
+        watch: StepWatch,
     ):
-        self.watch, self.warn = watch or StepWatch(), warn
-        self.stage, self.rows, self.inputs, self.recipe, self.device = stage, rows, run.inputs, run.recipe, run.device
+        self.watch, self.warn = watch, warn
+        self.stage, self.samples, self.inputs = stage, samples, run.inputs
         data, recipe, device = run.data, run.recipe, run.device
+        self.recipe, self.device = recipe, device
         self.shape, self.y = data.shape, data.train.y.to(device)
         self.a = None if data.train.a is None else data.train.a.to(device)  # the run's data is blinded
         self.updates = [(loss, opt, _held(opt)) for loss, opt in stage.updates]
@@ -72,16 +73,20 @@ class Steps:
         self.seen: dict[Shape, int] = {}
         x = data.train.x
         self.lengths = row_lengths(x) if isinstance(x, Tensor) and run.inputs.is_text else None
-        # Not over several processes: whether a captured exchange between GPUs is right was not tested.
-        self.may_capture = recipe.cuda_graph and device.type == "cuda" and world() == 1
-        if self.may_capture and (why := why_eager(opt for _, opt, _ in self.updates)):
-            _warn_once(warn, why)
-            self.may_capture = False
+        self.may_capture = self._is_capturable()
         self.weights = layer_weights(run.modules) if recipe.l1 else {}
         self.sharpness = Sharpness(recipe, run.modules) if recipe.sharpness != "none" else None
         self.slow = False  # whether the last step took the host long: done eagerly, or captured, as first ones are
         self.polled: torch.cuda.Event | None = None
         self.bad = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
+
+    def _is_capturable(self) -> bool:
+        # Not over several processes: whether a captured exchange between GPUs is right was not tested.
+        if not self.recipe.cuda_graph or self.device.type != "cuda" or world() > 1:
+            return False
+        if why := why_eager(opt for _, opt, _ in self.updates):
+            _warn_once(self.warn, why)
+        return not why
 
     def plan(self, factor: Table, progress: Table, sizes: list[int]) -> None:
         """Make room for the tables of an epoch. `factor` and `progress` are those of every step of the stage."""
@@ -101,9 +106,8 @@ class Steps:
         self.x = room(self.ahead, size, *self.inputs.stored(self.shape)) if self.ahead > 1 else None
         # Of shape (1,), not (): indexing by a tensor without dimensions would fetch its value from the device.
         self.at, self.stretch = room(1, dtype=torch.long), room(1, dtype=torch.long)
-        self.groups: list[
-            tuple[dict[str, Any], float, Tensor]
-        ] = []  # each with its start value and its table on the device
+        # Parameter groups, each with its start value and its table on the device.
+        self.groups: list[tuple[dict[str, Any], float, Tensor]] = []
         for _, opt, _ in self.updates:
             for group in opt.param_groups:
                 start = group.setdefault("initial_lr", float(group["lr"]))
@@ -113,7 +117,7 @@ class Steps:
 
     def _ahead(self, size: int) -> int:
         """How many batches are prepared at a time."""
-        if self.device.type != "cuda" or not self.inputs.augments or not isinstance(self.rows, Resident):
+        if self.device.type != "cuda" or not self.inputs.augments or not isinstance(self.samples, Resident):
             return 1
         return max(1, min(AHEAD, AHEAD_BYTES // (4 * size * math.prod(self.shape))))
 
@@ -134,10 +138,10 @@ class Steps:
         self.at.fill_(at)
         self.cuts = [0] * len(self.sizes)
         if self.lengths is not None:
-            longest = (int(rows.max()) for rows in self.lengths[order].split(size))
+            longest = (int(lengths.max()) for lengths in self.lengths[order].split(size))
             self.cuts = [bucket(n, self.shape[-1]) for n in longest]
         self.first, self.next, self.prepared = first_step, at, -1
-        self.rows.start(order[sum(self.sizes[:at]) :], size)
+        self.samples.start(order[sum(self.sizes[:at]) :], size)
 
     def run(self, most: int = 1) -> int:
         """The next step, or several where a graph of several fits into `most` of them; says how many.
@@ -145,7 +149,7 @@ class Steps:
         Replayed if one of its shape was captured, eager otherwise.
         """
         shape = (self.sizes[self.next], self.cuts[self.next], self.watch.looks(self.next))
-        self.rows.advance(shape[0])
+        self.samples.advance(shape[0])
         if self.x is not None and self.prepared != self.next // self.ahead:
             self._prepare(self.next // self.ahead)
         graphs = len(self.graphs)
@@ -167,7 +171,7 @@ class Steps:
             most >= CHUNK
             and (shape, 1) in self.graphs
             and ((shape, CHUNK) in self.graphs or len(self.all_factors) - self.first - self.next >= WORTH)
-            and isinstance(self.rows, Resident)
+            and isinstance(self.samples, Resident)
             and (self.x is None or self.next % self.ahead + CHUNK <= self.ahead)
             and self.sizes[here] == [shape[0]] * CHUNK
             and self.cuts[here] == [shape[1]] * CHUNK
@@ -191,7 +195,7 @@ class Steps:
         assert self.x is not None and self.draws is not None
         order = self.order.view(-1, self.ahead * self.order.shape[1])[self.stretch][0]
         draws = self.draws.view(-1, self.ahead, *self.draws.shape[1:])[self.stretch][0]
-        x = self.quick_inputs(self.rows.rows(order), draws.transpose(0, 1).flatten(1))  # (k, ahead * size)
+        x = self.quick_inputs(self.samples.take(order), draws.transpose(0, 1).flatten(1))  # (k, ahead * size)
         self.x.copy_(self.inputs.as_stored(x).view(self.x.shape))
 
     def _inputs(self, idx: Tensor) -> Tensor:
@@ -200,7 +204,7 @@ class Steps:
             return self.inputs.from_stored(self.x[self.at % self.ahead][0, : len(idx)])
         draws = None if self.draws is None else self.draws[self.at][0, :, : len(idx)]
         make = self.quick_inputs if len(idx) == self.sizes[0] else self.inputs.training
-        return make(self.rows.rows(idx), draws)
+        return make(self.samples.take(idx), draws)
 
     def _capture(self, shape: Shape, count: int) -> bool:
         def steps() -> None:
@@ -238,7 +242,7 @@ class Steps:
         a = None if self.a is None else self.a[idx]
         x = self._inputs(idx)
         if cut:
-            x = x[..., :cut]  # the rest is padding in all of its rows
+            x = x[..., :cut]  # the rest is padding in all of its samples
         batch = Batch(x, self.y[idx], a, idx, self.progress[self.at][0])
         second = None
         if self.stage.mix is not None:

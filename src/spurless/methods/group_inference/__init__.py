@@ -83,7 +83,8 @@ def labels_for(how: Inference | str | Mapping[str, Any]) -> Labels:
 
 def are_known(how: Inference | str | Mapping[str, Any]) -> bool:
     """Whether groups are the true ones, read off bias labels."""
-    return CHOICE.make(how, "groups").needs_labels
+    inference: Inference = CHOICE.make(how, "groups")
+    return inference.needs_labels
 
 
 def conflicting_groups(run: Run, conflicting: Tensor, scores: Tensor, net: Net, of_val: Tensor | None = None) -> Groups:

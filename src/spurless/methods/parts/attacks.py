@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -19,7 +20,26 @@ Read = Callable[[nn.Module, Tensor], Tensor]  # what a network answers to an inp
 
 def ask(net: nn.Module, x: Tensor) -> Tensor:
     """The network's logits (n, classes) of inputs that it takes as they are."""
-    return net(x)
+    logits: Tensor = net(x)
+    return logits
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What an attack may do to inputs. ε and the step are in the units of the inputs."""
+
+    lam: float  # λ, how much it spares the debiased network
+    eps: float  # ε, radius of the ball
+    steps: int
+    norm: Ball = "l2"
+    step_size: float | None = None  # None: 2.5 ε / steps
+    random_start: bool = False
+    low: Tensor | float | None = None  # the valid values: numbers, or tensors that broadcast with the inputs
+    high: Tensor | float | None = None
+
+    @property
+    def size(self) -> float:
+        return 2.5 * self.eps / max(self.steps, 1) if self.step_size is None else self.step_size
 
 
 def bias_adversarial(
@@ -27,15 +47,7 @@ def bias_adversarial(
     y: Tensor,
     biased: nn.Module,
     debiased: nn.Module,
-    *,
-    lam: float,
-    eps: float,
-    steps: int,
-    norm: Ball = "l2",
-    step_size: float | None = None,
-    random_start: bool = False,
-    low: Tensor | float | None = None,
-    high: Tensor | float | None = None,
+    attack: Attack,
     free: Tensor | None = None,
     read: Read = ask,
 ) -> Tensor:
@@ -43,35 +55,34 @@ def bias_adversarial(
 
         argmax over ‖x̃ − x‖ ≤ ε of  CE(biased, x̃) − λ · CE(debiased, x̃)
 
-    by `steps` projected gradient steps of size 2.5 ε / steps unless given; the last point is returned. ε and the step
-    are in the units of x. `low` and `high` (numbers, or tensors that broadcast with x) are the valid values of x, and
-    `free` is 1 where x may change and 0 where it must not. `read(network, x̃)` are the logits: see `on_text`. Both
-    networks are in evaluation mode meanwhile; nothing of them changes, neither gradients nor statistics.
+    by projected gradient steps, of which the last point is returned. `free` is 1 where x may change and 0 where it must
+    not; `read(network, x̃)` gives the logits: see `on_text`. Both networks are in evaluation mode meanwhile; nothing of
+    them changes, neither gradients nor statistics.
 
     >>> biased, debiased = nn.Linear(2, 2), nn.Linear(2, 2)
     >>> x, y = torch.zeros(3, 2), torch.tensor([0, 1, 1])
-    >>> moved = bias_adversarial(x, y, biased, debiased, lam=0.5, eps=0.3, steps=5)
+    >>> moved = bias_adversarial(x, y, biased, debiased, Attack(lam=0.5, eps=0.3, steps=5))
     >>> bool((moved - x).norm(dim=1).max() <= 0.3 + 1e-6)
     True
     """
-    size = 2.5 * eps / max(steps, 1) if step_size is None else step_size
-    start = x.detach()
-    adv = within(start + random_point(start, eps, norm, free), low, high) if random_start else start
+    start = adv = x.detach()
+    if attack.random_start:
+        adv = within(start + random_point(start, attack.eps, attack.norm, free), attack.low, attack.high)
     with evaluating(biased, debiased), torch.enable_grad():
-        for _ in range(steps):
+        for _ in range(attack.steps):
             adv = adv.detach().requires_grad_()
-            # A sum, so that each row has the gradient that it would have on its own.
-            gain = (ce_rows(read(biased, adv), y) - lam * ce_rows(read(debiased, adv), y)).sum()
+            # A sum, so that each sample has the gradient that it would have on its own.
+            gain = (ce_rows(read(biased, adv), y) - attack.lam * ce_rows(read(debiased, adv), y)).sum()
             (grad,) = torch.autograd.grad(gain, adv)  # of the inputs alone: parameters gather nothing
             grad = grad if free is None else grad * free
-            moved = adv.detach() + size * steepest(grad, norm)
+            moved = adv.detach() + attack.size * steepest(grad, attack.norm)
             # Into the ball, then into the valid values: where x is valid, the second never leads out of the first.
-            adv = within(start + project(moved - start, eps, norm), low, high)
+            adv = within(start + project(moved - start, attack.eps, attack.norm), attack.low, attack.high)
     return adv.detach()
 
 
 def steepest(grad: Tensor, norm: Ball) -> Tensor:
-    """The direction of unit length, row by row, in which a function with this gradient rises most.
+    """The direction of unit length, sample by sample, in which a function with this gradient rises most.
 
     >>> steepest(torch.tensor([[3.0, -4.0], [0.0, 0.0]]), "l2").tolist()
     [[0.6000000238418579, -0.800000011920929], [0.0, 0.0]]
@@ -81,23 +92,24 @@ def steepest(grad: Tensor, norm: Ball) -> Tensor:
     dims = tuple(range(1, grad.dim()))
     # Scaled first: the squares of a confident network's tiny gradients would all be 0.
     grad = grad / grad.abs().amax(dims, keepdim=True).clamp_min(torch.finfo(grad.dtype).tiny)
-    return grad / torch.linalg.vector_norm(grad, dim=dims, keepdim=True).clamp_min(1)  # at least 1 unless all is 0
+    length: Tensor = torch.linalg.vector_norm(grad, dim=dims, keepdim=True)
+    return grad / length.clamp_min(1)  # at least 1 unless all is 0
 
 
 def project(change: Tensor, eps: float, norm: Ball) -> Tensor:
-    """Each row's nearest point in the ball of radius eps around 0.
+    """Each sample's nearest point in the ball of radius eps around 0.
 
     >>> project(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), 1.0, "linf").tolist()
     [[1.0, 1.0], [0.30000001192092896, 0.4000000059604645]]
     """
     if norm == "linf":
         return change.clamp(-eps, eps)
-    length = torch.linalg.vector_norm(change, dim=tuple(range(1, change.dim())), keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(change, dim=tuple(range(1, change.dim())), keepdim=True)
     return change * (eps / length.clamp_min(max(eps, 1e-12)))
 
 
 def random_point(x: Tensor, eps: float, norm: Ball, free: Tensor | None = None) -> Tensor:
-    """A change like x, each row drawn uniformly from the ball of radius eps; 0 where `free` is 0."""
+    """A change like x, each sample drawn uniformly from the ball of radius eps; 0 where `free` is 0."""
     if norm == "linf":
         change = (2 * torch.rand_like(x) - 1) * eps
         return change if free is None else change * free
@@ -106,7 +118,7 @@ def random_point(x: Tensor, eps: float, norm: Ball, free: Tensor | None = None) 
     change = torch.randn_like(x)
     if free is None:
         return eps * radius ** (1 / x[0].numel()) * steepest(change, "l2")
-    dims = free.expand_as(x).flatten(1).sum(1).clamp_min(1).view_as(radius)  # of each row's own ball
+    dims = free.expand_as(x).flatten(1).sum(1).clamp_min(1).view_as(radius)  # of each sample's own ball
     return eps * radius ** (1 / dims) * steepest(change * free, "l2")
 
 
@@ -142,7 +154,7 @@ def pixel_range(data: Bundle, device: torch.device | str = "cpu") -> tuple[Tenso
 
 
 def on_text(x: Tensor, like: nn.Module) -> tuple[Tensor, Tensor, Read]:
-    """An attack on rows of token ids (n, 2, l): where it starts, what is free to change, and how a network reads it.
+    """An attack on texts as token ids (n, 2, l): where it starts, what is free to change, and how a network reads it.
 
     Ids cannot change by a little. What does is one change (n, l, d), at first 0, that is added to the vector that each
     token has in a network; the places of padding stay 0. Every network adds it to its own vectors. `like` is a network
@@ -150,9 +162,9 @@ def on_text(x: Tensor, like: nn.Module) -> tuple[Tensor, Tensor, Read]:
 
     >>> from spurless.nets import build
     >>> net = build({"name": "embedding_bag", "dim": 4, "vocab": 9}, (2, 3), 2)
-    >>> rows = torch.tensor([[[7, 8, 0], [1, 1, 0]]])  # two tokens and one place of padding
-    >>> start, free, read = on_text(rows, net)
-    >>> start.shape, free.flatten().tolist(), torch.equal(read(net, start), net(rows))
+    >>> text = torch.tensor([[[7, 8, 0], [1, 1, 0]]])  # two tokens and one place of padding
+    >>> start, free, read = on_text(text, net)
+    >>> start.shape, free.flatten().tolist(), torch.equal(read(net, start), net(text))
     (torch.Size([1, 3, 4]), [1.0, 1.0, 0.0], True)
     """
     table = embedding_of(like).weight
@@ -161,17 +173,20 @@ def on_text(x: Tensor, like: nn.Module) -> tuple[Tensor, Tensor, Read]:
     def read(net: nn.Module, change: Tensor) -> Tensor:
         encoder: Any = net.encoder
         # Whole in every process: each then finds the same gradients, of which the mean is taken.
-        return net.head(encoder.from_embeddings(encoder.embed(x) + change, x).flatten(1))  # type: ignore[operator]
+        features = encoder.from_embeddings(encoder.embed(x) + change, x).flatten(1)
+        logits: Tensor = net.head(features)  # type: ignore[operator]
+        return logits
 
     return start, (x[:, 1] > 0).to(table.dtype)[..., None], read
 
 
 def embedding_of(net: nn.Module) -> nn.Embedding:
     """The layer of a network's token vectors; a UserError for one that is not in the two halves of nets.text."""
-    encoder = getattr(net, "encoder", None)
+    encoder: Any = getattr(net, "encoder", None)
     if not all(hasattr(encoder, part) for part in ("embedding", "embed", "from_embeddings")):
         raise UserError(
             f"On text bias_adv changes the vectors of tokens, and {type(encoder or net).__name__} has no embed and "
             "from_embeddings as spurless.nets.text describes them; use embedding_bag, minilm, bert, roberta or hf:NAME."
         )
-    return encoder.embedding  # type: ignore[union-attr]
+    embedding: nn.Embedding = encoder.embedding
+    return embedding

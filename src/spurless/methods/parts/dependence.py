@@ -83,7 +83,7 @@ def cosines(features: Tensor) -> Tensor:
     tensor([1.0000, 0.7071, 0.0000])
     """
     with torch.autocast(features.device.type, enabled=False):
-        length = features.float().norm(dim=1, keepdim=True)  # (n, 1)
+        length: Tensor = features.float().norm(dim=1, keepdim=True)  # (n, 1)
         unit = features.float() / length.masked_fill(length < 1e-8, 1.0)  # (n, d)
         return unit @ unit.T
 

@@ -176,7 +176,8 @@ class Gated(nn.Module):
     def both(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Features (n, d) and logits (n, classes) under one draw of the gates."""
         weights = {f"net.{k}": self.view.net.get_parameter(k) * gate for k, gate in self.gates().items()}
-        return functional_call(self.view, weights, (x,))
+        both: tuple[Tensor, Tensor] = functional_call(self.view, weights, (x,))
+        return both
 
     def features(self, x: Tensor) -> Tensor:
         return self.both(x)[0]

@@ -23,7 +23,7 @@ RowLoss = Callable[[Tensor, Tensor], Tensor]  # of logits (n, classes) and label
 class _Second(threading.local):
     """The labels of a mixed batch, the second ones, the shares of the first ones, and the second samples' numbers."""
 
-    held: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+    labels: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 
 
 _second = _Second()
@@ -39,19 +39,19 @@ def two_labels(y: Tensor, second: tuple[Tensor, Tensor, Tensor] | None) -> Itera
     ...     round(float(ce(logits, y)), 4)  # 0.1269 and 2.1269
     0.6269
     """
-    before, _second.held = _second.held, None if second is None else (y, *second)
+    before, _second.labels = _second.labels, None if second is None else (y, *second)
     try:
         yield
     finally:
-        _second.held = before
+        _second.labels = before
 
 
-def _by_labels(rows: Callable[[Tensor], Tensor], y: Tensor) -> Tensor:
+def _by_labels(loss: Callable[[Tensor], Tensor], y: Tensor) -> Tensor:
     """(n,) A loss of the labels, or of both labels of mixed inputs."""
-    held = _second.held
-    if held is None or held[0] is not y:
-        return rows(y)
-    return held[2] * rows(y) + (1 - held[2]) * rows(held[1])
+    mixed = _second.labels
+    if mixed is None or mixed[0] is not y:
+        return loss(y)
+    return mixed[2] * loss(y) + (1 - mixed[2]) * loss(mixed[1])
 
 
 def ce(logits: Tensor, y: Tensor, focal_gamma: float = 0.0) -> Tensor:
@@ -62,7 +62,7 @@ def ce(logits: Tensor, y: Tensor, focal_gamma: float = 0.0) -> Tensor:
     >>> round(loss.item(), 4), [round(v, 4) for v in torch.autograd.grad(loss, logits)[0][0].tolist()]
     (0.6931, [-0.2983, 0.2983])
     """
-    if focal_gamma or _second.held:
+    if focal_gamma or _second.labels:
         return ce_rows(logits, y, focal_gamma).mean()
     return cross_entropy(logits, y)
 
@@ -73,11 +73,11 @@ def ce_rows(logits: Tensor, y: Tensor, focal_gamma: float = 0.0) -> Tensor:
     >>> ce_rows(torch.zeros(2, 4), torch.tensor([2, 0])).shape
     torch.Size([2])
     """
-    rows = _by_labels(lambda t: cross_entropy(logits, t, reduction="none"), y)
+    losses = _by_labels(lambda t: cross_entropy(logits, t, reduction="none"), y)
     if not focal_gamma:
-        return rows
-    focal = _focal(rows, focal_gamma)
-    return rows.detach() + (focal - focal.detach())  # in this order the value is exactly that of cross entropy
+        return losses
+    steered = focal(losses, focal_gamma)
+    return losses.detach() + (steered - steered.detach())  # in this order the value is exactly that of cross entropy
 
 
 def adjusted_ce(run: Run, logits: Tensor, shift: Tensor, y: Tensor, table: Tensor | None = None) -> Tensor:
@@ -86,30 +86,25 @@ def adjusted_ce(run: Run, logits: Tensor, shift: Tensor, y: Tensor, table: Tenso
     Of mixed inputs each label has the shift of its own sample, from the `table` of all training samples: with the first
     sample's for both, the second label would be over-corrected.
     """
-    held = _second.held
-    if held is None or held[0] is not y or table is None:
+    mixed = _second.labels
+    if mixed is None or mixed[0] is not y or table is None:
         return run.ce(logits + shift, y)
-    _, z, share, numbers = held
+    _, z, share, numbers = mixed
     first, second = run.ce_rows(logits + shift, y.clone()), run.ce_rows(logits + table[numbers], z)  # one label each
     return (share * first + (1 - share) * second).mean()
 
 
-def focal_rows(logits: Tensor, y: Tensor, gamma: float = 2.0) -> Tensor:
-    """Focal loss of each row (Lin et al. 2017), which turns away from rows that are learnt.  (1 − p_y)^γ · CE
+def focal(losses: Tensor, gamma: float) -> Tensor:
+    """Focal loss of each sample (Lin et al. 2017) from its cross entropy (n,).  (1 − p_y)^γ · CE
 
     Gradient:  ((1 − p_y)^γ + γ p_y (1 − p_y)^(γ−1) CE) · ∇CE
 
-    >>> focal_rows(torch.zeros(1, 2), torch.tensor([0]), gamma=2.0)  # log 2 / 4
+    >>> focal(torch.tensor([2.0]).log(), gamma=2.0)  # log 2 / 4
     tensor([0.1733])
     """
-    return _focal(ce_rows(logits, y), gamma)
-
-
-def _focal(rows: Tensor, gamma: float) -> Tensor:
-    """From the cross entropy of each row."""
     # 1 − p without rounding to 0; where it is 0, a power of it below 1 would have an infinite gradient.
-    missing = (-torch.expm1(-rows)).clamp_min(torch.finfo(rows.dtype).tiny)
-    return missing**gamma * rows
+    missing = (-torch.expm1(-losses)).clamp_min(torch.finfo(losses.dtype).tiny)
+    return missing**gamma * losses
 
 
 def gce(logits: Tensor, y: Tensor, q: float = 0.7, form: Form = "paper") -> Tensor:
@@ -137,7 +132,7 @@ def _gce_rows(log_p: Tensor, q: float, form: Form) -> Tensor:
 
 
 class LossMemory(nn.Module):
-    """A running mean of each training row's loss (LfF), as tensors on the device.
+    """A running mean of each training sample's loss (LfF), as tensors on the device.
 
     First visit: e_i ← l_i; later: e_i ← α e_i + (1 − α) l_i. It is updated before it is read, and read as a share of
     the largest value that its class has anywhere in the training set.
@@ -160,25 +155,25 @@ class LossMemory(nn.Module):
 
     @torch.no_grad()
     def update(self, idx: Tensor, loss: Tensor) -> None:
-        """Fold the current losses of these rows in."""
+        """Fold the current losses of these samples in."""
         old = self.alpha * self.visited[idx]
         self.value[idx] = old * self.value[idx] + (1 - old) * loss.detach().float()
         self.visited.index_fill_(0, idx, 1.0)  # an assignment would copy the 1 from the host: not in a CUDA graph
 
     @torch.no_grad()
     def relative(self, idx: Tensor) -> Tensor:
-        """The remembered losses of these rows, each divided by the maximum over its class."""
+        """The remembered losses of these samples, each divided by the maximum over its class."""
         if self.members is None:
             self.class_max.zero_().scatter_reduce_(0, self.y, self.value, "amax")
-        else:  # eight times as fast on a GPU, where all rows of a class would have to take turns
+        else:  # eight times as fast on a GPU, where all samples of a class would have to take turns
             torch.amax(self.value[self.members], dim=1, out=self.class_max)
         return self.value[idx] / self.class_max[self.y[idx]].clamp_min(1e-12)
 
 
 def members(y: Tensor, classes: int) -> Tensor | None:
-    """(classes, size of the largest) The rows of each class, one of them repeated to fill the line.
+    """(classes, size of the largest) The samples of each class, one of them repeated to fill the line.
 
-    None where that takes much more room than the rows themselves, or a class has no row.
+    None where that takes much more room than the samples themselves, or a class has no sample.
 
     >>> members(torch.tensor([1, 0, 1]), 2).tolist()
     [[1, 1], [0, 2]]
@@ -189,5 +184,5 @@ def members(y: Tensor, classes: int) -> Tensor | None:
         return None
     order = y.argsort(stable=True)
     start = (size.cumsum(0) - size)[:, None]
-    place = torch.arange(longest, device=y.device).clamp(max=size[:, None] - 1)  # (classes, longest)
-    return order[start + place]
+    rank = torch.arange(longest, device=y.device).clamp(max=size[:, None] - 1)  # (classes, longest)
+    return order[start + rank]

@@ -20,7 +20,7 @@ from spurless.methods.group_inference.training import biased_net, early
 
 if TYPE_CHECKING:
     from spurless.nets import Net
-    from spurless.train.loop import EngineRun
+    from spurless.train.engine_run import EngineRun
 
 How = Literal["mixup", "within_class", "selecmix"]
 
@@ -96,7 +96,8 @@ def with_mixing(stages: Generator[Stage, None, Net], run: EngineRun) -> Generato
             yield stage
             stage = next(stages)
     except StopIteration as end:
-        return end.value
+        net: Net = end.value
+        return net
 
 
 def mixer(run: EngineRun, how: How) -> Generator[Stage, None, Mixer]:
