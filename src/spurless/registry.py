@@ -232,8 +232,8 @@ def name_of(method: Method) -> str:
     own = f"{kind.__module__.removeprefix('spurless.methods.')}:{kind.__name__}"
     ours = _table("method")
     if kind.__module__.startswith("spurless.methods."):
-        return next((known for known, entry in ours.items() if entry.where == own), name)
-    offered = next((known for known, path in entry_points("method").items() if path == own), None)
+        return next((registered for registered, entry in ours.items() if entry.where == own), name)
+    offered = next((registered for registered, path in entry_points("method").items() if path == own), None)
     return offered or (f"own-{name}" if name in ours else name)
 
 
@@ -299,8 +299,8 @@ def load_data(
     asked = {"coding": coding, "only_scored": only_scored}
     # A loader takes them as arguments; what is a setting of that name, as parity's `coding`, is another thing.
     parameters = inspect.signature(load).parameters.keys() - chosen.keys()
-    taken = {argument: value for argument, value in asked.items() if argument in parameters}
-    bundle = load(root=data_root(root), **taken)
+    accepted = {argument: value for argument, value in asked.items() if argument in parameters}
+    bundle = load(root=data_root(root), **accepted)
     if not isinstance(bundle, _bundle()):
         raise SettingError(f"data set '{name}' loads {type(bundle).__name__}, and not a spurless.Bundle.")
     if attributes is not None:

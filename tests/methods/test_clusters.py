@@ -15,8 +15,8 @@ from spurless.methods.parts.clusters import (
     distances,
     one_cluster,
     reducer,
-    row_silhouettes,
     sample,
+    silhouettes,
     unit,
 )
 
@@ -135,15 +135,15 @@ def test_silhouettes_equal_a_slow_loop():
     x, labels = blobs(6, 5, 1, apart=2.0)
     slow = [slow_silhouette(x, labels, i) for i in range(12)]
     apart = distances(x)
-    assert row_silhouettes(apart, labels).tolist() == pytest.approx(slow, abs=1e-5)
+    assert silhouettes(apart, labels).tolist() == pytest.approx(slow, abs=1e-5)
     by_cluster = [np.mean([s for s, k in zip(slow, labels.tolist(), strict=True) if k == own]) for own in range(3)]
     assert cluster_silhouettes(apart, labels).tolist() == pytest.approx(by_cluster, abs=1e-5)
 
 
 def test_silhouettes_that_are_not_defined_are_nought():
     apart = distances(torch.randn(4, 2))
-    assert row_silhouettes(apart, torch.zeros(4, dtype=torch.long)).tolist() == [0] * 4
-    assert row_silhouettes(apart, torch.arange(4)).tolist() == [0] * 4
+    assert silhouettes(apart, torch.zeros(4, dtype=torch.long)).tolist() == [0] * 4
+    assert silhouettes(apart, torch.arange(4)).tolist() == [0] * 4
 
 
 def test_a_small_cluster_counts_as_much_as_a_large_one(monkeypatch):
@@ -153,7 +153,7 @@ def test_a_small_cluster_counts_as_much_as_a_large_one(monkeypatch):
     labels = {2: small_and_bad, 3: all_alike}
     silhouettes = {2: torch.tensor([0.9] * 90 + [0.1] * 10), 3: torch.full((100,), 0.7)}
     monkeypatch.setattr(clusters, "cluster", lambda x, k, how, seed: clusters.Clusters(labels[k], k, lambda rows: rows))
-    monkeypatch.setattr(clusters, "row_silhouettes", lambda apart, own: silhouettes[len(own.unique())])
+    monkeypatch.setattr(clusters, "silhouettes", lambda apart, own: silhouettes[len(own.unique())])
     assert best_clusters(torch.randn(100, 2), most=3).number == 3
 
 
@@ -162,8 +162,8 @@ def test_large_data_is_looked_at_in_part_and_assigned_whole(monkeypatch):
     looked_at = []
     real = clusters.distances
     monkeypatch.setattr(clusters, "distances", lambda rows: looked_at.append(len(rows)) or real(rows))
-    monkeypatch.setattr(clusters, "SILHOUETTE_ROWS", 80)
-    monkeypatch.setattr(clusters, "FIT_ROWS", 90)
+    monkeypatch.setattr(clusters, "SILHOUETTE_SAMPLES", 80)
+    monkeypatch.setattr(clusters, "FIT_SAMPLES", 90)
     fitted_to = []
     array = clusters._array
     monkeypatch.setattr(clusters, "_array", lambda rows, how: fitted_to.append(len(rows)) or array(rows, how))

@@ -17,7 +17,7 @@ from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.methods import dfr
-from spurless.methods.dfr import DFR, STRENGTHS, Rows, fit_head, halves, pick_strength
+from spurless.methods.dfr import DFR, STRENGTHS, Samples, fit_head, halves, pick_strength
 from spurless.methods.group_inference import CLASSES, Groups, Inference
 from spurless.methods.rs import subsample
 from spurless.nets import build
@@ -51,7 +51,7 @@ def random_rows(n, classes, d=6, seed=0):
 @pytest.mark.parametrize("classes", [2, 4])
 def test_the_head_is_scikit_learns_logistic_regression(penalty, classes):
     features, y, group = random_rows(120, classes)
-    rows = Rows.of(features, y, group, build("linear", (6,), classes))
+    rows = Samples.of(features, y, group, build("linear", (6,), classes))
     head = fit_head(rows, penalty, 0.3)
     x = features.double().numpy()
     theirs = make_pipeline(StandardScaler(), sklearn_head(penalty, 0.3, classes)).fit(x, y.numpy())
@@ -100,7 +100,7 @@ def test_a_run_is_plain_training_and_then_scikit_learn(data, net, resamples):
 
 def test_the_strength_is_picked_by_the_worst_group_of_the_other_half():
     features, y, group = random_rows(200, 2, seed=3)
-    rows = Rows.of(features, y, group, build("linear", (6,), 2))
+    rows = Samples.of(features, y, group, build("linear", (6,), 2))
     picked = pick_strength(rows, "l1", torch.Generator().manual_seed(4))
     generator = torch.Generator().manual_seed(4)
     fit_on, judge_on = halves(group, generator)
@@ -129,7 +129,7 @@ def test_halves_share_out_every_group():
 
 
 def world(val_y, val_a, n=80):
-    """Rows of two classes and two values, of which the validation split has these."""
+    """Samples of two classes and two values, of which the validation split has these."""
     g = torch.Generator().manual_seed(0)
 
     def split(y, a):
@@ -194,7 +194,7 @@ def test_a_feature_that_never_varies_is_harmless():
     features, y, group = random_rows(60, 2)
     features[:, 2] = 0.1
     features[:, 3] = 0
-    head = fit_head(Rows.of(features, y, group, build("linear", (6,), 2)), "l2", 1.0)
+    head = fit_head(Samples.of(features, y, group, build("linear", (6,), 2)), "l2", 1.0)
     assert np.abs(head.weight[:, 2:4]).max() < 1e-6
 
 
@@ -206,7 +206,7 @@ def test_a_head_without_bias_stays_without():
     erm = fit("erm", data, net=net, **CPU).classifier.eval()
     with torch.no_grad():
         features = erm.features(data.val.x)
-    rows = Rows.of(features, data.val.y, data.val.y, erm)
+    rows = Samples.of(features, data.val.y, data.val.y, erm)
     assert not rows.mean.any() and not fit_head(rows, "l2", 1.0).bias.any()
     assert result.scores["unbiased"] > 55
 

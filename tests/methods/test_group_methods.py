@@ -14,7 +14,7 @@ from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
-from spurless.methods.gc_dro import GCDRO, WorstRows, row_weights
+from spurless.methods.gc_dro import GCDRO, WorstSamples, sample_weights
 from spurless.methods.group_dro import GroupDRO, WorstGroup, cvar_weights, group_means, train_for_worst_group
 from spurless.methods.group_inference import CLASSES, Groups, Inference
 from spurless.methods.parts.losses import ce_rows
@@ -195,24 +195,24 @@ def test_greedy_by_hand_over_two_batches():
     loss, group = batch((1.0, 0), (3.0, 0), (4.0, 1))  # running 2, 4 and none: group 1 first, then group 0
     h = [0.1 / 0.5 / 0.4, 1 / 0.4, 0.0]
     value = worst(loss, group)
-    assert worst.row_weights.tolist() == pytest.approx(h, rel=1e-4)
+    assert worst.sample_weights.tolist() == pytest.approx(h, rel=1e-4)
     assert float(value.detach()) == pytest.approx((h[0] * 4 + h[1] * 4) / 3, rel=1e-4)
     worst(*batch((6.0, 2), (0.0, 1)))  # running 2, (4 + 0)/2 = 2, 6; of equals the first comes first
     assert worst.running.tolist() == pytest.approx([2.0, 2.0, 6.0])
-    assert worst.row_weights.tolist() == pytest.approx([0.2 / 0.5 / 0.4, 0.0, 2.5], rel=1e-4)
+    assert worst.sample_weights.tolist() == pytest.approx([0.2 / 0.5 / 0.4, 0.0, 2.5], rel=1e-4)
     assert float(worst.q.sum()) == pytest.approx(1, rel=1e-5)
 
 
 def test_the_least_weight_of_a_row():
     worst = WorstGroup(torch.tensor([9, 1]), GroupDRO("greedy", alpha=0.1, least=0.25))
     worst(*batch((1.0, 0), (2.0, 1)))
-    assert worst.row_weights.tolist() == pytest.approx([0.25, 10.0], rel=1e-4)
+    assert worst.sample_weights.tolist() == pytest.approx([0.25, 10.0], rel=1e-4)
 
 
 def test_the_adjustment_is_for_groups_that_were_visited():
     worst = WorstGroup(torch.tensor([4, 4, 1]), GroupDRO("greedy", alpha=0.2, adjustment=100.0))
     worst(*batch((1.0, 0), (2.0, 1)))
-    assert worst.row_weights.argmax() == 1
+    assert worst.sample_weights.argmax() == 1
 
 
 # GroupDRO, the stage
@@ -354,7 +354,7 @@ def test_subsampled_rows_are_drawn_once():
 # GC-DRO
 
 
-def slow_row_weights(loss, group, beta, least):
+def slow_sample_weights(loss, group, beta, least):
     """The mass of each group, handed out from its worst row on."""
     weights = [least] * len(loss)
     for g in set(group):
@@ -373,11 +373,11 @@ def slow_row_weights(loss, group, beta, least):
     st.floats(0, 1),
     st.randoms(use_true_random=False),
 )
-def test_row_weights_against_a_loop(group, beta, least, random):
+def test_sample_weights_against_a_loop(group, beta, least, random):
     loss = torch.tensor([random.uniform(0, 5) for _ in group])
     of, size = torch.tensor(group), torch.bincount(torch.tensor(group), minlength=5)
-    w = row_weights(loss, of, size, beta, least)
-    assert w.tolist() == pytest.approx(slow_row_weights(loss.tolist(), group, beta, least), abs=1e-4)
+    w = sample_weights(loss, of, size, beta, least)
+    assert w.tolist() == pytest.approx(slow_sample_weights(loss.tolist(), group, beta, least), abs=1e-4)
     means, count = group_means(w, of, 5)
     assert bool(torch.isclose(means[count > 0], torch.tensor(1.0), atol=1e-4).all())
 
@@ -385,15 +385,15 @@ def test_row_weights_against_a_loop(group, beta, least, random):
 def test_row_weights_of_the_released_settings_by_hand():
     """beta and the least weight are 0.1: of 110 rows, 10 weigh 10 and 100 weigh 0.1, which adds up to 110."""
     loss = torch.linspace(0, 1, 110)
-    w = row_weights(loss, torch.zeros(110, dtype=torch.long), torch.tensor([110]), 0.1, 0.1)
+    w = sample_weights(loss, torch.zeros(110, dtype=torch.long), torch.tensor([110]), 0.1, 0.1)
     assert w[100:].tolist() == pytest.approx([10.0] * 10) and w[:100].tolist() == pytest.approx([0.1] * 100)
-    few = row_weights(loss[:4], torch.zeros(4, dtype=torch.long), torch.tensor([4]), 0.1, 0.1)
+    few = sample_weights(loss[:4], torch.zeros(4, dtype=torch.long), torch.tensor([4]), 0.1, 0.1)
     assert few.tolist() == pytest.approx([0.1, 0.1, 0.1, 3.7])  # not 0.1 for all: a small group counts as others do
 
 
 def test_row_weights_change_when_an_epoch_begins_and_not_before():
     group, size = torch.zeros(4, dtype=torch.long), torch.tensor([4])
-    rows = WorstRows(group, size, 4, GCDRO(beta=0.25, least=0.0, memory=0.5))
+    rows = WorstSamples(group, size, 4, GCDRO(beta=0.25, least=0.0, memory=0.5))
     first, second = torch.tensor([0, 1, 2]), torch.tensor([3])
     assert rows.epoch_begins()
     assert rows(first, torch.tensor([1.0, 2.0, 8.0])).tolist() == [1, 1, 1]
@@ -418,7 +418,7 @@ def test_a_gc_dro_run_equals_a_loop_written_by_hand():
     remembered, w = {}, [1.0] * 70
     for epoch in range(4):
         if epoch:
-            w = slow_row_weights([remembered[i] for i in range(70)], group, 0.2, 0.1)
+            w = slow_sample_weights([remembered[i] for i in range(70)], group, 0.2, 0.1)
         running = {}
         order = epoch_order(70, None, None, torch.Generator().manual_seed(derive(3, "order", 0, epoch)))
         for rows in order.split(16):

@@ -19,7 +19,7 @@ from spurless.methods.dcwp import DCWP, DebiasedMask, Finetune
 from spurless.methods.disent import DisEnt
 from spurless.methods.end import EnD
 from spurless.methods.ga import aligned_weights
-from spurless.methods.gc_dro import row_weights
+from spurless.methods.gc_dro import sample_weights
 from spurless.methods.group_dro import GroupDRO, WorstGroup
 from spurless.methods.group_inference.clusters import merged, overclustered, worth_it
 from spurless.methods.group_inference.eiil import ascend
@@ -235,11 +235,11 @@ def test_gc_dro():
         worst = WorstGroup(torch.ones(6), dro)
         worst.share.copy_(torch.tensor(case["share"]))
         worst.running.copy_(torch.tensor(case["running"]))
-        close(worst.row_weights, case["h"], 1e-5)
+        close(worst.sample_weights, case["h"], 1e-5)
     group = torch.tensor(theirs["group"])
     size, (first, second) = torch.bincount(group), torch.tensor(theirs["losses"])
     for losses, weights in zip((first, 0.9 * first + 0.1 * second), torch.tensor(theirs["inner"]), strict=True):
-        ours = row_weights(losses, group, size, beta=0.1, least=0.1)
+        ours = sample_weights(losses, group, size, beta=0.1, least=0.1)
         # The release leaves out what is left over for one sample of each group.
         other = (ours - weights).abs() > 1e-5
         assert torch.bincount(group[other], minlength=3).max() <= 1

@@ -99,12 +99,12 @@ def reproduce(
     from spurless.bench.reproduce import paper, titles
 
     if name is None:
-        known = titles()
+        tables = titles()
         if output.as_json:
-            print_json({"tables": [{"name": k, "what": v} for k, v in known.items()]})
+            print_json({"tables": [{"name": k, "what": v} for k, v in tables.items()]})
             return
-        width = max(map(len, known), default=0)
-        echo("\n".join(f"{k:{width}}  {v}" for k, v in known.items()) or "No papers' tables are installed here.")
+        width = max(map(len, tables), default=0)
+        echo("\n".join(f"{k:{width}}  {v}" for k, v in tables.items()) or "No papers' tables are installed here.")
         return
     path = paper(name)
     _run(lambda: read(path, chosen), chosen.out or Path("runs/reproduce") / name, executor, output, page=True)
@@ -161,11 +161,11 @@ def _plan(read_it: Callable[[], Spec], out: Path, executor: Executor, as_json: b
     from spurless.bench.reproduce import plan, plan_text
 
     with redirect_stdout(sys.stderr):
-        found = plan(read_it(), out, executor.device, executor.workers, executor.data_root)
+        planned = plan(read_it(), out, executor.device, executor.workers, executor.data_root)
     if as_json:
-        print_json(found)
+        print_json(planned)
     else:
-        echo(plan_text(found))
+        echo(plan_text(planned))
 
 
 def _counts(statuses: dict[str, str]) -> dict[str, int]:

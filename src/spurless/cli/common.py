@@ -95,18 +95,18 @@ def gather(
     >>> gather(["data.rho=0.1"], ("data", "net"))
     {'data': {'rho': '0.1'}, 'net': {}}
     """
-    found = {section: dict((chosen or {}).get(section, {})) for section in sections}
+    settings = {section: dict((chosen or {}).get(section, {})) for section in sections}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        section, dot, name = (part.strip() for part in key.partition("."))
+        section, dot, name = (word.strip() for word in key.partition("."))
         if not equals or not dot or not name:
             raise UserError(f"--set {pair} is not of the form section.name=value, such as {sections[-1]}.name=value.")
         if section not in sections:
             raise unknown("section", section, sections)
         if name == "name":
             raise UserError(f"--set {pair}: the {section} is named by {NAMED_BY[section]}, not by a setting.")
-        found[section][name] = value.strip()
-    return found
+        settings[section][name] = value.strip()
+    return settings
 
 
 def print_json(row: Any) -> None:

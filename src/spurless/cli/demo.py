@@ -27,8 +27,8 @@ def run_demo(out: Path, seed: int = 0, device: str | None = None) -> Path:
     folders = {name: out / f"{name}-seed{seed}" for name in SHOWN}
     rows = [fit(name, data, seed=seed, out=folder, device=device).row() for name, folder in folders.items()]
     console.print(comparison(rows))
-    found = audit(data, folders["erm"], out / "audit", seed=seed, device=device, source="colored_digits")
-    console.print(f"Audit of the plain model: {found['verdict']}. {found['headline']}", highlight=False)
+    report = audit(data, folders["erm"], out / "audit", seed=seed, device=device, source="colored_digits")
+    console.print(f"Audit of the plain model: {report['verdict']}. {report['headline']}", highlight=False)
     page = write_any([out / "audit", *folders.values()], out / "report.html", "Coloured digits: the demo")
     console.print(f"Report: {page}", highlight=False, soft_wrap=True)  # a folded path cannot be copied
     return page

@@ -57,6 +57,6 @@ def card(
     if out is None:
         echo(text, nl=False)
         return
-    with atomic(out) as part:
-        part.write_text(text, encoding="utf-8", errors="replace")
+    with atomic(out) as file:
+        file.write_text(text, encoding="utf-8", errors="replace")
     echo(f"Model card: {out}")

@@ -39,8 +39,8 @@ def predict(
     with redirect_stdout(sys.stderr):
         rows = load_predictor(model, device).frame_of_paths(paths)
     if csv:
-        with atomic(csv) as part:
-            rows.map(inert).to_csv(part, index=False)
+        with atomic(csv) as file:
+            rows.map(inert).to_csv(file, index=False)
     if as_json:
         print_json({"model": str(model), "predictions": rows.to_dict("records")})
         return

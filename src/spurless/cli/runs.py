@@ -74,23 +74,24 @@ def train(
     from spurless.train.fit import fit
     from spurless.train.session import load_for
 
-    made, place = make_method(chosen["method"]), pick_device(where.device)  # before the data, for the same reason
+    # Before the data, for the same reason.
+    asked_method, device = make_method(chosen["method"]), pick_device(where.device)
     _check_net(chosen["net"])
     with redirect_stdout(sys.stderr):  # libraries print where they please
         bundle, net_spec, recipe_spec = load_for(
-            chosen["data"], chosen["net"] or None, chosen["recipe"] or None, place, where.data_root
+            chosen["data"], chosen["net"] or None, chosen["recipe"] or None, device, where.data_root
         )
         network = {"name": bundle.net} | (dict(net_spec) if isinstance(net_spec, Mapping) else {})
         recipe_table = dict(recipe_spec) if isinstance(recipe_spec, Mapping) else {}
         folder = out or default_folder(method, data, network["name"], seed, chosen | {"recipe": recipe_table})
         result = fit(
-            made,
+            asked_method,
             bundle,
             net=network,
             recipe=recipe_table,
             seed=seed,
             out=folder,
-            device=place,
+            device=device,
             command=shlex.join(["spurless", *sys.argv[1:]]),
             track=f"tensorboard:{tensorboard}" if tensorboard else track,
         )
@@ -142,7 +143,7 @@ def evaluate(
     chosen = gather(set_ or [], ("data", "net") if net else ("data",))
     if not model.exists():
         raise UserError(f"{model} is neither a run's folder nor a weights file.")
-    place = pick_device(where.device)
+    device = pick_device(where.device)
     with redirect_stdout(sys.stderr):
         named = chosen["data"] | {"name": data}
         root = where.data_root
@@ -150,13 +151,13 @@ def evaluate(
         if net:
             classifier = with_weights(chosen["net"] | {"name": net}, model, bundle)
             precision: Precision = "fp32"
-            own: bool | None = True  # so that its rows are not taken for new ones
+            own: bool | None = True  # so that its samples are not taken for new ones
         else:
             own = is_its_own(model, bundle)
             classifier, bundle, precision = trained(model, bundle)
         everything = split is None and list(bundle.splits) == ["train"] and not own
         chosen_split = split or ("train" if everything else "test")
-        scores = evaluate(classifier, bundle, chosen_split, place, precision=precision)
+        scores = evaluate(classifier, bundle, chosen_split, device, precision=precision)
     row = {
         "model": str(model),
         "data": bundle.name,
@@ -180,12 +181,12 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")], as_json: 
     if not (run / SETTINGS).exists():
         raise UserError(f"{run} holds no run (no {SETTINGS}).")
     settings = read_toml(run / SETTINGS)
-    if not all(isinstance(settings.get(part), dict) for part in ("method", "data")):
+    if not all(isinstance(settings.get(section), dict) for section in ("method", "data")):
         raise UserError(f"{run} holds no run ({SETTINGS} is not one of a run).")
     row = folder.result()
     if row is None:
         history = folder.history()
-        row = {"status": "unfinished"} | {part: settings[part].get("name") for part in ("method", "data")}
+        row = {"status": "unfinished"} | {section: settings[section].get("name") for section in ("method", "data")}
         row |= {"settings": settings, "last_epoch": history[-1] if history else None}
         row["checkpoint"] = last_checkpoint(folder, history)
     row.pop("history", None)
@@ -239,10 +240,10 @@ def from_config(config: Path, names: dict[str, str | None]) -> tuple[dict[str, d
 
 def last_checkpoint(folder: RunFolder, history: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The checkpoint that a run resumes from, which a kill leaves behind the last epoch of its history."""
-    found = folder.checkpoint()
-    if found is None:
+    checkpoint = folder.checkpoint()
+    if checkpoint is None:
         return None
-    index, facts, done = found
+    index, facts, done = checkpoint
     own = [row for row in history if row.get("stage_index") == index]  # none while its first epoch lasts
     epoch = facts.get("epoch", 0) if not done else own[-1]["epoch"] if own else 0
     return {"stage": own[0]["stage"] if own else None, "stage_index": index, "stage_done": done, "epoch": epoch}

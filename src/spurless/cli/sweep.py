@@ -49,16 +49,16 @@ def sweep(
 
     chosen = settings(data, training)
     with redirect_stdout(sys.stderr):
-        found = run_sweep(
+        result = run_sweep(
             chosen["data"], over, values, chosen["net"] or None, chosen["method"], chosen["recipe"] or None, seeds, out,
             command=shlex.join(["spurless", *sys.argv[1:]]), dynamics=dynamics or None,
             **machine.options(),
         )  # fmt: skip
     if as_json:
-        series = found.get("series") or [found]
-        print_json([{"over": part["over"]} | point for part in series for point in part["points"]])
+        series = result.get("series") or [result]
+        print_json([{"over": one["over"]} | point for one in series for point in one["points"]])
         return
-    show(found, tables(found), MEANING)
+    show(result, tables(result), MEANING)
 
 
 def suggest_lr(
@@ -78,27 +78,27 @@ def suggest_lr(
 
     chosen = settings(data, training)
     with redirect_stdout(sys.stderr):
-        found = suggest(
+        result = suggest(
             chosen["data"], chosen["net"] or None, chosen["method"], chosen["recipe"] or None, seeds, budget, out,
             command=shlex.join(["spurless", *sys.argv[1:]]), **machine.options(),
         )  # fmt: skip
     if as_json:
-        print_json(found)
+        print_json(result)
         return
-    show(found, tables(found), MEANING)
+    show(result, tables(result), MEANING)
 
 
 def settings(data: str, training: Training) -> dict[str, dict[str, Any]]:
     """What was given on the command line, by section."""
-    found = gather(training.set_ or [], SECTIONS)
+    chosen = gather(training.set_ or [], SECTIONS)
     names = {"data": data, "net": training.net, "method": training.method, "recipe": training.recipe}
-    found |= {section: {"name": name} | found[section] for section, name in names.items() if name is not None}
-    if training.net is None and found["net"]:
+    chosen |= {section: {"name": name} | chosen[section] for section, name in names.items() if name is not None}
+    if training.net is None and chosen["net"]:
         raise UserError("--set net... needs --net, which says whose setting it is.")
-    return found
+    return chosen
 
 
-def show(found: dict[str, Any], tables: list[Any], meaning: str) -> None:
+def show(result: dict[str, Any], tables: list[Any], meaning: str) -> None:
     """The tables, the words and the files."""
     from spurless.core.terminal import Console
     from spurless.sweep.run import FILE, PLOT, REPORT
@@ -107,14 +107,14 @@ def show(found: dict[str, Any], tables: list[Any], meaning: str) -> None:
     for table in tables:
         console.print(table)
         console.print()
-    runs = len(found["seeds"])
+    runs = len(result["seeds"])
     console.print(
         meaning.format(runs=f"Means over {runs} seeds (± standard deviation)" if runs > 1 else "One seed"),
         highlight=False,
     )
     console.print()
-    console.print(found["text"], markup=False, highlight=False)
-    if found["notes"]:
-        console.print("\n" + "\n".join(found["notes"]), markup=False, highlight=False)
-    folder = Path(found["folder"])
+    console.print(result["text"], markup=False, highlight=False)
+    if result["notes"]:
+        console.print("\n" + "\n".join(result["notes"]), markup=False, highlight=False)
+    folder = Path(result["folder"])
     echo(f"\nPlot: {folder / PLOT}    report: {folder / REPORT}    for machines: {folder / FILE}")

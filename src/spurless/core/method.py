@@ -37,7 +37,7 @@ class Stage:
     epochs: float | None = None  # how long; neither given: the recipe's length
     iterations: int | None = None
     sample_weights: Tensor | None = None  # (n,) or (len(rows),): draw with these odds, with replacement. None: shuffle
-    rows: Tensor | None = None  # train on these rows of the training split, repeats allowed. None: on all
+    rows: Tensor | None = None  # numbers of the training samples to train on, repeats allowed. None: all
     select: bool = False  # whether the recipe's selection rule picks this stage's weights; False: the last ones
     until: bool | None = None  # whether the recipe's criterion may end it. None: if it has the recipe's length
     span: tuple[float, float] = (0.0, 1.0)  # the part of the schedule that this stage is, when a method splits one up
@@ -72,7 +72,7 @@ class Method(ABC):
 
     @property
     def labels(self) -> Labels:
-        """What it may know with these settings, where they decide: groups that are guessed need no labels."""
+        """What it may know with these settings, where they decide: inferred groups need no labels."""
         return self.bias_labels
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Method(ABC):
         """Yield each stretch of training, and return the classifier."""
 
     def classifier(self, make: Callable[..., Net]) -> Net:
-        """The shape of what `stages` returns, from `make` = Run.net, so that saved weights find their place again."""
+        """The shape of what `stages` returns, from `make` = Run.net, so that saved weights can be loaded."""
         return make()
 
 
@@ -114,9 +114,9 @@ class Run(ABC):
     def outputs(
         self, net: nn.Module, split: Split | None = None, features: bool = False, augment: bool = False
     ) -> Tensor:
-        """Logits (or features) of every row, in evaluation mode; default: the training rows, as they are.
+        """Logits (or features) of every sample, in evaluation mode; default: the training samples, as they are.
 
-        With `augment`, of one random view of each row: the same views whenever the run asks.
+        With `augment`, of one random view of each sample: the same views whenever the run asks.
         """
 
     @abstractmethod
@@ -129,8 +129,8 @@ class Run(ABC):
 
     @abstractmethod
     def report_conflicting(self, conflicting: Tensor, name: str = "mined") -> None:
-        """Tell which training rows (n,) were taken for bias-conflicting; the result scores it against the truth."""
+        """Report the training samples (n,) identified as bias-conflicting; the result scores them against the truth."""
 
     @abstractmethod
     def report_groups(self, groups: Tensor, name: str = "groups") -> None:
-        """Tell which group each training row (n,) was guessed to be in; the result scores it against the truth."""
+        """Report the inferred group of each training sample (n,); the result scores it against the truth."""

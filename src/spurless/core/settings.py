@@ -81,9 +81,9 @@ class OneOf:
         name = next((name for name, path in self.classes.items() if path == own), None)
         if name is None:
             raise SettingError(f"{where} = {value!r} is not allowed; it takes {self}.")
-        known = settings_of(type(made))
-        checked = check(known, values_of(made), where, now={})
-        changed = {k: v for k, v in checked.items() if v != known[k].default}
+        declared = settings_of(type(made))
+        checked = check(declared, values_of(made), where, now={})
+        changed = {k: v for k, v in checked.items() if v != declared[k].default}
         return {"name": name} | changed if changed else name
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
     'share of conflicting samples'
     """
     hints = get_type_hints(target, include_extras=True)
-    found = {}
+    declared = {}
     for name, parameter in inspect.signature(target).parameters.items():
         hint = hints.get(name)
         if get_origin(hint) is not Annotated:
@@ -139,13 +139,13 @@ def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
         kind, *notes = get_args(hint)
         if dataclasses.is_dataclass(kind):
             for inner in _of_group(name, kind, parameter.default):
-                found[inner.name] = inner
+                declared[inner.name] = inner
             continue
         meaning = next((n for n in notes if isinstance(n, str)), "")
         span = next((n for n in notes if isinstance(n, Range)), Range())
         choice = next((n for n in notes if isinstance(n, OneOf)), None)
-        found[name] = Setting(name, kind, parameter.default, meaning, span, name, choice)
-    return found
+        declared[name] = Setting(name, kind, parameter.default, meaning, span, name, choice)
+    return declared
 
 
 def _of_group(group: str, kind: Any, default: Any) -> list[Setting]:
@@ -172,14 +172,14 @@ def build(target: type[T], values: Mapping[str, Any]) -> T:
 
 def arguments(target: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """What the constructor takes: settings of a group in one object."""
-    known = settings_of(target)
-    found: dict[str, Any] = {}
+    declared = settings_of(target)
+    own: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        group, dot, inner = known[name].path.partition(".") if name in known else (name, "", "")
-        (groups.setdefault(group, {}) if dot else found)[inner or group] = value
+        group, dot, inner = declared[name].path.partition(".") if name in declared else (name, "", "")
+        (groups.setdefault(group, {}) if dot else own)[inner or group] = value
     hints = get_type_hints(target, include_extras=True)
-    return found | {group: get_args(hints[group])[0](**inner) for group, inner in groups.items()}
+    return own | {group: get_args(hints[group])[0](**inner) for group, inner in groups.items()}
 
 
 def resolve(
@@ -191,12 +191,12 @@ def resolve(
     >>> resolve(load, {"rho": "0.05"}, "data")
     {'rho': 0.05}
     """
-    known = settings_of(target)
-    values = {name: s.default for name, s in known.items()} | dict(defaults or {})
-    chosen = values | check(known, given, where, values)
+    declared = settings_of(target)
+    values = {name: s.default for name, s in declared.items()} | dict(defaults or {})
+    chosen = values | check(declared, given, where, values)
     missing = [name for name, value in chosen.items() if value is inspect.Parameter.empty]
     if missing:
-        raise SettingError(f"{where}.{missing[0]} has no default ({known[missing[0]].meaning}); give it with --set.")
+        raise SettingError(f"{where}.{missing[0]} has no default ({declared[missing[0]].meaning}); give it with --set.")
     return chosen
 
 
@@ -307,7 +307,7 @@ def _items(value: Any, read: Any) -> Sequence[Any]:
     if isinstance(read, (list, tuple)):
         return read
     if isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]"):
-        return [part.strip().strip("'\"") for part in value.strip()[1:-1].split(",")]
+        return [item.strip().strip("'\"") for item in value.strip()[1:-1].split(",")]
     return [value]
 
 

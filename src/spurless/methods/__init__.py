@@ -24,8 +24,8 @@ METHODS: dict[str, Entry] = {
     ),
     "group_dro": Entry("group_dro:GroupDRO", "train for the group with the highest loss", "training"),
     "rs": Entry("rs:RS", "draw groups, or classes, equally often", "training"),
-    "gc_dro": Entry("gc_dro:GCDRO", "train for the worst rows of the worst groups", "training"),
-    "dfr": Entry("dfr:DFR", "retrain the last layer on held-out rows, balanced by group", "validation"),
+    "gc_dro": Entry("gc_dro:GCDRO", "train for the worst samples of the worst groups", "training"),
+    "dfr": Entry("dfr:DFR", "retrain the last layer on held-out samples, balanced by group", "validation"),
     "afr": Entry(
         "afr:AFR", "retrain the last layer on held-out samples that the network does not believe", "selection"
     ),
@@ -37,7 +37,7 @@ METHODS: dict[str, Entry] = {
     "irm": Entry("irm:IRM", "one classifier that is best in every environment", "training"),
     "eiil": Entry("eiil:EIIL", "guess environments that break plain training, then train for the worst", "selection"),
     "xrm": Entry("xrm:XRM", "twins relabel each other's half; then train for the worst group", "selection"),
-    "cnc": Entry("cnc:CnC", "contrast rows of a class that a plain model tells apart", "selection"),
+    "cnc": Entry("cnc:CnC", "contrast samples of a class that a plain model tells apart", "selection"),
     "george": Entry(
         "george:GEORGE", "cluster the features of each class, then train for the worst cluster", "selection"
     ),

@@ -84,9 +84,9 @@ class GradualPruning(Method):
 
     def _remove(self, run: Run, net: Net, alive: Alive, dice: torch.Generator) -> None:
         masks = alive.masks
-        there, of = left(masks, self.structure, net)
-        wanted = round(self.share * of) if self.share else self.count
-        spare = there - math.ceil(self.keep * of)
+        remaining, total = left(masks, self.structure, net)
+        wanted = round(self.share * total) if self.share else self.count
+        spare = remaining - math.ceil(self.keep * total)
         scores = self.scores(run, net, dice)
         remove_lowest(masks, scores, max(0, min(wanted, spare)), self.structure, net)
         zero(net, masks)
@@ -102,7 +102,7 @@ class GradualPruning(Method):
 class AVP(GradualPruning):
     """Activation-variability pruning (Malik and Fern, manuscript).  κ_ij = Var(A_ij Z_i) / mean(A_ij Z_i), lowest first
 
-    Z_i is what goes into a layer, A_ij the weight that it meets there; mean and variance are over the training rows.
+    Z_i is what goes into a layer, A_ij the weight that it meets there; mean and variance are over the training samples.
     """
 
     kappa: Annotated[Kappa, "|A| Var(Z)/|mean Z|; with the signs as printed; or the variance A² Var(Z) alone"] = (

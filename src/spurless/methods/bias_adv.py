@@ -71,9 +71,9 @@ class BiasAdv(Method):
             with torch.no_grad():
                 embedding_of(debiased).weight.copy_(table)
         # A biased network that is trained already is not held: frozen, and in evaluation mode.
-        held = [debiased] if self.base == "jtt" else [biased, debiased]
+        trained = [debiased] if self.base == "jtt" else [biased, debiased]
         loss = self.loss(run, self._base(run, biased), biased, debiased)
-        yield Stage("bias_adv", loss, run.optimizer(*held), model=debiased, rows=rows, select=True)
+        yield Stage("bias_adv", loss, run.optimizer(*trained), model=debiased, rows=rows, select=True)
         return debiased
 
     def loss(self, run: Run, base: Base, biased: Net, debiased: Net) -> Callable[[Batch], Tensor]:

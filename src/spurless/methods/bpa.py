@@ -50,7 +50,7 @@ class BPA(Directions, Method):
 
 
 class RunningWeights(nn.Module):
-    """The weight of each row of a batch by its cluster's running loss and size; the batch is folded in before."""
+    """The weight of each sample of a batch by its cluster's running loss and size; the batch is folded in before."""
 
     def __init__(self, cluster: Tensor, number: int, momentum: float):
         super().__init__()
@@ -95,10 +95,10 @@ class ExponentialWeights(nn.Module):
 
     cluster: Tensor  # (n,)
     size: Tensor  # (clusters,)
-    last: Tensor  # (n,) the loss of each row when it was last visited, 0 before
+    last: Tensor  # (n,) the loss of each sample when it was last visited, 0 before
     visited: Tensor  # (n,)
     loss: Tensor  # (clusters,) the sum of `last`, kept up by what changes in it, so in double precision
-    left: Tensor  # how many rows have not been visited
+    left: Tensor  # how many samples have not been visited
 
     @torch.no_grad()
     def forward(self, idx: Tensor, loss: Tensor) -> Tensor:

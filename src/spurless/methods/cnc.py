@@ -24,21 +24,21 @@ class CnC(Predictions, Method):
     L_con(x) = −1/M Σ_r log( e^{s_r⁺} / (Σ_m e^{s_m⁺} + Σ_n e^{s_n⁻}) ),   s = cos(f(x), f(x'))/τ
 
     ŷ is what a plainly trained network predicts. Positives of an anchor have its class and another ŷ,
-    negatives another class and its ŷ. All are rows of the batch, for which classes and ŷ are balanced.
+    negatives another class and its ŷ. All are samples of the batch, for which classes and ŷ are balanced.
     """
 
     bias_labels: ClassVar[Labels] = "selection"
 
     lambda_: Annotated[float, "how much the contrast counts beside cross entropy (λ)", Range(0, 1)] = 0.75
     tau: Annotated[float, "temperature of the similarities (τ)", Range(0.001)] = 0.1
-    two_sided: Annotated[bool, "every row is an anchor, or only those that the plain network gets right"] = True
+    two_sided: Annotated[bool, "every sample is an anchor, or only those that the plain network gets right"] = True
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         groups = yield from infer(run, self)
         y, predicted = run.data.train.y, groups.train % len(run.data.classes)  # (n,), (n,)
         if bool((predicted == y).all()):
             log.warning(
-                "The plainly trained network gets every row right, so that there is nothing to contrast; "
+                "The plainly trained network gets every sample right, so that there is nothing to contrast; "
                 "try fewer epochs or more weight decay for it (method.identify_epochs, method.identify_weight_decay)."
             )
         net, of_all = run.net(), predicted.to(run.device)
@@ -56,7 +56,7 @@ class CnC(Predictions, Method):
 
 
 def pair_sets(y: Tensor, predicted: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, n), (n, n) Which rows are positives and which negatives of each row; none of one that is no anchor.
+    """(n, n), (n, n) Which samples are positives and which negatives of each sample; none of one that is no anchor.
 
     >>> y, predicted = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1])
     >>> [m.int().tolist() for m in pair_sets(y, predicted, torch.tensor([True, True, True]))]
@@ -67,7 +67,7 @@ def pair_sets(y: Tensor, predicted: Tensor, anchors: Tensor) -> tuple[Tensor, Te
 
 
 def contrast(features: Tensor, positive: Tensor, negative: Tensor, tau: float) -> Tensor:
-    """The mean contrastive loss of the rows (n, d) that have a positive and a negative (n, n); 0 if none has both.
+    """The mean contrastive loss of the samples (n, d) that have a positive and a negative (n, n); 0 if none has both.
 
     >>> rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])  # of the first, the second is positive, the third not
     >>> positive, negative = torch.zeros(2, 3, 3, dtype=torch.bool)
@@ -78,12 +78,12 @@ def contrast(features: Tensor, positive: Tensor, negative: Tensor, tau: float) -
     with torch.autocast(features.device.type, enabled=False):  # similarities over a small τ need all their digits
         z = normalize(features.float(), dim=1, eps=1e-6)
         s = z @ z.T / tau  # (n, n)
-        # A large negative number, not −∞: a row without pairs would give NaN, and NaN · 0 is NaN.
+        # A large negative number, not −∞: a sample without pairs would give NaN, and NaN · 0 is NaN.
         among = s.masked_fill(~(positive | negative), -1e9).logsumexp(1, keepdim=True)  # (n, 1)
         many = positive.sum(1)  # (n,)
-        rows = -((s - among) * positive).sum(1) / many.clamp_min(1)  # (n,)
+        losses = -((s - among) * positive).sum(1) / many.clamp_min(1)  # (n,)
         counts = (many > 0) & negative.any(1)
-        return (rows * counts).sum() / counts.sum().clamp_min(1)
+        return (losses * counts).sum() / counts.sum().clamp_min(1)
 
 
 def pair_odds(y: Tensor, predicted: Tensor) -> Tensor:

@@ -167,7 +167,7 @@ class DCWP(Method):
 
 
 def oversampling(conflicting: Tensor, times: float) -> Tensor | None:
-    """(n,) Odds of each row: `times` for a conflicting one, 1 for the others. None (shuffle) where all are equal.
+    """(n,) Odds of each sample: `times` for a conflicting one, 1 for the others. None (shuffle) where all are equal.
 
     >>> oversampling(torch.tensor([False, True]), 80).tolist()
     [1.0, 80.0]
@@ -178,7 +178,7 @@ def oversampling(conflicting: Tensor, times: float) -> Tensor | None:
 
 
 def pair_sets(y: Tensor, conflicting: Tensor, form: Form = "paper") -> tuple[Tensor, Tensor]:
-    """(n, n), (n, n) For each anchor i of a batch: its positives j, and the rows a in its denominator.
+    """(n, n), (n, n) For each anchor i of a batch: its positives j, and the samples a in its denominator.
 
     paper:  l_con(S_bc, S) + l_con(S_ba, S_bc): positive if of one class and at least one of the two conflicts; the
             denominator runs over the anchor's own set, S_bc or S_ba.
@@ -204,7 +204,7 @@ def alignment(
     form: Form = "paper",
     mean: bool = False,
 ) -> Tensor:
-    """Equation 16: supervised contrast between conflicting rows and the others of their class, over a batch.
+    """Equation 16: supervised contrast between conflicting samples and the others of their class, over a batch.
 
     Σ over anchors i of −mean over positives j of log( exp(z_i·z_j/τ) / Σ_a exp(z_i·z_a/τ) ),  z = features / norm.
     An anchor without a positive, or with nothing in its denominator, adds nothing; `mean`: over those that add.
@@ -214,7 +214,7 @@ def alignment(
         z = normalize(features.float(), dim=1)  # (n, d)
         similar = z @ z.T / temperature  # (n, n)
     some = against.any(1)
-    # A row with an empty denominator takes all entries, so that no gradient is NaN, and is then left out.
+    # A sample with an empty denominator takes all entries, so that no gradient is NaN, and is then left out.
     below = similar.masked_fill(~(against | ~some[:, None]), -torch.inf).logsumexp(1)  # (n,)
     pull = (similar * positive).sum(1) / positive.sum(1).clamp_min(1)  # (n,)
     valid = positive.any(1) & some

@@ -25,7 +25,7 @@ Penalty = Literal["l1", "l2"]
 
 STRENGTHS = (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01)  # Waterbirds'; the first of the best is taken
 MOST_ITERATIONS = 1000
-FEW = 40  # rows: ten for each of four groups
+FEW = 40  # samples: ten for each of four groups
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class DFR(Method):
     """Deep feature reweighting (Kirichenko et al. 2023).  head = mean over resamples of argmin Σ CE + ‖w‖₁ / C
 
     A network is trained plainly; then its head is replaced by logistic regressions on its standardised features of
-    held-out rows, in each of which every group has as many rows as the smallest one.
+    held-out samples, in each of which every group has as many samples as the smallest one.
     """
 
     bias_labels: ClassVar[Labels] = "validation"
 
-    on: Annotated[Literal["val", "train"], "whose rows the head is fitted on"] = "val"
+    on: Annotated[Literal["val", "train"], "the split that the head is fitted on"] = "val"
     penalty: Annotated[Penalty, "what keeps the head small: the sum of its absolute weights, or of their squares"] = (
         "l1"
     )
     strength: Annotated[
-        float, "C, the inverse of the penalty's weight; 0: by the worst group of half of the rows", Range(0)
+        float, "C, the inverse of the penalty's weight; 0: by the worst group of half of the samples", Range(0)
     ] = 0
     resamples: Annotated[int, "how many balanced subsets the head is averaged over", Range(1)] = 10
     groups: GroupsFrom = "known"
@@ -53,7 +53,7 @@ class DFR(Method):
         return "validation" if are_known(self.groups) and self.on == "val" else labels_for(self.groups)
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        split, group = yield from self._rows(run)
+        split, group = yield from self._held_out(run)
         net = run.net()
         if net.classes != len(run.data.classes):
             raise UserError(
@@ -64,36 +64,36 @@ class DFR(Method):
         self._refit(run, net, split, group)
         return net
 
-    def _rows(self, run: Run) -> Generator[Stage, None, tuple[Split, Tensor]]:
-        """The rows that the head is fitted on, and their groups."""
+    def _held_out(self, run: Run) -> Generator[Stage, None, tuple[Split, Tensor]]:
+        """The samples that the head is fitted on, and their groups."""
         train, val = run.data.train, run.data.val
         if are_known(self.groups) and self.on == "val":
             assert val is not None  # the engine has seen to it that there are labels
             values = tuple(len(names) for names in run.data.values)
             return val, groups_of(val, values, not run.data.groups_ignore_class)
-        found = yield from infer(run, self.groups)
+        groups = yield from infer(run, self.groups)
         if self.on == "train":
-            return train, found.train
-        if val is None or found.val is None:
+            return train, groups.train
+        if val is None or groups.val is None:
             how = CHOICE.plain(self.groups, "method.groups")
             log.warning(f"{how} has no groups of validation samples: the head is fitted on training samples.")
-            return train, found.train
-        return val, found.val
+            return train, groups.train
+        return val, groups.val
 
     def _refit(self, run: Run, net: Net, split: Split, group: Tensor) -> None:
         missing = set(range(net.classes)) - set(split.y.tolist())
         if missing:
             where = "validation" if split is run.data.val else "training"
             raise UserError(
-                f"DFR fits the head on {where} rows, and none of them is of class "
-                f"'{run.data.classes[min(missing)]}'; give it rows of every class, or set method.on."
+                f"DFR fits the head on {where} samples, and none of them is of class "
+                f"'{run.data.classes[min(missing)]}'; give it samples of every class, or set method.on."
             )
-        rows = Rows.of(run.outputs(net, split, features=True), split.y, group, net)
+        samples = Samples.of(run.outputs(net, split, features=True), split.y, group, net)
         generator = run.generator("dfr")
-        strength = self.strength or pick_strength(rows, self.penalty, generator)
-        parts = [balanced(rows, generator) for _ in range(self.resamples)]
-        heads = [fit_head(part, self.penalty, strength) for part in parts]
-        _say_if_odd(heads, len(parts[0].y), len(split))
+        strength = self.strength or pick_strength(samples, self.penalty, generator)
+        subsets = [balanced(samples, generator) for _ in range(self.resamples)]
+        heads = [fit_head(subset, self.penalty, strength) for subset in subsets]
+        _say_if_odd(heads, len(subsets[0].y), len(split))
         weight, bias = np.mean([h.weight for h in heads], axis=0), np.mean([h.bias for h in heads], axis=0)
         with torch.no_grad():
             net.head.weight.copy_(torch.from_numpy(weight))
@@ -108,15 +108,15 @@ class Head(NamedTuple):
     bias: Array  # (classes,)
     converged: bool = True
 
-    def right(self, rows: "Rows") -> NDArray[np.bool_]:
-        """(n,) Which rows it gets right."""
-        predicted = (rows.features @ self.weight.T + self.bias).argmax(1)
-        right: NDArray[np.bool_] = predicted == rows.y
+    def right(self, samples: "Samples") -> NDArray[np.bool_]:
+        """(n,) Which samples it gets right."""
+        predicted = (samples.features @ self.weight.T + self.bias).argmax(1)
+        right: NDArray[np.bool_] = predicted == samples.y
         return right
 
 
-class Rows(NamedTuple):
-    """Features of rows, and what standardises them."""
+class Samples(NamedTuple):
+    """Features of samples, and what standardises them."""
 
     features: Array  # (n, d) as they are
     y: NDArray[np.int64]  # (n,)
@@ -127,74 +127,74 @@ class Rows(NamedTuple):
     has_bias: bool  # whether the head may have an intercept
 
     @classmethod
-    def of(cls, features: Tensor, y: Tensor, group: Tensor, net: Net) -> "Rows":
+    def of(cls, features: Tensor, y: Tensor, group: Tensor, net: Net) -> "Samples":
         """Standardised by their own mean and deviation; a head without a bias could not undo the mean."""
         x, has_bias = features.double().cpu().numpy(), net.head.bias is not None
         mean, std = x.mean(0) if has_bias else np.zeros(x.shape[1]), x.std(0)
-        # A deviation that is all rounding would blow up where another row differs.
+        # A deviation that is all rounding would blow up where another sample differs.
         std = np.where(std > 1e-6 * np.abs(x).max(0), std, 1.0)
         return cls(x, y.cpu().numpy(), group.cpu().numpy(), mean, std, net.classes, has_bias)
 
-    def pick(self, idx: Tensor) -> "Rows":
+    def pick(self, idx: Tensor) -> "Samples":
         i = idx.numpy()
         return self._replace(features=self.features[i], y=self.y[i], group=self.group[i])
 
 
-def fit_head(rows: Rows, penalty: Penalty, strength: float) -> Head:
-    """The logistic regression of these rows on their standardised features, as a head on features as they are.
+def fit_head(samples: Samples, penalty: Penalty, strength: float) -> Head:
+    """The logistic regression of these samples on their standardised features, as a head on features as they are.
 
     With more than two classes, one regression for each class against the rest, as the released code's solver had it.
     """
-    x = (rows.features - rows.mean) / rows.std
-    if rows.classes == 2:
-        fits = [_logistic(x, rows.y == 1, penalty, strength, rows.has_bias)]
+    x = (samples.features - samples.mean) / samples.std
+    if samples.classes == 2:
+        fits = [_logistic(x, samples.y == 1, penalty, strength, samples.has_bias)]
         w, b, _ = fits[0]
         weight, bias = np.stack([-w, w]) / 2, np.array([-b, b]) / 2  # softmax of ±z/2 is the sigmoid of z
     else:
-        fits = [_logistic(x, rows.y == c, penalty, strength, rows.has_bias) for c in range(rows.classes)]
+        fits = [_logistic(x, samples.y == c, penalty, strength, samples.has_bias) for c in range(samples.classes)]
         weight, bias = np.stack([w for w, _, _ in fits]), np.array([b for _, b, _ in fits])
-    weight = weight / rows.std
-    return Head(weight, bias - weight @ rows.mean, all(fit[2] for fit in fits))
+    weight = weight / samples.std
+    return Head(weight, bias - weight @ samples.mean, all(fit[2] for fit in fits))
 
 
-def pick_strength(rows: Rows, penalty: Penalty, generator: torch.Generator) -> float:
-    """Fit on a balanced part of one half of the rows; take the C by which the worst group of the other is best."""
-    fit_on, judge_on = halves(torch.from_numpy(rows.group), generator)
-    half, other = rows.pick(fit_on), rows.pick(judge_on)
+def pick_strength(samples: Samples, penalty: Penalty, generator: torch.Generator) -> float:
+    """Fit on a balanced part of one half of the samples; take the C by which the worst group of the other is best."""
+    fit_on, judge_on = halves(torch.from_numpy(samples.group), generator)
+    half, other = samples.pick(fit_on), samples.pick(judge_on)
     if not len(other.y):
         return STRENGTHS[0]
-    part = balanced(half, generator)
-    worst = [worst_group(fit_head(part, penalty, c).right(other), other.group) for c in STRENGTHS]
+    subset = balanced(half, generator)
+    worst = [worst_group(fit_head(subset, penalty, c).right(other), other.group) for c in STRENGTHS]
     return STRENGTHS[int(np.argmax(worst))]
 
 
-def balanced(rows: Rows, generator: torch.Generator) -> Rows:
-    """A part that has as many rows of every group as the smallest one has, drawn at random.
+def balanced(samples: Samples, generator: torch.Generator) -> Samples:
+    """A part that has as many samples of every group as the smallest one has, drawn at random.
 
     Groups that ignore the class are not divided by it: that can spell out what an imperfect partition is to hide.
     So a part may lack a class, and there is nothing to fit then.
     """
-    part = rows.pick(subsample(torch.from_numpy(rows.group), generator))
-    if len(np.unique(part.y)) < rows.classes:
+    subset = samples.pick(subsample(torch.from_numpy(samples.group), generator))
+    if len(np.unique(subset.y)) < samples.classes:
         raise UserError(
-            f"DFR drew {len(part.y)} of {len(rows.y)} rows, balanced by group, and they are not of every class: the "
-            "data's groups ignore the class, and the smallest is small. Give it more rows of that group, or guess "
-            "groups within classes (method.groups = eiil)."
+            f"DFR drew {len(subset.y)} of {len(samples.y)} samples, balanced by group, and not of every class: "
+            "the data's groups ignore the class, and the smallest is small. Give it more samples of that group, or "
+            "infer groups within classes (method.groups = eiil)."
         )
-    return part
+    return subset
 
 
 def halves(group: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Numbers of the rows of two halves, each of which has half of every group; the first one has the odd rows.
+    """Numbers of the samples of two halves, each of which has half of every group; the first one has the odd samples.
 
     >>> first, second = halves(torch.tensor([5, 5, 5, 0]), torch.Generator())
     >>> len(first), len(second), 3 in first.tolist()
     (3, 1, True)
     """
     shuffled = torch.randperm(len(group), generator=generator)
-    parts = [shuffled[group[shuffled] == g] for g in group.unique()]
-    first = torch.cat([part[: -(-len(part) // 2)] for part in parts])
-    second = torch.cat([part[-(-len(part) // 2) :] for part in parts])
+    by_group = [shuffled[group[shuffled] == g] for g in group.unique()]
+    first = torch.cat([members[: -(-len(members) // 2)] for members in by_group])
+    second = torch.cat([members[-(-len(members) // 2) :] for members in by_group])
     return first, second
 
 
@@ -230,12 +230,12 @@ def _logistic(
 def _say_if_odd(heads: list[Head], kept: int, n: int) -> None:
     if kept < FEW:
         log.warning(
-            f"Balanced by group, only {kept} of {n} rows are left to fit the head on: the smallest group is small."
+            f"Balanced by group, only {kept} of {n} samples are left to fit the head on: the smallest group is small."
         )
     if not all(head.converged for head in heads):
         log.warning(f"The head did not converge in {MOST_ITERATIONS} iterations; a lower method.strength helps.")
     if not any(head.weight.any() for head in heads):
         log.warning(
-            "The penalty has left no weight in the head, which gives every row the same class: try a higher "
+            "The penalty has left no weight in the head, which gives every sample the same class: try a higher "
             "method.strength, or method.penalty = l2."
         )

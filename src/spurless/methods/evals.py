@@ -11,7 +11,7 @@ from torch import Tensor
 from spurless.core.errors import UserError
 from spurless.core.method import PLAIN, Method, Run, Stage
 from spurless.core.settings import Range
-from spurless.methods.dfr import STRENGTHS, Head, Penalty, Rows, fit_head, halves, worst_group
+from spurless.methods.dfr import STRENGTHS, Head, Penalty, Samples, fit_head, halves, worst_group
 from spurless.methods.group_inference import within_classes
 from spurless.methods.group_inference.eiil import best_environments
 from spurless.methods.irm import slopes
@@ -46,24 +46,24 @@ class EVaLS(Method):
         yield Stage("erm", lambda b: run.ce(net(b.x), b.y), run.optimizer(net), model=net, select=True, shared=PLAIN)
         logits, y = run.outputs(net, val).cpu(), val.y
         environment = within_classes(y, best_environments(slopes(logits.double(), y)).long(), 2)
-        rows = Rows.of(run.outputs(net, val, features=True), y, environment, net)
+        samples = Samples.of(run.outputs(net, val, features=True), y, environment, net)
         fit_on, judge_on = halves(y, run.generator("evals"))
-        head = self.best_head(rows, ce_rows(logits, y), fit_on, judge_on)
+        head = self.best_head(samples, ce_rows(logits, y), fit_on, judge_on)
         with torch.no_grad():
             net.head.weight.copy_(torch.from_numpy(head.weight))
             if net.head.bias is not None:
                 net.head.bias.copy_(torch.from_numpy(head.bias))
         return net
 
-    def best_head(self, rows: Rows, loss: Tensor, fit_on: Tensor, judge_on: Tensor) -> Head:
+    def best_head(self, samples: Samples, loss: Tensor, fit_on: Tensor, judge_on: Tensor) -> Head:
         """The head, of all numbers k and strengths C, by which the worst environment of the other half is best."""
-        y = torch.from_numpy(rows.y)
+        y = torch.from_numpy(samples.y)
         smallest = int(torch.bincount(y[fit_on]).min())
         numbers = [self.k] if self.k else sorted({max(1, round(s * smallest)) for s in SHARES})
         strengths = [self.strength] if self.strength else STRENGTHS
-        judge = rows.pick(judge_on if len(judge_on) else fit_on)
-        parts = [rows.pick(fit_on[extremes(loss[fit_on], y[fit_on], k)]) for k in numbers]
-        heads = [fit_head(part, self.penalty, c) for part in parts for c in strengths]
+        judge = samples.pick(judge_on if len(judge_on) else fit_on)
+        subsets = [samples.pick(fit_on[extremes(loss[fit_on], y[fit_on], k)]) for k in numbers]
+        heads = [fit_head(subset, self.penalty, c) for subset in subsets for c in strengths]
         return heads[int(np.argmax([worst_group(head.right(judge), judge.group) for head in heads]))]
 
 

@@ -19,10 +19,10 @@ class GA(Method):
     """Gradient alignment (Zhao et al. 2021).  w_easy = Σ_hard (1 − p) / (γ Σ_easy (1 − p)),  w_hard = 1
 
     The group inference `ecs` says which samples are hard. Then a fresh network is trained, and in each batch the
-    hard samples together pull γ times as strongly as the easy ones: 1 − p_y is how a row's loss pulls at its logit.
+    hard samples together pull γ times as strongly as the easy ones: 1 − p_y is how a sample's loss pulls at its logit.
     """
 
-    gamma: Annotated[float, "how much more strongly the hard rows pull than the easy ones", Range(0.01)] = 1.6
+    gamma: Annotated[float, "how much more strongly the hard samples pull than the easy ones", Range(0.01)] = 1.6
     eta: Eta = 0.5
     tau: Tau = 0.8
     mining_epochs: EnsembleEpochs = 50
@@ -36,19 +36,19 @@ class GA(Method):
         net = run.net()
 
         def loss(b: Batch) -> Tensor:
-            rows = run.ce_rows(net(b.x), b.y)  # (n,)
-            return (aligned_weights(rows, hard[b.idx], self.gamma) * rows).mean()
+            losses = run.ce_rows(net(b.x), b.y)  # (n,)
+            return (aligned_weights(losses, hard[b.idx], self.gamma) * losses).mean()
 
-        odds = sampling_odds(hard, min(run.recipe.batch_size, len(hard)))  # a batch has no more rows than there are
+        odds = sampling_odds(hard, min(run.recipe.batch_size, len(hard)))  # a batch has no more samples than there are
         yield Stage("ga", loss, run.optimizer(net), model=net, sample_weights=odds, select=True)
         return net
 
 
 @torch.no_grad()
 def aligned_weights(loss: Tensor, hard: Tensor, gamma: float) -> Tensor:
-    """(n,) The weight of each row of a batch from its cross entropy (n,), with mean 1.
+    """(n,) The weight of each sample of a batch from its cross entropy (n,), with mean 1.
 
-    Without an easy row all weights are 1; without a hard one there is nothing to align with, and all are 0.
+    Without an easy sample all weights are 1; without a hard one there is nothing to align with, and all are 0.
 
     >>> loss, hard = -torch.tensor([0.1, 0.9, 0.9, 0.9]).log(), torch.tensor([True, False, False, False])
     >>> w = aligned_weights(loss, hard, gamma=1.0)  # easy 0.9 / 0.3 = 3 and hard 1, divided by their mean 2.5
@@ -62,9 +62,10 @@ def aligned_weights(loss: Tensor, hard: Tensor, gamma: float) -> Tensor:
 
 
 def sampling_odds(hard: Tensor, batch_size: int) -> Tensor | None:
-    """(n,) Odds by which a batch holds ⌊share of hard rows · size⌋ + 1 hard rows on average; None with one kind only.
+    """(n,) Odds by which a batch holds ⌊share of hard samples · size⌋ + 1 hard samples on average; None with one kind
+    only.
 
-    The released code puts exactly as many into each batch, every row of a kind in turn.
+    The released code puts exactly as many into each batch, every sample of a kind in turn.
 
     >>> sampling_odds(torch.tensor([True, False, False]), 4).tolist()  # 2 of 4
     [0.5, 0.25, 0.25]

@@ -19,9 +19,9 @@ class GroupDRO(Method):
     """Group distributionally robust optimisation (Sagawa et al. 2020, algorithm 1).
 
     eg:      q_g ← q_g · exp(η (l_g + C/√n_g)), normalised;   L = Σ_g q_g l_g
-    greedy:  q maximises Σ_g q_g l̄_g under q_g ≤ p_g / α;     L = mean over rows of q_g/p_g · CE   (Oren et al. 2019)
+    greedy:  q maximises Σ_g q_g l̄_g under q_g ≤ p_g / α;     L = mean over samples of q_g/p_g · CE   (Oren et al. 2019)
 
-    l_g is the mean loss of a group in the batch, l̄_g its running mean, p_g the share of the rows drawn.
+    l_g is the mean loss of a group in the batch, l̄_g its running mean, p_g the share of the samples drawn.
     """
 
     bias_labels: ClassVar[Labels] = "training"
@@ -33,12 +33,12 @@ class GroupDRO(Method):
     adjustment: Annotated[
         float, "C of C/√n_g, which is added to a group's loss when weights are found: small groups overfit", Range(0)
     ] = 0.0
-    alpha: Annotated[float, "the share of the rows that the worst groups make up (greedy)", Range(0.001, 1)] = 0.2
-    least: Annotated[float, "the least weight of any row, 1 being the average one (greedy)", Range(0, 1)] = 0.0
+    alpha: Annotated[float, "the share of the samples that the worst groups make up (greedy)", Range(0.001, 1)] = 0.2
+    least: Annotated[float, "the least weight of any sample, 1 being the average one (greedy)", Range(0, 1)] = 0.0
     memory: Annotated[float, "how much of a group's running loss is new at each visit (greedy)", Range(0, 1)] = 0.1
     sampling: Annotated[
         Literal["groups", "rows"] | None,
-        "draw groups equally often, or shuffle the rows; none: groups for eg, rows for greedy",
+        "draw groups equally often, or shuffle all samples (rows); none: groups for eg, rows for greedy",
     ] = None
     groups: GroupsFrom = "known"
 
@@ -47,8 +47,8 @@ class GroupDRO(Method):
         return labels_for(self.groups)
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        found = yield from infer(run, self.groups)
-        return (yield from train_for_worst_group(run, found, self))
+        groups = yield from infer(run, self.groups)
+        return (yield from train_for_worst_group(run, groups, self))
 
     @property
     def draws_groups(self) -> bool:
@@ -60,17 +60,17 @@ class GroupDRO(Method):
         return (self.sampling or ("groups" if self.variant == "eg" else "rows")) == "groups"
 
 
-def train_for_worst_group(run: Run, found: Groups, dro: GroupDRO) -> Generator[Stage, None, Net]:
+def train_for_worst_group(run: Run, groups: Groups, dro: GroupDRO) -> Generator[Stage, None, Net]:
     """Train a fresh network for the worst of these groups, with the settings of `dro`; its own `groups` is not used."""
-    net, group = run.net(), found.train.to(run.device)
-    size = torch.bincount(found.train, minlength=found.number)  # (groups,)
+    net, group = run.net(), groups.train.to(run.device)
+    size = torch.bincount(groups.train, minlength=groups.number)  # (groups,)
     worst = run.keep(WorstGroup(size, dro))
 
     def loss(b: Batch) -> Tensor:
         robust: Tensor = worst(run.ce_rows(net(b.x), b.y), group[b.idx])
         return robust
 
-    odds = group_odds(found.train) if dro.draws_groups else None
+    odds = group_odds(groups.train) if dro.draws_groups else None
     yield Stage("group_dro", loss, run.optimizer(net), model=net, sample_weights=odds, select=True)
     return net
 
@@ -81,16 +81,16 @@ class WorstGroup(nn.Module):
     def __init__(self, size: Tensor, dro: GroupDRO):
         super().__init__()
         self.dro = dro
-        there = size > 0  # a group without a row gets no weight: nothing could ever take it away again
-        share = there / there.sum() if dro.draws_groups else size / size.sum()
+        has_samples = size > 0  # a group without a sample gets no weight: nothing could ever take it away again
+        share = has_samples / has_samples.sum() if dro.draws_groups else size / size.sum()
         self.register_buffer("share", share.float())
         self.register_buffer("bonus", dro.adjustment / size.clamp_min(1).float().sqrt())
         # As logarithms: a weight that once was rounded to zero would stay there, whatever the group's loss.
-        self.register_buffer("log_q", torch.where(there, -there.sum().float().log(), -torch.inf))
+        self.register_buffer("log_q", torch.where(has_samples, -has_samples.sum().float().log(), -torch.inf))
         self.register_buffer("running", torch.zeros(len(size)))
         self.register_buffer("visited", torch.zeros(len(size)))
 
-    share: Tensor  # (groups,) of the rows that are drawn
+    share: Tensor  # (groups,) of the samples that are drawn
     bonus: Tensor  # (groups,)
     log_q: Tensor  # (groups,)
     running: Tensor  # (groups,) the running mean of each group's loss (greedy)
@@ -99,21 +99,22 @@ class WorstGroup(nn.Module):
     @property
     def q(self) -> Tensor:
         """(groups,) The weights of the groups, which sum to 1 (greedy with a least weight: to more)."""
-        return self.log_q.exp() if self.dro.variant == "eg" else self.row_weights * self.share
+        return self.log_q.exp() if self.dro.variant == "eg" else self.sample_weights * self.share
 
     @property
-    def row_weights(self) -> Tensor:
-        """(groups,) The weight of a row of each group (greedy)."""
+    def sample_weights(self) -> Tensor:
+        """(groups,) The weight of a sample of each group (greedy)."""
         loss = self.running + self.bonus * self.visited
         return cvar_weights(loss, self.share, self.dro.alpha).clamp_min(self.dro.least)
 
     def forward(self, loss: Tensor, group: Tensor) -> Tensor:
-        """The robust loss of a batch, from the loss (n,) and group (n,) of each row. First the weights are updated."""
+        """The robust loss of a batch, from the loss (n,) and group (n,) of each sample. First the weights are
+        updated."""
         mean, count = group_means(loss, group, len(self.share))
         self._update(mean.detach(), (count > 0).float())
         if self.dro.variant == "eg":
             return (self.log_q.exp() * mean).sum()
-        return (self.row_weights[group] * loss).mean()
+        return (self.sample_weights[group] * loss).mean()
 
     @torch.no_grad()
     def forget(self, when: Tensor) -> None:
@@ -148,7 +149,8 @@ def group_means(values: Tensor, group: Tensor, number: int) -> tuple[Tensor, Ten
 
 @torch.no_grad()
 def cvar_weights(loss: Tensor, share: Tensor, alpha: float) -> Tensor:
-    """(groups,) The weight of a row of each group by which the worst groups, of a share α of the rows, count alone.
+    """(groups,) The weight of a sample of each group by which the worst groups, of a share α of the samples, count
+    alone.
 
     From the group with the highest loss on, each weighs 1/α, until a share α is used up; the last of them weighs less.
     Weights times shares sum to 1.
@@ -167,7 +169,7 @@ def cvar_weights(loss: Tensor, share: Tensor, alpha: float) -> Tensor:
 
 
 def group_odds(group: Tensor) -> Tensor:
-    """(n,) Odds by which every group that has a row is drawn equally often.
+    """(n,) Odds by which every group that has a sample is drawn equally often.
 
     >>> group_odds(torch.tensor([4, 4, 0])).tolist()
     [0.5, 0.5, 1.0]

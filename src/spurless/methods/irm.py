@@ -32,7 +32,7 @@ class IRM(Method):
     anneal_at: Annotated[float, "share of the training after which the penalty has its weight", Range(0, 1)] = 0.38
     groups: GroupsFrom = "known"
     environments: Annotated[
-        Literal["alignment", "value"], "of known groups: aligned and conflicting rows, or one for each bias value"
+        Literal["alignment", "value"], "of known groups: aligned and conflicting samples, or one for each bias value"
     ] = "alignment"
 
     @property
@@ -41,17 +41,17 @@ class IRM(Method):
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         if are_known(self.groups):
-            found = groups_by_alignment(run) if self.environments == "alignment" else groups_by_value(run)
+            groups = groups_by_alignment(run) if self.environments == "alignment" else groups_by_value(run)
         else:
-            found = yield from infer(run, self.groups)
-        _say_if_one(*environments(found, run.data.train.y, len(run.data.classes)))
-        return (yield from train_invariantly(run, found, self))
+            groups = yield from infer(run, self.groups)
+        _say_if_one(*environments(groups, run.data.train.y, len(run.data.classes)))
+        return (yield from train_invariantly(run, groups, self))
 
 
-def train_invariantly(run: Run, found: Groups, irm: IRM) -> Generator[Stage, None, Net]:
+def train_invariantly(run: Run, groups: Groups, irm: IRM) -> Generator[Stage, None, Net]:
     """Train a fresh network for these environments, with the settings of `irm`, but for where groups are from."""
     net = run.net()
-    environment, number = environments(found, run.data.train.y, len(run.data.classes))
+    environment, number = environments(groups, run.data.train.y, len(run.data.classes))
     on_device = environment.to(run.device)
 
     def loss(b: Batch) -> Tensor:
@@ -64,8 +64,8 @@ def train_invariantly(run: Run, found: Groups, irm: IRM) -> Generator[Stage, Non
     return net
 
 
-def environments(found: Groups, y: Tensor, classes: int) -> tuple[Tensor, int]:
-    """(n,) The environment of each row, and their number: groups of the same place in their classes are one.
+def environments(groups: Groups, y: Tensor, classes: int) -> tuple[Tensor, int]:
+    """(n,) The environment of each sample, and their number: groups of the same place in their classes are one.
 
     >>> y = torch.tensor([0, 0, 0, 1, 1])
     >>> environments(Groups(torch.tensor([0, 1, 2, 3, 5]), None, 6), y, classes=2)
@@ -73,16 +73,16 @@ def environments(found: Groups, y: Tensor, classes: int) -> tuple[Tensor, int]:
     >>> environments(Groups(torch.tensor([0, 1, 2, 3, 4]), None, 5), y, classes=2)  # three groups and two
     (tensor([0, 1, 2, 0, 1]), 3)
     """
-    number, groups = found.number // classes, found.train
-    if number * classes == found.number and torch.equal(groups // number, y.cpu()):
-        return groups % number, number  # as many in each class, of which the first may hold no row
-    first = torch.full((classes,), found.number).scatter_reduce(0, y.cpu(), groups, "amin")  # (classes,)
-    place = groups - first[y.cpu()]
-    return place, int(place.max()) + 1
+    number, group = groups.number // classes, groups.train
+    if number * classes == groups.number and torch.equal(group // number, y.cpu()):
+        return group % number, number  # as many in each class, of which the first may hold no sample
+    first = torch.full((classes,), groups.number).scatter_reduce(0, y.cpu(), group, "amin")  # (classes,)
+    place_in_class = group - first[y.cpu()]
+    return place_in_class, int(place_in_class.max()) + 1
 
 
 def groups_by_alignment(run: Run) -> Groups:
-    """Of each class the rows with which every attribute agrees, and those that at least one contradicts."""
+    """Of each class the samples with which every attribute agrees, and those that at least one contradicts."""
     train, aligned = run.data.train, run.data.is_aligned(run.data.train)
     assert aligned is not None
     conflicting = (~aligned.all(1)).long()  # (n,)
@@ -90,7 +90,7 @@ def groups_by_alignment(run: Run) -> Groups:
 
 
 def groups_by_value(run: Run) -> Groups:
-    """Of each class the rows of each bias value (of several attributes: of each combination).
+    """Of each class the samples of each bias value (of several attributes: of each combination).
 
     Also where the data's groups ignore the class: an environment is a value in all classes in any case.
     """
@@ -116,9 +116,9 @@ def invariance(
 
 
 def slopes(logits: Tensor, y: Tensor) -> Tensor:
-    """(n,) How each row's cross entropy grows with the scale of its logits.  d/ds CE(s·z, y) at 1 = Σ_k p_k (z_k − z_y)
+    """(n,) How a sample's cross entropy grows with the scale of its logits.  d/ds CE(s·z, y) at 1 = Σ_k p_k (z_k − z_y)
 
-    With two classes it is negative where the row is classified right, and positive where wrong.
+    With two classes it is negative where the sample is classified right, and positive where wrong.
 
     >>> import torch
     >>> slopes(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
@@ -130,6 +130,6 @@ def slopes(logits: Tensor, y: Tensor) -> Tensor:
 def _say_if_one(environment: Tensor, number: int) -> None:
     if len(environment.unique()) < 2:
         log.warning(
-            f"All training rows are in one of {number} environments, so that IRM has nothing to compare and is plain "
+            f"All training samples are in one of {number} environments, so IRM has nothing to compare and is plain "
             "training with a penalty; set method.environments or method.groups to something that divides them."
         )

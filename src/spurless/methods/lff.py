@@ -56,7 +56,7 @@ class LfF(Method):
 
 @torch.no_grad()
 def failure_weights(memory_b: LossMemory, memory_d: LossMemory, idx: Tensor, easy: Tensor, hard: Tensor) -> Tensor:
-    """(n,) How much more the biased network fails on each row than the debiased one, from 0 to 1."""
+    """(n,) How much more the biased network fails on each sample than the debiased one, from 0 to 1."""
     memory_b.update(idx, easy)
     memory_d.update(idx, hard)
     return relative_difficulty(memory_b.relative(idx), memory_d.relative(idx))
@@ -64,7 +64,7 @@ def failure_weights(memory_b: LossMemory, memory_d: LossMemory, idx: Tensor, eas
 
 @torch.no_grad()
 def relative_difficulty(biased: Tensor, debiased: Tensor) -> Tensor:
-    """(n,) The biased network's share of the difficulty of each row, from 0 to 1.
+    """(n,) The biased network's share of the difficulty of each sample, from 0 to 1.
 
     >>> relative_difficulty(torch.tensor([3.0, 0.0]), torch.tensor([1.0, 2.0])).tolist()
     [0.75, 0.0]

@@ -17,7 +17,7 @@ from spurless.methods.parts.losses import Form, ce_rows, gce
 from spurless.nets import Net
 from spurless.train.schedule import batch_sizes
 
-ROWS = 2**14  # scored at a time: features in double precision are large
+AT_ONCE = 2**14  # scored at a time: features in double precision are large
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class PGD(Method):
 
     @torch.no_grad()
     def odds(self, run: Run, net: Net) -> Tensor:
-        """(n,) Step 2: the sampling probability of each training row, which sums to 1."""
+        """(n,) Step 2: the sampling probability of each training sample, which sums to 1."""
         y, view = run.data.train.y.to(run.device), self.form == "code"
         norm: Norm = self.norm or ("l0.7" if self.form == "code" else "l2")
         if self.score == "loss":
@@ -66,7 +66,7 @@ class PGD(Method):
             score = run.outputs(GradNorms(net, y, norm), augment=view)
         else:
             features = run.outputs(net, features=True, augment=view)  # (n, d)
-            parts = zip(features.split(ROWS), y.split(ROWS), strict=True)
+            parts = zip(features.split(AT_ONCE), y.split(AT_ONCE), strict=True)
             score = torch.cat([head_grad_norms(net.head(f), f, t, norm, self.head_bias) for f, t in parts])
         if self.form == "code":
             score = score.clamp_min(1e-8)

@@ -70,14 +70,14 @@ class ReBias(Method):
 
     @torch.no_grad()
     def _say_if_blind(self, run: Run, *nets: Net) -> None:
-        """A kernel that sees no two rows near one another makes HSIC 0, and this plain training, without a word."""
+        """A kernel that sees no two samples near one another makes HSIC 0, and this plain training: warn of it."""
         train = run.data.train
-        rows = torch.arange(min(len(train), run.recipe.batch_size))
-        few = Split(train[rows], train.y[rows])
+        idx = torch.arange(min(len(train), run.recipe.batch_size))
+        few = Split(train[idx], train.y[idx])
         kernels = [rbf(run.outputs(net, few, features=trains_features(net)), self.sigma) for net in nets]
         if self.lambda_f and min(float(off_diagonal(k).mean()) for k in kernels) < BLIND:
             log.warning(
-                f"At the end features lie too far apart for kernels of radius {self.sigma:g}, which see no two rows as "
+                f"At the end features lie too far apart for kernels of radius {self.sigma:g}, which see no two as "
                 "alike: HSIC is 0, and this is plain training. Try a larger method.sigma, or 0 (the median distance)."
             )
 

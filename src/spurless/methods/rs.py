@@ -24,7 +24,7 @@ class RS(Method):
         "group"
     )
     how: Annotated[
-        Literal["resample", "subsample"], "draw rows with replacement, or cut every group down to the smallest one"
+        Literal["resample", "subsample"], "draw samples with replacement, or cut every group down to the smallest one"
     ] = "resample"
     groups: GroupsFrom = "known"
 
@@ -46,7 +46,7 @@ class RS(Method):
 
 
 def subsample(group: Tensor, generator: torch.Generator) -> Tensor:
-    """(m,) Numbers of rows, in order, so that every group that has a row has as many as the smallest of them.
+    """(m,) Numbers of samples, in order, so that every group that has a sample has as many as the smallest of them.
 
     >>> rows = subsample(torch.tensor([3, 3, 0, 0, 0]), torch.Generator())
     >>> len(rows), rows[:2].tolist()

@@ -13,13 +13,13 @@ def snapshot(modules: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> d
     >>> sorted(snapshot([nn.Linear(1, 1)], []))
     ['module.0.bias', 'module.0.weight']
     """
-    found = {f"module.{i}.{name}": t for i, m in enumerate(modules) for name, t in m.state_dict().items()}
+    tensors = {f"module.{i}.{name}": t for i, m in enumerate(modules) for name, t in m.state_dict().items()}
     for j, optimizer in enumerate(optimizers):
         for k, param in enumerate(_params(optimizer)):
             for name, value in optimizer.state.get(param, {}).items():
                 if value is not None:
-                    found[f"optimizer.{j}.{k}.{name}"] = value if isinstance(value, Tensor) else torch.tensor(value)
-    return found
+                    tensors[f"optimizer.{j}.{k}.{name}"] = value if isinstance(value, Tensor) else torch.tensor(value)
+    return tensors
 
 
 @torch.no_grad()

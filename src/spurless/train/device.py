@@ -118,7 +118,7 @@ def pick_device(given: str | torch.device | None) -> torch.device:
         return device
     index = local_gpu() if device.index is None else device.index
     if index >= torch.cuda.device_count():
-        found = torch.cuda.device_count()
-        have = f"CUDA devices here go up to cuda:{found - 1}" if found else "no CUDA device is available here"
-        raise SettingError(f"--device {given}: {have}; use {'one of those' if found else '--device cpu'}.")
+        count = torch.cuda.device_count()
+        have = f"CUDA devices here go up to cuda:{count - 1}" if count else "no CUDA device is available here"
+        raise SettingError(f"--device {given}: {have}; use {'one of those' if count else '--device cpu'}.")
     return torch.device("cuda", index)

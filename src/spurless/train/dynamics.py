@@ -41,10 +41,8 @@ from spurless.train.step import Steps
 TABLE = 2**22  # logits held on the device between two looks at them
 OFTEN = 1000  # steps after which a CPU looks at them: operations that are rare are slow there, so not at every epoch
 BUDGET = 0.01  # of the steps of a stage, what all moments together may cost where they are not chosen by hand
-ASIDE = {
-    "cpu": 6,
-    "cuda": 60,
-}  # steps that a moment costs beside its rows, where steps are small: copies, eager kernels
+# Steps that a moment costs beside its samples, where steps are small: copies, eager kernels.
+ASIDE = {"cpu": 6, "cuda": 60}
 MOMENTS = 8
 
 
@@ -52,12 +50,13 @@ MOMENTS = 8
 class Dynamics:
     """What to watch; after training, `records` holds what was seen, and dynamics.json in the run's folder, too.
 
-    every        steps between two looks at the norms of gradients and weights; 0: none
-    moments      steps after which attribution and selectivity are measured, in evaluation mode on test rows, and once
+    every        steps between two looks at the norms of gradients and weights; 0: none moments      steps after which
+    attribution and selectivity are measured, in evaluation mode on test samples, and once
                  more at the end; None: up to 8, dense at first, as many as cost at most 1 % of the stage; (): none
-    rows         rows of each moment; of them `attributed` for attribution, by Integrated Gradients in `ig_steps` points
-    units        of the penultimate layer, whose spurious feature utilisation is measured, too: each costs as much again
-    parts        whose norms are taken: names, each with its parameters (None: all entries, or a mask of them), such as
+    rows         samples of each moment; of them `attributed` for attribution, by Integrated Gradients in `ig_steps`
+    points units        of the penultimate layer, whose spurious feature utilisation is measured, too: each costs as
+    much again parts        whose norms are taken: names, each with its parameters (None: all entries, or a mask of
+    them), such as
                  `unit_parts` gives; None: the blocks of the network, by the first two words of its parameters' names
 
     >>> from spurless import fit
@@ -95,8 +94,8 @@ class Dynamics:
 
     def save(self) -> None:
         if self.path is not None:
-            with atomic(self.path) as part:
-                part.write_text(json.dumps([r.row() for r in self.records], allow_nan=False) + "\n", encoding="utf-8")
+            with atomic(self.path) as file:
+                file.write_text(json.dumps([r.row() for r in self.records], allow_nan=False) + "\n", encoding="utf-8")
 
 
 def as_dynamics(given: Dynamics | Mapping[str, Any] | bool | None) -> Dynamics | None:
@@ -106,10 +105,10 @@ def as_dynamics(given: Dynamics | Mapping[str, Any] | bool | None) -> Dynamics |
     (4, None)
     """
     if isinstance(given, Mapping):
-        known = [f.name for f in fields(Dynamics) if f.name not in ("records", "path")]
+        settings = [f.name for f in fields(Dynamics) if f.name not in ("records", "path")]
         for name in given:
-            if name not in known:
-                raise unknown("setting of dynamics", name, known)
+            if name not in settings:
+                raise unknown("setting of dynamics", name, settings)
         return Dynamics(**given)
     if isinstance(given, bool):
         return Dynamics() if given else None
@@ -150,7 +149,7 @@ class StageDynamics(StepWatch):
         self.shape, self.on_cpu = self.logits.shape[2:], self.logits.is_cpu
         self.caught: list[Tensor] = []  # on a CPU, the logits of each step since the last look at them
         self.versions: list[int] = []  # of each: another one later means that the loss changed them in place
-        self.idx: list[Tensor] = []  # of the epochs that are over since then, the rows of each step
+        self.idx: list[Tensor] = []  # of the epochs that are over since then, the samples of each step
         self.x: Tensor | None = None  # of the step that is being made, until its logits are caught
         self.missed = self.armed = False
         self.as_whole = self.one_hook = False  # whether the loss called the whole network; whether only that is watched
@@ -168,8 +167,8 @@ class StageDynamics(StepWatch):
     def _plan_norms(self, sizes: list[int]) -> None:
         """Which parameters' norms are taken, and in which steps of an epoch."""
         every = self.owner.every
-        held = {id(p) for _, opt in self.stage.updates for group in opt.param_groups for p in group["params"]}
-        self.columns = columns_of(self.stage.model, self.owner.parts, held)
+        trained = {id(p) for _, opt in self.stage.updates for group in opt.param_groups for p in group["params"]}
+        self.columns = columns_of(self.stage.model, self.owner.parts, trained)
         self.names = [column.part for column in self.columns]
         rows = -(-len(sizes) // every) if every else 0
         self.norms = torch.zeros(rows, 2, len(self.columns), device=self.device)  # of gradients and of weights
@@ -207,8 +206,8 @@ class StageDynamics(StepWatch):
         def hooks(one: bool) -> list[RemovableHandle]:
             if one and net is not None:
                 return [net.register_forward_hook(ends)]
-            found = [first.register_forward_pre_hook(sees), last.register_forward_hook(says)]
-            return found if net is None else [*found, net.register_forward_pre_hook(begins)]
+            halves = [first.register_forward_pre_hook(sees), last.register_forward_hook(says)]
+            return halves if net is None else [*halves, net.register_forward_pre_hook(begins)]
 
         self.make_hooks, self.hooks = hooks, hooks(False)
         return self
@@ -303,11 +302,11 @@ class StageDynamics(StepWatch):
         sizes = [self.sizes[at % len(self.sizes)] for at in range(before, self.step)]
         self.missed = self.missed or [t._version for t in self.caught] != self.versions
         if self.missed:
-            found = Shares(*[np.full(len(sizes), np.nan, np.float32)] * len(Shares._fields))
+            shares = Shares(*[np.full(len(sizes), np.nan, np.float32)] * len(Shares._fields))
         else:
             flags = None if self.conflicting is None else _taken(self.conflicting, idx)
-            found = batch_shares(self._logits(here), _taken(self.y, idx), flags, sizes)
-        self.record.add(found, np.array(self.looked, np.int64), self._norms(), self.names)
+            shares = batch_shares(self._logits(here), _taken(self.y, idx), flags, sizes)
+        self.record.add(shares, np.array(self.looked, np.int64), self._norms(), self.names)
         self.idx, self.caught, self.versions, self.rows, self.looked = [], [], [], [], []
         self.flushed = self.done
 
@@ -333,10 +332,10 @@ class StageDynamics(StepWatch):
         owner = self.owner
         if self.record.moments and self.record.moments[-1]["step"] == step:
             return
-        found = feature_use(
+        use = feature_use(
             self.stage.model, self.data, "test", owner.rows, self.attributed, steps=owner.ig_steps, units=owner.units
         )
-        self.record.moments.append({"step": step} | found)
+        self.record.moments.append({"step": step} | use)
 
     def resume(self, step: int) -> None:
         self.record = (self.earlier or self.record).upto(step)
@@ -380,7 +379,7 @@ def usual_moments(total: int, cost: float) -> list[int]:
 
 
 def moment_cost(what: Dynamics, data: Bundle) -> float:
-    """Of one moment, in rows of training: forward alone is a third of forward and backward."""
+    """Of one moment, in samples of training: forward alone is a third of forward and backward."""
     attributed = what.attributed if _can_attribute(data) else 0
     return what.rows / 3 + attributed * what.ig_steps * (1 + len(what.units))
 

@@ -30,8 +30,8 @@ class EngineRun(Run):
         self.data, self.recipe, self.seed, self.device = data, recipe, seed, device
         self.focal_gamma = recipe.focal_gamma if recipe.loss == "focal" else 0.0
         self.modules: list[nn.Module] = []  # everything a checkpoint must hold
-        self.findings: dict[str, Tensor] = {}  # by name: (n,) bool, rows taken for conflicting
-        self.guesses: dict[str, Tensor] = {}  # by name: (n,) int, the group each row was guessed to be in
+        self.findings: dict[str, Tensor] = {}  # by name: (n,) bool, the samples identified as conflicting
+        self.guesses: dict[str, Tensor] = {}  # by name: (n,) int, the inferred group of each sample
         self.inputs = Inputs(data, recipe, device)
         self.placed: dict[int, Resident] = {}  # splits that are looked at again and again, on the device
         # Those of the data sets, which live as long as the run: the number of one that does not may be given again.

@@ -104,10 +104,10 @@ def finished_before(session: Session) -> Result:
     assert session.folder
     if session.dynamics:
         session.dynamics.start(session.folder.path)  # what was seen is read
-    found = load_run(session.folder.path, session.spec, session.device, session.method)
-    found.notes += [note for note in session.result.notes if note == PARTLY_COMPARED and note not in found.notes]
-    found.bundle = session.data
-    return found
+    result = load_run(session.folder.path, session.spec, session.device, session.method)
+    result.notes += [note for note in session.result.notes if note == PARTLY_COMPARED and note not in result.notes]
+    result.bundle = session.data
+    return result
 
 
 def observer(session: Session) -> Watcher:
@@ -130,8 +130,8 @@ def evaluate(
     data = load_data(data, root=root)
     if split not in data.splits:
         raise UserError(f"{data.name} has no split '{split}'; it has {', '.join(data.splits)}.")
-    place = pick_device(device)
+    torch_device = pick_device(device)
     recipe = Recipe(channels_last=False, precision=precision)
-    net = net.to(place)
-    rows = data.splits[split]
-    return full_score(data, rows, outputs(net, rows, Inputs(data, recipe, place), recipe, place))
+    net = net.to(torch_device)
+    samples = data.splits[split]
+    return full_score(data, samples, outputs(net, samples, Inputs(data, recipe, torch_device), recipe, torch_device))

@@ -20,7 +20,7 @@ def recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     collects = gc.isenabled()
     gc.disable()
     try:
-        # The thread's own mode: another thread may be decoding rows meanwhile.
+        # The thread's own mode: another thread may be decoding samples meanwhile.
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
             yield

@@ -194,98 +194,98 @@ def run_lanes(
 
     A job is pulled when a lane is free for it. Without a number of lanes, as many are used as help, by measurement.
     """
-    held = Lanes(pick_device(device), jobs)
-    held.fill(1)
-    if not held.lanes:
-        yield from held.ended
+    pool = Lanes(pick_device(device), jobs)
+    pool.fill(1)
+    if not pool.lanes:
+        yield from pool.ended
         return
-    with arithmetic(held.lanes[0].session.recipe, held.device), interruptible(held.stop):
+    with arithmetic(pool.lanes[0].session.recipe, pool.device), interruptible(pool.stop):
         try:
-            held.share(lanes or (best_lanes(held) if held.may_gain else 1))  # lanes that are tried are trained, too
+            pool.share(lanes or (best_lanes(pool) if pool.may_gain else 1))  # lanes that are tried are trained, too
             asked = 0.0  # when those that wait were last asked
             while True:
-                yield from held.ended
-                held.ended.clear()
-                held.fill(held.count)
-                if not held.lanes and not held.ended:
+                yield from pool.ended
+                pool.ended.clear()
+                pool.fill(pool.count)
+                if not pool.lanes and not pool.ended:
                     return
-                asked = _round(held, asked)
+                asked = _round(pool, asked)
         except Interrupted:
-            _save_the_others(held)
+            _save_the_others(pool)
             raise
 
 
-def _round(held: Lanes, asked: float) -> float:
+def _round(pool: Lanes, asked: float) -> float:
     """One turn for each lane that is ready. Those that wait for another one's stage, which were `asked` at that time,
     are asked again now and then; returns when they last were."""
-    working = [lane for lane in held.lanes if not lane.waiting]
-    ready = [lane for lane in working[: held.count] if lane.ready]
+    working = [lane for lane in pool.lanes if not lane.waiting]
+    ready = [lane for lane in working[: pool.count] if lane.ready]
     for lane in ready:
-        held.step(lane)
+        pool.step(lane)
     if working and not ready:
         time.sleep(BREATH)
     if not working or time.monotonic() - asked > PATIENCE:
-        for lane in [lane for lane in held.lanes if lane.waiting]:
-            held.step(lane, 1)
+        for lane in [lane for lane in pool.lanes if lane.waiting]:
+            pool.step(lane, 1)
         asked = time.monotonic()
     if not working:
         time.sleep(PATIENCE / 10)
     return asked
 
 
-def best_lanes(held: Lanes) -> int:
+def best_lanes(pool: Lanes) -> int:
     """How many lanes to use: real steps are timed with 1, 2, 4 ... lanes, and doubling goes on while it helps.
 
     Lanes are opened as they are tried: a large network's take memory, and doubling ends where it would run out.
     """
     best, best_rate, count = 1, 0.0, 1
-    while count <= MOST and held.has_room_for_as_many_again():
-        held.fill(count)
-        if len(held.lanes) < count:
+    while count <= MOST and pool.has_room_for_as_many_again():
+        pool.fill(count)
+        if len(pool.lanes) < count:
             break
-        for lane in held.lanes[:]:  # past the capture of its graph, and the first past all that is done once a process
-            enough = 4 * TURN if lane.pace or lane is not held.lanes[0] else 40 * TURN
-            while not lane.waiting and lane in held.lanes and lane.done < enough:
-                held.step(lane)
-        rate = _rate(held, count)
+        for lane in pool.lanes[:]:  # past the capture of its graph, and the first past all that is done once a process
+            enough = 4 * TURN if lane.pace or lane is not pool.lanes[0] else 40 * TURN
+            while not lane.waiting and lane in pool.lanes and lane.done < enough:
+                pool.step(lane)
+        rate = _rate(pool, count)
         if rate < best_rate * GAIN:
             break
         best, best_rate, count = count, rate, 2 * count
     return best
 
 
-def _rate(held: Lanes, count: int) -> float:
+def _rate(pool: Lanes, count: int) -> float:
     """Work done a second by so many lanes, in units of what each of them does when it is alone."""
-    chosen = [lane for lane in held.lanes if not lane.waiting][:count]
+    chosen = [lane for lane in pool.lanes if not lane.waiting][:count]
     for lane in chosen:
         if not lane.pace:  # the better of two: in one of them an epoch may end, and its first evaluation is slow
-            lane.pace = min(_seconds(held, [lane], TRIAL / 4)[0] for _ in range(2))
-    seconds = _seconds(held, chosen, TRIAL)
+            lane.pace = min(_seconds(pool, [lane], TRIAL / 4)[0] for _ in range(2))
+    seconds = _seconds(pool, chosen, TRIAL)
     return sum(lane.pace / s for lane, s in zip(chosen, seconds, strict=True) if s)
 
 
-def _seconds(held: Lanes, chosen: list[Lane], at_least: float) -> list[float]:
+def _seconds(pool: Lanes, chosen: list[Lane], at_least: float) -> list[float]:
     """For each lane, the seconds that a step of it takes while all of them run."""
 
     def settle() -> None:
-        if held.device.type == "cuda":
-            torch.cuda.synchronize(held.device)
+        if pool.device.type == "cuda":
+            torch.cuda.synchronize(pool.device)
 
     settle()
     before, started = [lane.done for lane in chosen], time.monotonic()
     while time.monotonic() - started < at_least:
         for lane in chosen:
-            if lane in held.lanes and lane.ready:
-                held.step(lane)
+            if lane in pool.lanes and lane.ready:
+                pool.step(lane)
     settle()
     spent = time.monotonic() - started
     return [spent / max(1, lane.done - b) for lane, b in zip(chosen, before, strict=True)]
 
 
-def _save_the_others(held: Lanes) -> None:
+def _save_the_others(pool: Lanes) -> None:
     """One lane has stopped at its checkpoint; let each of the others reach its own."""
-    for lane in held.lanes:
+    for lane in pool.lanes:
         lane.session.stop()  # also one that was opened after the others had been told
         with suppress(Interrupted, Exception):  # a mistake in one must not cost the others their checkpoint
-            while (lane.done or lane.pending) and held.advance(lane):
+            while (lane.done or lane.pending) and pool.advance(lane):
                 pass  # where an epoch ends, it lets others work before it saves

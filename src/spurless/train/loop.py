@@ -167,17 +167,17 @@ class Loop:
     def _wait_for_shared(self, key: str, stage: Stage) -> Generator[Progress, None, Saved | None]:
         """Return the stage as another run has trained it, once it has; None if it is ours to train."""
         assert self.shelf
-        while (taken := self.shelf.take(key)) is None:
+        while (shared := self.shelf.take(key)) is None:
             if self.shelf.reserve(key):
                 # Asked once more: it may have been finished and its claim given up between the two.
-                taken = self.shelf.take(key)
-                if taken:
+                shared = self.shelf.take(key)
+                if shared:
                     self.shelf.release()
-                return taken
+                return shared
             if self.stop:
                 raise Interrupted("Stopped while waiting for a stage that another run trains.")
             yield Progress(stage.name, 0, 1, waiting=True)
-        return taken
+        return shared
 
     def _take_shared(self, index: int, stage: Stage, shared: Saved, optimizers: list[Optimizer]) -> None:
         tensors, facts = shared
@@ -209,16 +209,16 @@ class Loop:
             stage.sample_weights, stage.rows = of_first
 
     def _check(self, stage: Stage) -> None:
-        known = {id(p) for module in self.run.modules for p in module.parameters()}
+        kept = {id(p) for module in self.run.modules for p in module.parameters()}
         for _, opt in stage.updates:
-            if any(id(p) not in known for group in opt.param_groups for p in group["params"]):
+            if any(id(p) not in kept for group in opt.param_groups for p in group["params"]):
                 raise SettingError(
                     f"Stage '{stage.name}' trains parameters that no checkpoint would hold: "
                     "pass their module through run.keep(...) in the method."
                 )
         n = len(self.data.train) if stage.rows is None else len(stage.rows)
         if n == 0:
-            raise SettingError(f"Stage '{stage.name}' has no rows to train on.")
+            raise SettingError(f"Stage '{stage.name}' has no samples to train on.")
         w = stage.sample_weights
         if w is not None and (
             w.shape != (n,) or not bool(torch.isfinite(w).all()) or bool((w < 0).any()) or w.sum() <= 0
@@ -234,6 +234,6 @@ class Loop:
         return Judged(self.run.outputs(net, split), self.labels[id(split)])
 
 
-def unchanged(net: nn.Module, held: Mapping[str, Any]) -> bool:
+def unchanged(net: nn.Module, copy_of_state: Mapping[str, Any]) -> bool:
     """Whether a network's weights are still those of a copy of its state."""
-    return all(torch.equal(v, held[k]) for k, v in net.state_dict().items() if isinstance(v, Tensor))
+    return all(torch.equal(v, copy_of_state[k]) for k, v in net.state_dict().items() if isinstance(v, Tensor))

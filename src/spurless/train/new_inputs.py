@@ -80,8 +80,8 @@ def read_paths(paths: Sequence[str | os.PathLike[str]], facts: Facts) -> Bundle:
     """Image files and folders of them; tables; for a model of texts also .txt files with a text on each line."""
     files = [file for path in paths for file in _files(Path(path).expanduser(), len(facts["shape"]) == 3)]
     if len(facts["shape"]) == 3:
-        rows = LazyRows("", files, _frame(facts))
-        x: Tensor | Rows = rows if facts["shape"][0] == 3 else _channels(rows[torch.arange(len(rows))], facts)
+        lazy = LazyRows("", files, _frame(facts))
+        x: Tensor | Rows = lazy if facts["shape"][0] == 3 else _channels(lazy[torch.arange(len(lazy))], facts)
         return as_bundle(x, files, facts)
     import pandas as pd
 
@@ -101,7 +101,7 @@ def check_own(data: Bundle, facts: Facts) -> Bundle:
     coding = coding_of(data)
     if coding and json.dumps(facts.get("coding")) != json.dumps(coding):
         raise DataError(
-            f"{data.name} is coded by other training rows than the model's own. Pass a frame or a file to predict, "
+            f"{data.name} is coded by other training samples than the model's own. Pass a frame or a file to predict, "
             "which is coded as the model knows it."
         )
     return data
@@ -109,10 +109,10 @@ def check_own(data: Bundle, facts: Facts) -> Bundle:
 
 def _files(path: Path, images: bool) -> list[str]:
     if path.is_dir() and images:
-        found = [os.path.join(path, name) for name in files_below(path) if is_image(name)]
-        if not found:
+        images_below = [os.path.join(path, name) for name in files_below(path) if is_image(name)]
+        if not images_below:
             raise DataError(f"There are no images in {path}.")
-        return found
+        return images_below
     if not path.is_file():
         raise DataError(f"There is no file {path}." if not path.exists() else f"{path} is not a regular file.")
     if images and path.suffix.lower() not in SUFFIXES:

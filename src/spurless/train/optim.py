@@ -26,38 +26,38 @@ def make_optimizer(params: Iterable[nn.Parameter], recipe: Recipe, device: torch
     0.5
     """
     r = replace(recipe, **changes)
-    held = list(params)
-    given = decay_groups(held, r.weight_decay) if r.decay_exceptions else held
+    parameters = list(params)
+    groups = decay_groups(parameters, r.weight_decay) if r.decay_exceptions else parameters
     on_gpu = device.type == "cuda"
     # A learning rate that lies on the device can change between two replays of a CUDA graph.
     lr: Any = torch.tensor(r.lr, device=device) if on_gpu and r.cuda_graph else r.lr
-    fused = all(p.is_floating_point() for p in held)
+    fused = all(p.is_floating_point() for p in parameters)
     if r.optimizer == "sgd":
         opt: Optimizer = SGD(
-            given, lr, r.momentum, nesterov=r.nesterov and r.momentum > 0, weight_decay=r.weight_decay, fused=fused
+            groups, lr, r.momentum, nesterov=r.nesterov and r.momentum > 0, weight_decay=r.weight_decay, fused=fused
         )
     elif r.optimizer == "psgd":
-        opt = psgd_kron()(given, lr=r.lr, momentum=r.momentum, weight_decay=r.weight_decay)
+        opt = psgd_kron()(groups, lr=r.lr, momentum=r.momentum, weight_decay=r.weight_decay)
     else:
         kind = Adam if r.optimizer == "adam" else AdamW
         betas = (r.betas[0], r.betas[1])
-        opt = kind(given, lr, betas, r.eps, r.weight_decay, capturable=on_gpu and r.cuda_graph, fused=fused)
+        opt = kind(groups, lr, betas, r.eps, r.weight_decay, capturable=on_gpu and r.cuda_graph, fused=fused)
     for group in opt.param_groups:
         group["initial_lr"] = r.lr
     return opt
 
 
-def decay_groups(held: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
     """Two groups: weights, which decay, and what has one dimension (biases, scales of normalisation), which does not.
 
     >>> layer = nn.Linear(3, 2)
     >>> [(len(g["params"]), g["weight_decay"]) for g in decay_groups(layer.parameters(), 0.1)]
     [(1, 0.1), (1, 0.0)]
     """
-    parts: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
-    for p in held:
-        parts[p.dim() < 2].append(p)
-    return [{"params": p, "weight_decay": w} for p, w in zip(parts, (weight_decay, 0.0), strict=True) if p]
+    weights_and_rest: tuple[list[nn.Parameter], list[nn.Parameter]] = ([], [])
+    for p in parameters:
+        weights_and_rest[p.dim() < 2].append(p)
+    return [{"params": p, "weight_decay": w} for p, w in zip(weights_and_rest, (weight_decay, 0.0), strict=True) if p]
 
 
 def why_eager(optimizers: Iterable[Optimizer]) -> str | None:

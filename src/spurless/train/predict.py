@@ -95,12 +95,12 @@ def _scored(data: Bundle, split: str | None) -> tuple[str, Split]:
 
 def own_data(settings: Mapping[str, Any]) -> Bundle:
     """What a run was trained on, loaded again."""
-    known = dict(settings.get("data", {}))
-    if "source" not in known:
+    described = dict(settings.get("data", {}))
+    if "source" not in described:
         raise DataError("The run was trained on data that was made in Python; pass it as data=...")
-    saved = known.pop("fingerprint", "")
-    source = known.pop("source")
-    data = load_data(known | {"name": source})
+    saved = described.pop("fingerprint", "")
+    source = described.pop("source")
+    data = load_data(described | {"name": source})
     if not same_content(saved, fingerprint(data)):
         log.warning(f"{source} is not what the run was trained on: its samples or splits have changed since.")
     return data

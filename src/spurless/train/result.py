@@ -61,8 +61,8 @@ class Result:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Result:
-        known = {f.name for f in fields(cls)} - {*NOT_SAVED}
-        return cls(**{k: v for k, v in row.items() if k in known})
+        names = {f.name for f in fields(cls)} - {*NOT_SAVED}
+        return cls(**{k: v for k, v in row.items() if k in names})
 
     def __repr__(self) -> str:
         from spurless.train import look

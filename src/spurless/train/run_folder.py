@@ -58,8 +58,8 @@ class RunFolder:
                 self._drop_behind_gap()
                 remove_leftovers(self.path)
             return
-        with atomic(self.path / SETTINGS) as part:
-            part.write_text(to_toml(settings), encoding="utf-8")
+        with atomic(self.path / SETTINGS) as file:
+            file.write_text(to_toml(settings), encoding="utf-8")
 
     def fingerprint(self) -> str | None:
         """Return the fingerprint of the data that the folder's run was begun on."""
@@ -70,11 +70,11 @@ class RunFolder:
     def alone(self) -> Iterator[None]:
         """While the run is trained: refuse a second process, whose epochs and checkpoints would lie among these."""
         try:
-            held = lock(self.path / TRAINING)
+            training_lock = lock(self.path / TRAINING)
         except OSError:  # a file system without locks
             yield
             return
-        if held is None:
+        if training_lock is None:
             raise FolderError(
                 f"{self.path} is being trained by another process. Wait for it, or name another --out folder."
             )
@@ -83,7 +83,7 @@ class RunFolder:
         finally:
             with suppress(OSError):  # it is no part of a run; a kill leaves it, and nobody minds
                 (self.path / TRAINING).unlink()
-            held.close()
+            training_lock.close()
 
     def check_is_there(self) -> None:
         """Refuse to write where the folder was removed during the run: what follows would have no settings."""
@@ -107,12 +107,12 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            found = from_json(read_bytes(path))
+            result = from_json(read_bytes(path))
         except ValueError:
-            found = None
-        if not isinstance(found, dict) or not {"status", "method", "data"} <= found.keys():
+            result = None
+        if not isinstance(result, dict) or not {"status", "method", "data"} <= result.keys():
             raise FolderError(f"{path} is damaged: remove it, and re-run the command to make it again.")
-        return found
+        return result
 
     def save_model(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         self.check_is_there()
@@ -120,9 +120,9 @@ class RunFolder:
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         self.check_is_there()
-        with atomic(self.path / RESULT) as part:
+        with atomic(self.path / RESULT) as file:
             text = json.dumps(finite(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-            part.write_text(text, encoding="utf-8", errors="backslashreplace")
+            file.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     # History
 
@@ -141,8 +141,8 @@ class RunFolder:
         return rows
 
     def rewrite_history(self, rows: list[dict[str, Any]]) -> None:
-        with atomic(self.path / HISTORY) as part:
-            part.write_text("".join(_line(row) for row in rows), encoding="utf-8")
+        with atomic(self.path / HISTORY) as file:
+            file.write_text("".join(_line(row) for row in rows), encoding="utf-8")
 
     def append_history(self, row: dict[str, Any]) -> None:
         self.check_is_there()
@@ -193,8 +193,8 @@ class RunFolder:
         """Say from where the run is resumed: the number of the last stage that was saved, the facts of its checkpoint,
         and whether it was finished. None: from the start."""
         index = self._stages_done()
-        if (part := self.stage_file(index, done=False)).exists():
-            return index, header(part), False
+        if (unfinished := self.stage_file(index, done=False)).exists():
+            return index, header(unfinished), False
         return (index - 1, header(self.stage_file(index - 1, done=True)), True) if index else None
 
     def _stages_done(self) -> int:
@@ -225,16 +225,16 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "")
     >>> difference({"recipe": {"lr": 0.1}}, {"recipe": {"lr": 0.2}})
     ['recipe.lr: 0.1 there, 0.2 now']
     """
-    found = []
+    differences = []
     for key in dict.fromkeys([*old, *new]):
         a, b = old.get(key), new.get(key)
         if isinstance(a, Mapping) or isinstance(b, Mapping):
             there, now = (x if isinstance(x, Mapping) else {} for x in (a, b))  # another program's file holds anything
-            found += difference(there, now, f"{prefix}{key}.")
+            differences += difference(there, now, f"{prefix}{key}.")
         elif not _same_setting(f"{prefix}{key}", a, b):
             changed = key == "fingerprint" and a and b
-            found.append(f"{prefix}{key}: " + (changed_parts(a, b) if changed else f"{a!r} there, {b!r} now"))
-    return found
+            differences.append(f"{prefix}{key}: " + (changed_parts(a, b) if changed else f"{a!r} there, {b!r} now"))
+    return differences
 
 
 def _same_setting(name: str, a: Any, b: Any) -> bool:

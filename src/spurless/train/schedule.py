@@ -42,7 +42,7 @@ def schedule(recipe: Recipe, steps_per_epoch: int, total: int, span: tuple[float
 
 
 def batch_sizes(n: int, recipe: Recipe) -> list[int]:
-    """The sizes of an epoch's batches. A last batch of one row is left out: BatchNorm cannot be trained on it.
+    """The sizes of an epoch's batches. A last batch of one sample is left out: BatchNorm cannot be trained on it.
 
     >>> batch_sizes(10, Recipe(batch_size=4)), batch_sizes(10, Recipe(batch_size=4, drop_last=True))
     ([4, 4, 2], [4, 4])

@@ -170,9 +170,9 @@ class Session:
         make = network_maker(self.spec, data.shape, len(data.classes), result.seed, example_of(data))
         run = EngineRun(data.blinded(self.method.labels), self.recipe, result.seed, self.device, make)
         nameless = is_factory(self.spec)  # it is known by one network of those that it makes
-        known = result.settings | {"device": self.device.type}
+        decides = result.settings | {"device": self.device.type}
         stages = self.asked.stages
-        shelf = Shelf(Path(stages), known) if stages and not nameless and world() == 1 else None
+        shelf = Shelf(Path(stages), decides) if stages and not nameless and world() == 1 else None
         return Loop(
             self.method, data, run, self.folder, self.asked.checkpoint_seconds, log.warning, shelf, self.dynamics
         )

@@ -31,14 +31,14 @@ class Shelf:
     def key(self, index: int, stage: Stage, steps: int, modules: Sequence[nn.Module]) -> str:
         """What the outcome of a stage depends on, in a few letters. Its name is not among it."""
         start = [(name, _digest(t)) for m in modules for name, t in m.state_dict().items()]
-        rows = [None if t is None else _digest(t) for t in (stage.rows, stage.sample_weights)]
+        draws = [None if t is None else _digest(t) for t in (stage.rows, stage.sample_weights)]
         recipe = self.settings["recipe"]
         picks = stage.select and (recipe["selection"] != "last" or recipe["test_every"] > 0)  # or looks at the test
         optimizers = [(type(opt).__name__, [_plain(group) for group in opt.param_groups]) for _, opt in stage.updates]
-        known = [self.settings, stage.shared, index, steps, stage.span, picks, rows, optimizers, start]
+        decides = [self.settings, stage.shared, index, steps, stage.span, picks, draws, optimizers, start]
         if recipe["until_accuracy"] or recipe["until_loss"]:  # else it says nothing, and older shelves stay valid
-            known.append(stage.may_end_early)
-        return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()[:20]
+            decides.append(stage.may_end_early)
+        return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
     def take(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The end of this stage, if some run has reached it."""

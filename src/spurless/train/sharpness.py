@@ -32,7 +32,7 @@ class Sharpness:
     def __init__(self, recipe: Recipe, modules: Sequence[nn.Module]):
         self.rho = RADIUS[recipe.sharpness] if recipe.rho is None else recipe.rho
         # Held once, though a head may be in two of the modules; whichever tensor a buffer is now.
-        self.modules = {id(part): part for module in modules for part in module.modules()}.values()
+        self.modules = {id(submodule): submodule for module in modules for submodule in module.modules()}.values()
         named = [item for module in modules for item in module.named_parameters()] if recipe.sharpness == "asam" else []
         self.scaled = {id(p) for name, p in named if "weight" in name.rpartition(".")[2]}  # as released
 

@@ -134,9 +134,9 @@ class StageLoop:
         return self.drawn[1]
 
     def _set_modes(self) -> None:
-        held = {id(p) for _, opt in self.stage.updates for group in opt.param_groups for p in group["params"]}
+        trained = {id(p) for _, opt in self.stage.updates for group in opt.param_groups for p in group["params"]}
         for module in self.run.modules:
-            module.train(any(id(p) in held for p in module.parameters()))
+            module.train(any(id(p) in trained for p in module.parameters()))
         for module in self.stage.in_training_mode:
             module.train()
 

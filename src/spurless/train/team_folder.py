@@ -25,8 +25,8 @@ class TeamFolder(RunFolder):
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        with ExitStack() as held:
-            from_first(lambda: held.enter_context(RunFolder.alone(self)))
+        with ExitStack() as locks:
+            from_first(lambda: locks.enter_context(RunFolder.alone(self)))
             yield
 
     def result(self) -> dict[str, Any] | None:

@@ -108,9 +108,9 @@ class MLflow:
         return self.run_id
 
     def _new_run(self) -> str:
-        there = self.client.get_experiment_by_name(self.experiment)
-        where = there.experiment_id if there else self.client.create_experiment(self.experiment)
-        run_id = str(self.client.create_run(where, run_name=self.name).info.run_id)
+        experiment = self.client.get_experiment_by_name(self.experiment)
+        experiment_id = experiment.experiment_id if experiment else self.client.create_experiment(self.experiment)
+        run_id = str(self.client.create_run(experiment_id, run_name=self.name).info.run_id)
         for key, value in flat(self.settings).items():
             self.client.log_param(run_id, key, str(value)[:500])
         return run_id
@@ -130,17 +130,17 @@ TRACKERS = ("tensorboard", "wandb", "mlflow")
 
 def make_tracker(track: str, result: Result) -> Tracker:
     """A tracker by its name, `tensorboard`, `wandb` or `mlflow`; a folder, project or experiment after a colon."""
-    kind, _, place = track.partition(":")
+    kind, _, target = track.partition(":")
     one_of("tracker", kind, TRACKERS)
     folder = None if result.folder is None else Path(result.folder)
     name = f"{result.method} {result.data} {result.net} seed {result.seed}"
     if kind == "wandb":
-        return WandB(place or PROJECT, name, result.settings, folder)
+        return WandB(target or PROJECT, name, result.settings, folder)
     if kind == "mlflow":
-        return MLflow(place or PROJECT, name, result.settings)
-    if not place and folder is None:
+        return MLflow(target or PROJECT, name, result.settings)
+    if not target and folder is None:
         raise SettingError("track = tensorboard writes into the run's folder: give `out`, or tensorboard:FOLDER.")
-    return TensorBoard(Path(place) if place else folder / "tensorboard")  # type: ignore[operator]
+    return TensorBoard(Path(target) if target else folder / "tensorboard")  # type: ignore[operator]
 
 
 class Tracking:
@@ -176,8 +176,8 @@ class Tracking:
             self.run_id, self.opened = self.tracker.open(step, self.run_id), True
         self.tracker.send({f"{progress.stage}/{name}": row[key] for key, name in SENT.items() if key in row}, step)
         if self.folder is not None:
-            with atomic(self.folder / STEPS) as part:
-                part.write_text(json.dumps(self.ends | ({"run": self.run_id} if self.run_id else {})), encoding="utf-8")
+            with atomic(self.folder / STEPS) as file:
+                file.write_text(json.dumps(self.ends | ({"run": self.run_id} if self.run_id else {})), encoding="utf-8")
 
     def finish(self, result: Result) -> None:
         """The run has ended by itself: its scores are sent when the observer is closed."""
@@ -205,17 +205,17 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flat({"seed": 0, "recipe": {"lr": 0.1}})
     {'seed': 0, 'recipe.lr': 0.1}
     """
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in settings.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+        flattened |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flattened
 
 
 def _saved(folder: Path | None) -> tuple[dict[int, int], str | None]:
     try:
-        known = from_json(read_text(folder / STEPS)) if folder else {}
-        run_id = known.pop("run", None)
-        return {int(stage): int(end) for stage, end in known.items()}, run_id
+        saved = from_json(read_text(folder / STEPS)) if folder else {}
+        run_id = saved.pop("run", None)
+        return {int(stage): int(end) for stage, end in saved.items()}, run_id
     except (OSError, ValueError, TypeError, AttributeError):
         return {}, None
 

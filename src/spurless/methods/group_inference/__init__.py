@@ -97,7 +97,7 @@ def conflicting_groups(run: Run, conflicting: Tensor, scores: Tensor, net: Net, 
 
 
 def within_classes(y: Tensor, part: Tensor, parts: int) -> Tensor:
-    """(n,) The group of each row from its class and its part of that class.
+    """(n,) The group of each sample from its class and its part of that class.
 
     >>> import torch
     >>> within_classes(torch.tensor([0, 1, 1]), torch.tensor([1, 0, 1]), parts=2).tolist()
@@ -107,7 +107,7 @@ def within_classes(y: Tensor, part: Tensor, parts: int) -> Tensor:
 
 
 def groups_of(split: Split, values: tuple[int, ...], with_class: bool = True) -> Tensor:
-    """(n,) The group of each row from its class and all its attributes, which have so many values.
+    """(n,) The group of each sample from its class and all its attributes, which have so many values.
 
     >>> import torch
     >>> split = Split(torch.zeros(3, 1), torch.tensor([0, 1, 1]), torch.tensor([[1, 0], [0, 2], [1, 2]]))

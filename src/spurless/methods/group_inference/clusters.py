@@ -15,23 +15,23 @@ from spurless.methods.group_inference.predictions import Dims
 from spurless.methods.group_inference.training import Length, PlainEpochs, plain_net
 from spurless.methods.parts.clusters import (
     DENSE,
-    SILHOUETTE_ROWS,
+    SILHOUETTE_SAMPLES,
     Clustering,
     Clusters,
     best_clusters,
     cluster,
     distances,
     reducer,
-    row_silhouettes,
     sample,
+    silhouettes,
     unit,
 )
 from spurless.methods.parts.losses import ce_rows
 from spurless.nets import Net
 
-LEAST_SHARE, LEAST_ROWS = 0.005, DENSE  # of a class, that a part split off must hold
+LEAST_SHARE, LEAST_SAMPLES = 0.005, DENSE  # of a class, that a part split off must hold
 
-# (class, features of its rows, their losses, features of its validation rows) -> clusters, of features
+# (class, features of its samples, their losses, features of its validation samples) -> clusters, of features
 Fit = Callable[[int, Tensor, Tensor, Tensor | None], Clusters]
 
 
@@ -75,15 +75,15 @@ class George(Inference):
         else:
             reduced = reducer(scaled(features), self.reduction, self.dims, seed)
 
-        def seen(rows: Tensor) -> Tensor:
-            return reduced(scaled(rows))
+        def prepared(features: Tensor) -> Tensor:
+            return reduced(scaled(features))
 
-        z, how = seen(features), self.clustering
+        z, how = prepared(features), self.clustering
         whole = cluster(z, self.clusters, how, seed) if self.clusters else best_clusters(z, how, seed, 2, self.most)
         if self.overcluster > 1 and how != "hdbscan":  # which finds by itself how fine to cut
-            z_val = None if held_out is None else seen(held_out)
+            z_val = None if held_out is None else prepared(held_out)
             whole = overclustered(whole, z, losses, z_val, self.overcluster, how, seed)
-        return Clusters(whole.labels, whole.number, lambda rows: whole.assign(seen(rows)))
+        return Clusters(whole.labels, whole.number, lambda features: whole.assign(prepared(features)))
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ def _in_each_class(run: Run, net: Net, fit: Fit) -> Groups:
     for c in range(len(run.data.classes)):
         own = train.y == c
         theirs = None if val is None or held_out is None else held_out[val.y == c]
-        found = fit(c, features[own], losses[own], theirs)
-        groups[own] = number + found.labels
+        clusters = fit(c, features[own], losses[own], theirs)
+        groups[own] = number + clusters.labels
         if val is not None and val_groups is not None and theirs is not None:
-            val_groups[val.y == c] = number + found.assign(theirs)
-        number += found.number
+            val_groups[val.y == c] = number + clusters.assign(theirs)
+        number += clusters.number
     return Groups(groups, val_groups, number, net)
 
 
@@ -130,21 +130,21 @@ def margin_along(head: Tensor, c: int) -> Callable[[Tensor], Tensor]:
     """
     direction = head[c] - head[torch.arange(len(head)) != c].mean(0)
     direction = direction / direction.norm().clamp_min(1e-12)
-    return lambda rows: rows @ direction[:, None]
+    return lambda features: features @ direction[:, None]
 
 
 # Cutting clusters finer
 
 
 def overclustered(
-    base: Clusters, rows: Tensor, losses: Tensor, held_out: Tensor | None, factor: int, how: Clustering, seed: int
+    base: Clusters, features: Tensor, losses: Tensor, held_out: Tensor | None, factor: int, how: Clustering, seed: int
 ) -> Clusters:
-    """Cut each cluster of the rows (n, d) into `factor` parts, and keep those parts that are worth it (GEORGE).
+    """Cut each cluster of the samples (n, d) into `factor` parts, and keep those parts that are worth it (GEORGE).
 
-    A part is a cluster of its own if its rows' silhouettes rise on average (and are above 0), its loss is at least the
-    cluster's, and it holds enough rows. The other parts of a cluster stay together.
+    A part is a cluster of its own if its samples' silhouettes rise on average (and are above 0), its loss is at least
+    the cluster's, and it holds enough samples. The other parts of a cluster stay together.
     """
-    cuts = [cluster(rows[base.labels == k], factor, how, derive(seed, "cut", k)) for k in range(base.number)]
+    cuts = [cluster(features[base.labels == k], factor, how, derive(seed, "cut", k)) for k in range(base.number)]
 
     def fine(others: Tensor) -> Tensor:
         coarse = base.assign(others)
@@ -153,27 +153,28 @@ def overclustered(
             part[coarse == k] += cut.assign(others[coarse == k])
         return part
 
-    parts = fine(rows)  # (n,)
+    parts = fine(features)  # (n,)
     val_parts = None if held_out is None else fine(held_out)
-    place, number = merged(worth_it(rows, losses, base.labels, parts, val_parts, base.number * factor, seed), factor)
-    return Clusters(place[parts], number, lambda others: place[fine(others)])
+    kept = worth_it(features, losses, base.labels, parts, val_parts, base.number * factor, seed)
+    final, number = merged(kept, factor)
+    return Clusters(final[parts], number, lambda others: final[fine(others)])
 
 
 def worth_it(
-    rows: Tensor, losses: Tensor, coarse: Tensor, parts: Tensor, val_parts: Tensor | None, number: int, seed: int
+    features: Tensor, losses: Tensor, coarse: Tensor, parts: Tensor, val_parts: Tensor | None, number: int, seed: int
 ) -> Tensor:
     """(number,) Which parts (n,) of the clusters (n,) become clusters of their own."""
-    few = sample(len(rows), SILHOUETTE_ROWS, seed)
-    apart = distances(rows[few])
-    before, after = row_silhouettes(apart, coarse[few]), row_silhouettes(apart, parts[few])  # (few,), (few,)
-    least = max(LEAST_ROWS, LEAST_SHARE * len(rows))
+    few = sample(len(features), SILHOUETTE_SAMPLES, seed)
+    apart = distances(features[few])
+    before, after = silhouettes(apart, coarse[few]), silhouettes(apart, parts[few])  # (few,), (few,)
+    least = max(LEAST_SAMPLES, LEAST_SHARE * len(features))
     kept = torch.zeros(number, dtype=torch.bool)
     for part in parts.unique().tolist():
         own, here = parts == part, parts[few] == part
         parent = coarse == coarse[own][0]
         kept[part] = (
             int(own.sum()) >= least
-            and (val_parts is None or int((val_parts == part).sum()) >= LEAST_ROWS)
+            and (val_parts is None or int((val_parts == part).sum()) >= LEAST_SAMPLES)
             and bool(losses[own].mean() >= losses[parent].mean())
             and bool(here.any())
             and bool(after[here].mean() > before[here].mean().clamp_min(0))
@@ -187,15 +188,15 @@ def merged(kept: Tensor, factor: int) -> tuple[Tensor, int]:
     >>> merged(torch.tensor([False, True, False, True, True, True]), factor=3)  # of the second cluster nothing is left
     (tensor([0, 1, 0, 2, 3, 4]), 5)
     """
-    place, number = [], 0
+    final, number = [], 0
     for parts in kept.view(-1, factor).tolist():
         rest = number
         number += not all(parts)
         for keep in parts:
-            place.append(number if keep else rest)
+            final.append(number if keep else rest)
             number += keep
-    return torch.tensor(place), number
+    return torch.tensor(final), number
 
 
-def _same(rows: Tensor) -> Tensor:
-    return rows
+def _same(features: Tensor) -> Tensor:
+    return features

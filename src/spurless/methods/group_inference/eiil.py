@@ -60,10 +60,10 @@ class Environments(Inference):
 
 
 def best_environments(d: Tensor) -> Tensor:
-    """(n,) bool: the environments of the highest penalty, given the rows' slopes (n,).
+    """(n,) bool: the environments of the highest penalty, given the samples' slopes (n,).
 
     The two sums of the penalty add up to a constant, so that it is highest where their difference is, which is
-    Σ (2 q_i − 1) d_i / n: the rows of positive slope are one environment, those of negative slope the other.
+    Σ (2 q_i − 1) d_i / n: the samples of positive slope are one environment, those of negative slope the other.
 
     >>> best_environments(torch.tensor([-0.3, 0.7, -0.1])).tolist()
     [False, True, False]
@@ -72,10 +72,10 @@ def best_environments(d: Tensor) -> Tensor:
 
 
 def ascend(d: Tensor, start: Tensor, steps: int, lr: float) -> tuple[Tensor, Tensor]:
-    """(n,), (n,) The environments that Adam finds from these logits of q, and which rows hardly left their start.
+    """(n,), (n,) The environments that Adam finds from these logits of q, and which samples hardly left their start.
 
-    The gradient of a row is its slope divided by n, times small numbers. Where that is below Adam's ε of 1e-8, the row
-    moves by less than the spread of the start: its environment is a random number.
+    The gradient of a sample is its slope divided by n, times small numbers. Where that is below Adam's ε of 1e-8, the
+    sample moves by less than the spread of the start: its environment is a random number.
     """
     w = start.clone()
     optimizer = torch.optim.Adam([w], lr, maximize=True, fused=True)
@@ -88,9 +88,9 @@ def ascend(d: Tensor, start: Tensor, steps: int, lr: float) -> tuple[Tensor, Ten
 
 
 def penalty(w: Tensor, d: Tensor) -> Tensor:
-    """The penalty of the soft environments q = σ(w) and 1 − q, given the rows' slopes d.
+    """The penalty of the soft environments q = σ(w) and 1 − q, given the samples' slopes d.
 
-    >>> float(penalty(torch.zeros(2), torch.tensor([1.0, 3.0])))  # each environment has half of each row
+    >>> float(penalty(torch.zeros(2), torch.tensor([1.0, 3.0])))  # each environment has half of each sample
     1.0
     """
     q = w.sigmoid()
@@ -107,13 +107,13 @@ def _warn_of_undecided(undecided: Tensor) -> None:
     share = float(undecided.float().mean())
     if share > 0.5:
         log.warning(
-            f"The slopes of {share:.0%} of the rows are so small that their environment is a random number: the "
+            f"The slopes of {share:.0%} of the samples are so small that their environment is a random number: the "
             "reference fits them too well. Try fewer identify_epochs, or form = paper."
         )
 
 
 def _warn_of_one_environment(environment: Tensor) -> None:
-    """Of a reference that fits every row, all slopes have one sign."""
+    """Of a reference that fits every sample, all slopes have one sign."""
     smaller = min(int(environment.sum()), int((~environment).sum()))
     if smaller < 2:
         log.warning(

@@ -127,9 +127,9 @@ class SimpleEnsemble(Inference):
         net = run.net()
 
         def loss(b: Batch) -> Tensor:
-            rows = run.ce_rows(net(b.x), b.y)  # (n,)
-            sure = ((-rows.detach()).exp() > self.eta).float()
-            return (sure * rows).sum() / sure.sum().clamp_min(1)
+            losses = run.ce_rows(net(b.x), b.y)  # (n,)
+            sure = ((-losses.detach()).exp() > self.eta).float()
+            return (sure * losses).sum() / sure.sum().clamp_min(1)
 
         scores = yield from _epoch_ensemble(run, (net,), loss, self.epochs)
         return conflicting_groups(run, scores > self.tau, scores, net)

@@ -20,24 +20,24 @@ Clustering = Literal["kmeans", "cosine", "gmm", "hdbscan"]
 Reduction = Literal["none", "pca", "umap"]
 
 STARTS = 3  # tries from different centres, of which the best is taken
-FIT_ROWS = 50_000  # a clustering is fitted to at most so many rows, drawn by the seed; the others are then assigned
-SILHOUETTE_ROWS = 4_000  # the same for silhouettes, which compare every row with every other
-DENSE = 25  # rows that make a cluster (hdbscan), and GEORGE's least size
+FIT_SAMPLES = 50_000  # a clustering is fitted to at most so many, drawn by the seed; the others are then assigned
+SILHOUETTE_SAMPLES = 4_000  # the same for silhouettes, which compare every sample with every other
+DENSE = 25  # samples that make a cluster (hdbscan), and GEORGE's least size
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """A clustering of rows that can also tell where others belong."""
+    """A clustering of samples that can also tell where others belong."""
 
-    labels: Tensor  # (n,) int64 on the CPU: the cluster of each row that it was made from
-    number: int  # of clusters; some may hold no row
+    labels: Tensor  # (n,) int64 on the CPU: the cluster of each sample that it was made from
+    number: int  # of clusters; some may hold no sample
     assign: Callable[[Tensor], Tensor]  # (m, d) -> (m,)
 
 
 def cluster(features: Tensor, k: int, how: Clustering = "kmeans", seed: int = 0) -> Clusters:
-    """Put rows (n, d) into k clusters, or fewer where there are fewer rows; hdbscan finds k by itself.
+    """Put samples (n, d) into k clusters, or fewer where there are fewer samples; hdbscan finds k by itself.
 
-    cosine is k-means of rows of length 1, whose squared distance is 2 − 2 cos. gmm has full covariance matrices, so
+    cosine is k-means of samples of length 1, whose squared distance is 2 − 2 cos. gmm has full covariance matrices, so
     that it wants few dimensions.
 
     >>> two = cluster(torch.tensor([[0.0], [0.1], [5.0], [5.1]]), k=2)
@@ -49,20 +49,20 @@ def cluster(features: Tensor, k: int, how: Clustering = "kmeans", seed: int = 0)
     k = min(k, len(features))
     if k < 2:
         return one_cluster(len(features))
-    rows = _array(features[sample(len(features), FIT_ROWS, seed)], how)
+    samples = _array(features[sample(len(features), FIT_SAMPLES, seed)], how)
     try:
         with _repeatable():
-            model = _model(k, how, seed).fit(rows)
+            model = _model(k, how, seed).fit(samples)
     except ValueError as error:  # not finite, or (gmm) so large that their covariance is no covariance
         raise UserError(
             f"These features cannot be clustered by {how}: {first_line(error)} Scale the inputs, or cluster otherwise."
         ) from None
 
-    def assign(rows: Tensor) -> Tensor:
-        if len(rows) == 0:
+    def assign(samples: Tensor) -> Tensor:
+        if len(samples) == 0:
             return torch.zeros(0, dtype=torch.long)
         with _repeatable():
-            return torch.from_numpy(model.predict(_array(rows, how))).long()
+            return torch.from_numpy(model.predict(_array(samples, how))).long()
 
     return Clusters(assign(features), k, assign)
 
@@ -79,25 +79,25 @@ def best_clusters(
     """
     if how == "hdbscan":
         return cluster(features, 0, how, seed)
-    most = min(most, len(features) - 1)  # a silhouette compares clusters, one of which must hold two rows
+    most = min(most, len(features) - 1)  # a silhouette compares clusters, one of which must hold two samples
     if most < least:
         return one_cluster(len(features))
-    rows = sample(len(features), SILHOUETTE_ROWS, seed)
-    apart = distances(features[rows])
+    few = sample(len(features), SILHOUETTE_SAMPLES, seed)
+    apart = distances(features[few])
     tried = [cluster(features, k, how, seed) for k in range(least, most + 1)]
-    scores = [float(cluster_silhouettes(apart, each.labels[rows]).mean()) for each in tried]
+    scores = [float(cluster_silhouettes(apart, each.labels[few]).mean()) for each in tried]
     return tried[max(range(len(tried)), key=lambda i: scores[i])]
 
 
 def one_cluster(n: int) -> Clusters:
-    """All rows in one.
+    """All samples in one.
 
     >>> one_cluster(3).labels.tolist()
     [0, 0, 0]
     """
 
-    def assign(rows: Tensor) -> Tensor:
-        return torch.zeros(len(rows), dtype=torch.long)
+    def assign(samples: Tensor) -> Tensor:
+        return torch.zeros(len(samples), dtype=torch.long)
 
     return Clusters(torch.zeros(n, dtype=torch.long), 1, assign)
 
@@ -106,21 +106,21 @@ def one_cluster(n: int) -> Clusters:
 
 
 def distances(features: Tensor) -> Tensor:
-    """(n, n) Between each two rows.
+    """(n, n) Between each two samples.
 
     >>> distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]])).tolist()
     [[0.0, 5.0], [5.0, 0.0]]
     """
-    rows = features.detach().cpu().double()  # in single precision, products of rows set equal ones apart
-    return torch.cdist(rows, rows, compute_mode="use_mm_for_euclid_dist").float().fill_diagonal_(0)
+    samples = features.detach().cpu().double()  # in single precision, products of samples set equal ones apart
+    return torch.cdist(samples, samples, compute_mode="use_mm_for_euclid_dist").float().fill_diagonal_(0)
 
 
-def row_silhouettes(apart: Tensor, labels: Tensor) -> Tensor:
-    """(n,) How much closer each row is to its own cluster than to the next one, from −1 to 1, from distances (n, n).
+def silhouettes(apart: Tensor, labels: Tensor) -> Tensor:
+    """(n,) How much closer each sample is to its own cluster than to the next one, from −1 to 1, from distances (n, n).
 
-    All 0 where silhouettes are not defined: if there is one cluster, or if every row is one.
+    All 0 where silhouettes are not defined: if there is one cluster, or if every sample is one.
 
-    >>> row_silhouettes(torch.tensor([[0.0, 1.0, 4.0], [1.0, 0.0, 3.0], [4.0, 3.0, 0.0]]), torch.tensor([0, 0, 1]))
+    >>> silhouettes(torch.tensor([[0.0, 1.0, 4.0], [1.0, 0.0, 3.0], [4.0, 3.0, 0.0]]), torch.tensor([0, 0, 1]))
     tensor([0.7500, 0.6667, 0.0000])
     """
     from sklearn.metrics import silhouette_samples
@@ -131,20 +131,20 @@ def row_silhouettes(apart: Tensor, labels: Tensor) -> Tensor:
 
 
 def cluster_silhouettes(apart: Tensor, labels: Tensor) -> Tensor:
-    """(k,) The mean silhouette of each cluster that holds a row.
+    """(k,) The mean silhouette of each cluster that holds a sample.
 
     >>> cluster_silhouettes(torch.tensor([[0.0, 1.0, 4.0], [1.0, 0.0, 3.0], [4.0, 3.0, 0.0]]), torch.tensor([0, 0, 1]))
     tensor([0.7083, 0.0000])
     """
-    rows = row_silhouettes(apart, labels)
-    return torch.stack([rows[labels == label].mean() for label in labels.unique()])
+    each = silhouettes(apart, labels)
+    return torch.stack([each[labels == label].mean() for label in labels.unique()])
 
 
 # What comes before clustering
 
 
 def unit(features: Tensor) -> Tensor:
-    """(n, d) Each row divided by its length; a row of zeros stays one.
+    """(n, d) Each sample divided by its length; a sample of zeros stays one.
 
     >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
@@ -154,29 +154,29 @@ def unit(features: Tensor) -> Tensor:
 
 
 def reducer(features: Tensor, how: Reduction, dims: int = 2, seed: int = 0) -> Callable[[Tensor], Tensor]:
-    """A map of rows to fewer dimensions, fitted to these rows.
+    """A map of samples to fewer dimensions, fitted to these samples.
 
     >>> reducer(torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]), "pca", dims=1)(torch.tensor([[2.0, 2.0]])).abs()
     tensor([[0.]])
     """
     dims = min(dims, features.shape[1], max(1, len(features) - 1))
     if how == "none" or len(features) < 2:
-        return lambda rows: rows
-    fitted_to = _array(features[sample(len(features), FIT_ROWS, seed)], "kmeans")
+        return lambda samples: samples
+    fitted_to = _array(features[sample(len(features), FIT_SAMPLES, seed)], "kmeans")
     with _repeatable():
         model = (_umap(dims, len(features), seed) if how == "umap" else _pca(dims, seed)).fit(fitted_to)
 
-    def reduce(rows: Tensor) -> Tensor:
-        if len(rows) == 0:
+    def reduce(samples: Tensor) -> Tensor:
+        if len(samples) == 0:
             return torch.zeros(0, dims)
         with _repeatable():
-            return torch.from_numpy(model.transform(_array(rows, "kmeans"))).float()
+            return torch.from_numpy(model.transform(_array(samples, "kmeans"))).float()
 
     return reduce
 
 
 def sample(n: int, most: int, seed: int) -> Tensor:
-    """Numbers of at most so many rows, in order, drawn by the seed.
+    """Numbers of at most so many samples, in order, drawn by the seed.
 
     >>> sample(3, 5, seed=0).tolist(), len(sample(100, 5, seed=0))
     ([0, 1, 2], 5)
@@ -200,18 +200,18 @@ def _model(k: int, how: Clustering, seed: int) -> Any:
 
 
 def _dense(features: Tensor, seed: int) -> Clusters:
-    """Where rows lie densely; a row in a thin place goes with its nearest dense one."""
+    """Where samples lie densely; a sample in a thin place goes with its nearest dense one."""
     from sklearn.cluster import HDBSCAN
     from sklearn.neighbors import KNeighborsClassifier
 
     if len(features) < 2 * DENSE:
         return one_cluster(len(features))
-    rows = _array(features[sample(len(features), FIT_ROWS, seed)], "kmeans")
+    samples = _array(features[sample(len(features), FIT_SAMPLES, seed)], "kmeans")
     with _repeatable():
-        labels = HDBSCAN(min_cluster_size=DENSE, copy=True).fit_predict(rows)
+        labels = HDBSCAN(min_cluster_size=DENSE, copy=True).fit_predict(samples)
         if labels.max() < 1:
             return one_cluster(len(features))
-        nearest = KNeighborsClassifier(1).fit(rows[labels >= 0], labels[labels >= 0])
+        nearest = KNeighborsClassifier(1).fit(samples[labels >= 0], labels[labels >= 0])
 
     def assign(others: Tensor) -> Tensor:
         if len(others) == 0:
@@ -239,9 +239,9 @@ def _umap(dims: int, n: int, seed: int) -> Any:
 
 
 def _array(features: Tensor, how: Clustering) -> np.ndarray:
-    rows = unit(features) if how == "cosine" else features
-    rows = rows.detach().cpu()
-    return (rows.double() if how == "gmm" else rows.float()).numpy()  # covariances of floats need not be definite
+    samples = unit(features) if how == "cosine" else features
+    samples = samples.detach().cpu()
+    return (samples.double() if how == "gmm" else samples.float()).numpy()  # covariances of floats need not be definite
 
 
 @contextmanager

@@ -16,7 +16,7 @@ def hsic(x: Tensor, y: Tensor, sigma: float = 1.0) -> Tensor:
 
         [tr KL + 1ᵀK1 · 1ᵀL1 / ((n−1)(n−2)) − 2/(n−2) · 1ᵀKL1] / (n (n−3))
 
-    Zero on average where x and y are independent, so that it may be negative; 0 for less than four rows.
+    Zero on average where x and y are independent, so that it may be negative; 0 for less than four samples.
     `sigma` is the radius of both kernels, in the units of the features; 0: their median distances.
 
     >>> x = torch.linspace(0, 4, 5)[:, None]
@@ -34,7 +34,7 @@ def hsic(x: Tensor, y: Tensor, sigma: float = 1.0) -> Tensor:
 
 
 def rbf(x: Tensor, sigma: float) -> Tensor:
-    """(n, n) exp(−‖x_i − x_j‖² / 2σ²); σ = 0: the median distance between two rows.
+    """(n, n) exp(−‖x_i − x_j‖² / 2σ²); σ = 0: the median distance between two samples.
 
     >>> rbf(torch.tensor([[0.0], [2.0]]), sigma=2.0)[0, 1]  # exp(−1/2)
     tensor(0.6065)
@@ -51,7 +51,7 @@ def squared_distances(x: Tensor) -> Tensor:
     >>> squared_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]])).tolist()
     [[0.0, 25.0], [25.0, 0.0]]
     """
-    x = x - x.mean(0)  # what all rows share would drown the differences in rounding
+    x = x - x.mean(0)  # what all samples share would drown the differences in rounding
     norms = x.square().sum(1)  # (n,)
     return (norms[:, None] + norms - 2 * x @ x.T).clamp_min(0)
 
@@ -77,7 +77,7 @@ def off_diagonal(square: Tensor) -> Tensor:
 
 
 def cosines(features: Tensor) -> Tensor:
-    """(n, n) The cosine of the angle between the features (n, d) of any two rows; 0 with a row of zeros.
+    """(n, n) The cosine of the angle between the features (n, d) of any two samples; 0 with a sample of zeros.
 
     >>> cosines(torch.tensor([[3.0, 0.0], [1.0, 1.0], [0.0, 0.0]]))[0]
     tensor([1.0000, 0.7071, 0.0000])
@@ -111,7 +111,8 @@ def entangling(cosine: Tensor, y: Tensor, b: Tensor, form: Form = "paper") -> Te
 
         1 − mean over pairs i ≠ j with y_i = y_j, b_i ≠ b_j of (1 + cos_ij) / 2
 
-    code: only the pairs whose later row has the smaller bias, about half of them, as released. 0 where there is none.
+    code: only the pairs whose later sample has the smaller bias, about half of them, as released. 0 where there is
+    none.
 
     >>> opposite = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
     >>> y, b = torch.tensor([0, 0]), torch.tensor([0, 1])

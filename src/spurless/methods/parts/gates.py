@@ -153,8 +153,8 @@ class Gates(nn.Module):
     @torch.no_grad()
     def masks(self) -> Masks:
         """The final mask of each gated parameter, in its shape."""
-        found = self._spread([final_mask(t, self.form) for t in self.logits])
-        return {name: mask.expand(self.shapes[name]) for name, mask in found.items()}
+        masks = self._spread([final_mask(t, self.form) for t in self.logits])
+        return {name: mask.expand(self.shapes[name]) for name, mask in masks.items()}
 
     @torch.no_grad()
     def keep_probability(self) -> Tensor:

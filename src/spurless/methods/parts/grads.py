@@ -47,8 +47,8 @@ def grad_norms(
         return loss(functional_call(net, (params, fixed), (x[None],)), y[None])[0]
 
     def norm_of_one(x: Tensor, y: Tensor) -> Tensor:
-        parts = grad(loss_of_one)(trained, x, y)
-        return _entrywise([g.flatten() for g in parts.values()], norm)
+        grads = grad(loss_of_one)(trained, x, y)
+        return _entrywise([g.flatten() for g in grads.values()], norm)
 
     with evaluating(net):
         return vmap(norm_of_one, chunk_size=chunk)(x, y)

@@ -41,17 +41,17 @@ def prunable(net: nn.Module, layers: Sequence[str] = EVERY) -> dict[str, nn.Modu
     >>> list(prunable(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))))
     ['0.weight', '2.weight']
     """
-    found: dict[str, nn.Module] = {}
+    layers_by_weight: dict[str, nn.Module] = {}
     seen: set[int] = set()
     for name, layer in net.named_modules():
         if isinstance(layer, (_ConvNd, nn.Linear)) and isinstance(layer.weight, nn.Parameter):
             if id(layer.weight) not in seen and any(fnmatch.fnmatchcase(name, pattern) for pattern in layers):
-                found[f"{name}.weight".lstrip(".")] = layer
+                layers_by_weight[f"{name}.weight".lstrip(".")] = layer
             seen.add(id(layer.weight))  # two layers may share a weight: it is pruned once
-    if not found:
+    if not layers_by_weight:
         every = [name for name, layer in net.named_modules() if isinstance(layer, (_ConvNd, nn.Linear))]
         raise UserError(f"No layer is called {' or '.join(layers)}; those with weights are: {', '.join(every)}.")
-    return found
+    return layers_by_weight
 
 
 def weight_of(layer: nn.Module) -> Tensor:
@@ -169,8 +169,8 @@ def keep_highest(
     {'a': tensor([[False,  True]]), 'b': tensor([[False,  True]])}
     """
     if scope == "layer":
-        parts = [keep_highest({name: s}, keep, "global", structure, net) for name, s in scores.items()]
-        return {name: mask for part in parts for name, mask in part.items()}
+        by_layer = [keep_highest({name: s}, keep, "global", structure, net) for name, s in scores.items()]
+        return {name: mask for masks in by_layer for name, mask in masks.items()}
     groups = _groups(scores, structure, net)
     flat = torch.cat([g.flatten() for g in groups.values()])
     sizes = [scores[name].numel() // g.numel() for name, g in groups.items()]
@@ -181,8 +181,8 @@ def keep_highest(
     gone = torch.zeros_like(flat, dtype=torch.bool).scatter_(0, order, size[order].cumsum(0) <= budget)
     parts_of_all = gone.split(counts.tolist())
     return {
-        name: ~spread(part.view(g.shape), scores[name].shape)
-        for (name, g), part in zip(groups.items(), parts_of_all, strict=True)
+        name: ~spread(masks.view(g.shape), scores[name].shape)
+        for (name, g), masks in zip(groups.items(), parts_of_all, strict=True)
     }
 
 
@@ -203,14 +203,14 @@ def remove_lowest(
     (1, [[False, True, False]])
     """
     groups = _groups(scores, structure, net)
-    held = _groups({name: masks[name].float() for name in groups}, structure, net)
-    there = torch.cat([g.flatten() > 0 for g in held.values()])
-    flat = torch.cat([g.flatten() for g in groups.values()]).masked_fill(~there, math.inf)
-    count = min(count, int(there.sum()))
+    kept = _groups({name: masks[name].float() for name in groups}, structure, net)
+    remains = torch.cat([g.flatten() > 0 for g in kept.values()])
+    flat = torch.cat([g.flatten() for g in groups.values()]).masked_fill(~remains, math.inf)
+    count = min(count, int(remains.sum()))
     # By rank, not by score: a score that is itself infinite must not be taken for one that is gone.
     order = flat.argsort(stable=True)
-    lowest = order[there[order]][:count]
-    gone = torch.zeros_like(there).index_fill_(0, lowest, True)
+    lowest = order[remains[order]][:count]
+    gone = torch.zeros_like(remains).index_fill_(0, lowest, True)
     for (name, g), part in zip(groups.items(), gone.split([g.numel() for g in groups.values()]), strict=True):
         masks[name].masked_fill_(spread(part.view(g.shape), masks[name].shape), False)
     return count
@@ -266,7 +266,7 @@ class Moments:
 
     @torch.no_grad()
     def update(self, values: Tensor) -> None:
-        """Fold (rows, units) in."""
+        """Fold (n, units) in."""
         new = len(values)
         if not new:
             return
@@ -310,7 +310,7 @@ def watching(net: nn.Module, layers: Sequence[str] = EVERY) -> Iterator[dict[str
 
 
 def _is_text(x: Tensor) -> bool:
-    """Whether these are rows of tokens, which carry their mask (spurless.data.tokens)."""
+    """Whether these are samples of tokens, which carry their mask (spurless.data.tokens)."""
     return x.dim() == 3 and x.shape[1] == 2 and not x.is_floating_point()
 
 
