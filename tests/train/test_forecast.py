@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from spurless import fit
+from spurless.core import messages
 from spurless.core.recipe import Recipe
 from spurless.registry import load_data
 from spurless.train import first_look, forecast
 from spurless.train.forecast import Forecast, announcement, cheaper, without
 from spurless.train.observe import Progress
-from spurless.train.progress import Bar
+from spurless.train.progress import Bar, bar
 from spurless.train.session import RunArguments, Session, load_for
 from tests.support.commands import class_folders, invoke
 
@@ -71,6 +72,37 @@ def test_a_training_that_is_cut_into_stages_is_announced_whole(clock, caplog):
 def test_a_later_stage_is_announced_too(clock, caplog):
     text = told(clock, caplog, 2.0, 160, stages=("short", "short"))
     assert text.count("will take") <= 1
+
+
+def test_stages_of_one_name_are_timed_apart(clock, caplog):
+    session = Session(RunArguments("erm", {"name": "toy", "n": 640}, device="cpu"))
+    watch = Forecast(session, Bar("erm", shown=False))
+    for _ in range(3):  # GA's epochs: a few steps each, all called "mine"
+        for step in (1, 2):
+            clock.seconds += 10 if step == 1 else 1  # a pass over all samples lies between two stages
+            watch(Progress("mine", step, 1000, 1, 0.02))
+    assert caplog.text == ""
+
+
+def test_off_a_terminal_a_training_logs_a_line_at_most_every_half_minute(monkeypatch, caplog):
+    now = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(messages, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    caplog.set_level("INFO", "spurless")
+    lines = bar("pgd")
+    for step in range(1, 101):
+        now.seconds += 1
+        lines(Progress("biased", step, 4000, 1))
+        if step == 50:
+            lines(Progress("biased", step, 4000, row={"loss": 0.25, "val_accuracy": 81.25}))
+    assert [record.getMessage() for record in caplog.records] == [
+        "pgd: stage 'biased', step 30 of 4,000",
+        "pgd: stage 'biased', step 60 of 4,000 (loss 0.250, validation 81.2 %)",
+        "pgd: stage 'biased', step 90 of 4,000 (loss 0.250, validation 81.2 %)",
+    ]
+    caplog.clear()
+    for _ in messages.track(range(100), "decoding", 100):
+        now.seconds += 1
+    assert [record.getMessage() for record in caplog.records] == [f"decoding: {n} of 100" for n in (30, 60, 90)]
 
 
 def test_what_is_cheaper_is_computed():

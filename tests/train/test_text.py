@@ -22,7 +22,7 @@ from spurless.metrics.groups import group_scores
 from spurless.nets import build
 from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import load_data
-from spurless.train.feed import place
+from spurless.train.feed import on_device
 from spurless.train.fit import evaluate, fit
 from spurless.train.observe import Interrupted
 from spurless.train.optim import make_optimizer
@@ -373,7 +373,7 @@ def test_features_of_a_frozen_text_network_are_plain_vectors():
 
 def test_rows_are_placed_as_they_are():
     data = sentences(n=20)
-    rows = place(data.train, Recipe(), CPU_DEVICE).rows(torch.tensor([3, 1]))
+    rows = on_device(data.train, Recipe(), CPU_DEVICE).rows(torch.tensor([3, 1]))
     assert torch.equal(rows, data.train.x[[3, 1]])
 
 

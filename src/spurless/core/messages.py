@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -102,8 +103,24 @@ def withheld() -> Iterator[list[logging.LogRecord]]:
         log.removeFilter(keep)
 
 
+class Pace:
+    """Says when the next line of progress is due, where no bar can be shown."""
+
+    EVERY = 30.0  # seconds
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def due(self) -> bool:
+        now = time.monotonic()
+        if now - self.last < self.EVERY:
+            return False
+        self.last = now
+        return True
+
+
 def track(items: Iterable[T], label: str, total: int | None = None) -> Iterator[T]:
-    """The items, with a bar that says `label` while they pass.
+    """The items, with a bar that says `label` while they pass; off a terminal, with a log line now and then.
 
     >>> list(track([1, 2], "counting"))
     [1, 2]
@@ -113,6 +130,11 @@ def track(items: Iterable[T], label: str, total: int | None = None) -> Iterator[
     from spurless.core.terminal import Console
 
     console = Console(stderr=True)
-    yield from rich_track(
-        items, description=label, total=total, console=console, transient=True, disable=not console.is_terminal
-    )
+    if console.is_terminal:
+        yield from rich_track(items, description=label, total=total, console=console, transient=True)
+        return
+    pace = Pace()
+    for done, item in enumerate(items):
+        if pace.due():
+            log.info(f"{label}: {done:,}{f' of {total:,}' if total else ''}")
+        yield item

@@ -73,7 +73,7 @@ def fit(session: Session) -> Result:
             with other settings is refused.
         device: `"cpu"`, `"cuda"` or `"cuda:1"`; else a GPU if there is one.
         root: where datasets are looked for, else SPURLESS_DATA.
-        progress: False shows nothing, True always shows a bar, None shows one on a terminal; or an observer.
+        progress: False shows nothing, True a bar, None a bar on a terminal and log lines elsewhere; or an observer.
         track: `"tensorboard"`, `"wandb"` or `"mlflow"`: also send each epoch's numbers there. With a folder, project or
             experiment of your own behind a colon: `"wandb:my-project"`.
         checkpoint_seconds: the time between two checkpoints inside a stage.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from spurless.core.data import Images
 from spurless.core.messages import log
-from spurless.train.observe import Progress, Watcher
+from spurless.train.observe import Progress, Through, Watcher
 
 if TYPE_CHECKING:
     from spurless.train.session import Session
@@ -21,7 +21,7 @@ SMALL = 64  # pixels of the cheaper training's images
 ENOUGH = 2.0  # seconds of steps that are timed
 
 
-class Forecast:
+class Forecast(Through):
     """Shows a run with another observer, and announces each stage that will take long.
 
     The steps that are timed are those of the run itself, so the forecast costs nothing. The first step is left out: it
@@ -29,24 +29,21 @@ class Forecast:
     """
 
     def __init__(self, session: Session, shown: Watcher):
-        self.session, self.shown = session, shown
+        super().__init__(shown)
+        self.session = session
         self.stage: str | None = None
+        self.step = 0
         self.first: tuple[float, int] | None = None  # when the first step was over, and which it was
         self.announced = False
 
-    def __enter__(self) -> Forecast:
-        self.shown.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.shown.__exit__(*error)
-
     def __call__(self, progress: Progress) -> None:
-        self.shown(progress)
+        super().__call__(progress)
         if self.announced or not progress.done:
             return
         now = time.monotonic()
-        if self.first is None or progress.stage != self.stage:
+        begins = self.first is None or progress.stage != self.stage or progress.step <= self.step
+        self.step = progress.step  # a method may yield stages of one name, each of which counts from 1
+        if begins or self.first is None:
             self.stage, self.first = progress.stage, (now, progress.step)
             return
         began, step = self.first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -35,6 +35,23 @@ class Progress:
 
 
 Watcher = messages.Watcher[Progress]
+
+
+class Through:
+    """Shows a run with another observer; what builds on it does more."""
+
+    def __init__(self, shown: Watcher):
+        self.shown = shown
+
+    def __enter__(self) -> Self:
+        self.shown.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shown.__exit__(*error)
+
+    def __call__(self, progress: Progress) -> None:
+        self.shown(progress)
 
 
 class StepWatch:

@@ -1,4 +1,4 @@
-"""What a person sees while something runs: a bar on standard error where someone watches, nothing otherwise."""
+"""What a person sees while a run trains: a bar on a terminal, a line in a notebook, lines of the log elsewhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from spurless.core.display import in_notebook
+from spurless.core.messages import Pace, log
 from spurless.train.observe import Progress
 from spurless.train.observe import Watcher as Watcher
 
@@ -15,8 +16,32 @@ if TYPE_CHECKING:
 
 
 def bar(label: str, shown: bool | None = None) -> Watcher:
-    """What shows a training: a bar on a terminal, a line in a notebook; nothing elsewhere unless it is asked for."""
-    return NotebookLine(label) if shown is not False and in_notebook() else Bar(label, shown)
+    """What shows a training: a bar on a terminal, a line in a notebook, lines of the log elsewhere."""
+    from spurless.core.terminal import Console
+
+    if shown is not False and in_notebook():
+        return NotebookLine(label)
+    if shown is None and not Console(stderr=True).is_terminal:
+        return LogLines(label)
+    return Bar(label, shown is not False)
+
+
+class LogLines:
+    """A line of the log at most every half minute."""
+
+    def __init__(self, label: str):
+        self.label, self.note, self.pace = label, "", Pace()
+
+    def __enter__(self) -> LogLines:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def __call__(self, where: Progress) -> None:
+        if where.row is not None:
+            self.note = f" ({epoch_text(where.row)})"
+        if self.pace.due():
+            log.info(f"{self.label}: stage '{where.stage}', step {where.step:,} of {where.total:,}{self.note}")
 
 
 class NotebookLine:
@@ -57,10 +82,8 @@ def epoch_text(row: Mapping[str, Any]) -> str:
     >>> epoch_text({"loss": 0.25, "val_accuracy": 91.0})
     'loss 0.250, validation 91.0 %'
     """
-    parts = [f"loss {row['loss']:.3f}"]
-    if "val_accuracy" in row:
-        parts.append(f"validation {row['val_accuracy']:.1f} %")
-    return ", ".join(parts)
+    validation = f", validation {row['val_accuracy']:.1f} %" if "val_accuracy" in row else ""
+    return f"loss {row['loss']:.3f}{validation}"
 
 
 class Bar:
@@ -68,13 +91,12 @@ class Bar:
 
     EVERY = 0.1  # seconds between two redraws: a step may take a fraction of a millisecond
 
-    def __init__(self, label: str, shown: bool | None = None):
+    def __init__(self, label: str, shown: bool):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         from spurless.core.terminal import Console
 
         console = Console(stderr=True)
-        shown = console.is_terminal if shown is None else shown
         columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
         self.bar = Progress(
             *columns, TextColumn("{task.fields[note]}"), console=console, disable=not shown, transient=True

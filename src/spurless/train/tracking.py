@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from spurless.core.errors import SettingError, one_of
 from spurless.core.files import atomic, from_json, read_text
-from spurless.train.observe import Progress, Watcher
+from spurless.train.observe import Progress, Through, Watcher
 from spurless.train.result import Result
 
 # What a row of the history calls it, and the name that it is sent under. There are two training losses: the mean over
@@ -143,7 +143,7 @@ def make_tracker(track: str, result: Result) -> Tracker:
     return TensorBoard(Path(target) if target else folder / "tensorboard")  # type: ignore[operator]
 
 
-class Tracking:
+class Tracking(Through):
     """Shows a run with another observer, and sends each epoch's numbers under its stage's name.
 
     They are counted by the steps of the whole run. A stage counts its own, but stages may have the same name (a method
@@ -151,23 +151,20 @@ class Tracking:
     """
 
     def __init__(self, tracker: Tracker, folder: Path | None, shown: Watcher):
-        self.tracker, self.folder, self.shown = tracker, folder, shown
+        super().__init__(shown)
+        self.tracker, self.folder = tracker, folder
         self.ends, self.run_id = _saved(folder)  # by stage: its last step
         self.opened = False
         self.scores: dict[str, float] = {}
         self.finished = False
 
-    def __enter__(self) -> Tracking:
-        self.shown.__enter__()
-        return self
-
     def __exit__(self, *error: object) -> None:
-        self.shown.__exit__(*error)
+        super().__exit__(*error)
         if self.opened:
             self.tracker.close(self.scores, self.finished)
 
     def __call__(self, progress: Progress) -> None:
-        self.shown(progress)
+        super().__call__(progress)
         row = progress.row
         if row is None:
             return
