@@ -373,7 +373,7 @@ def test_features_of_a_frozen_text_network_are_plain_vectors():
 
 def test_rows_are_placed_as_they_are():
     data = sentences(n=20)
-    rows = on_device(data.train, Recipe(), CPU_DEVICE).rows(torch.tensor([3, 1]))
+    rows = on_device(data.train, Recipe(), CPU_DEVICE).take(torch.tensor([3, 1]))
     assert torch.equal(rows, data.train.x[[3, 1]])
 
 
