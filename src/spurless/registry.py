@@ -49,7 +49,7 @@ class Source(NamedTuple):
 SOURCES: dict[Kind, Source] = {
     "method": Source("method", "spurless.methods:METHODS", "spurless.methods", "a subclass of spurless.Method"),
     "data": Source(
-        "data set",
+        "dataset",
         "spurless.data.sets:DATASETS",
         "spurless.data.sets",
         "a function (root, **settings) -> spurless.Bundle, with that annotation",
@@ -302,7 +302,7 @@ def load_data(
     accepted = {argument: value for argument, value in asked.items() if argument in parameters}
     bundle = load(root=data_root(root), **accepted)
     if not isinstance(bundle, _bundle()):
-        raise SettingError(f"data set '{name}' loads {type(bundle).__name__}, and not a spurless.Bundle.")
+        raise SettingError(f"dataset '{name}' loads {type(bundle).__name__}, and not a spurless.Bundle.")
     if attributes is not None:
         bundle, chosen = with_attributes(bundle, attributes), chosen | {"attribute": str(attributes)}
     return dataclasses.replace(bundle, settings=chosen | {"source": name})
@@ -315,7 +315,7 @@ def _bundle() -> type[Bundle]:
 
 
 def make_recipe(spec: Recipe | str | Mapping[str, Any] | None, data: Bundle) -> Recipe:
-    """A recipe from its name, from {"name": ..., field: value} (without a name: the data set's own), or as it is."""
+    """A recipe from its name, from {"name": ..., field: value} (without a name: the dataset's own), or as it is."""
     from spurless.core.recipe import Recipe
 
     if isinstance(spec, Recipe):

@@ -49,7 +49,7 @@ def test_a_named_recipe_is_what_it_stands_for():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": {"name": "toys"}}, "no data set 'toys'; did you mean 'toy'"),
+        ({"data": {"name": "toys"}}, "no dataset 'toys'; did you mean 'toy'"),
         ({"data": {"name": "toy", "ratio": 1}}, "no setting 'data.ratio'"),
         ({"data": {"n": 4}}, "The data has no name"),
         ({"method": {"name": "erm", "q": 1}}, "no setting 'method.q'"),

@@ -129,13 +129,13 @@ def test_an_unknown_list():
     ("args", "said"),
     [
         (["pdg", "toy"], "no method 'pdg'; did you mean 'pgd'"),
-        (["erm", "tooy"], "no data set 'tooy'; did you mean 'toy'"),
+        (["erm", "tooy"], "no dataset 'tooy'; did you mean 'toy'"),
         (["erm", "colored_minst"], "did you mean 'colored_mnist'"),
         (["erm", "folder:"], "did you mean 'folder:PATH'"),
         (["erm", "toy", "--net", "linaer"], "no net 'linaer'; did you mean 'linear'"),
         (["erm", "toy", "--recipe", "pgd-mnist"], "no recipe 'pgd-mnist'; did you mean 'pgd-cmnist'"),
         (["", "toy"], "no method ''"),
-        (["erm", ""], "no data set ''"),
+        (["erm", ""], "no dataset ''"),
         # a wrong key lists the right ones with their meaning
         (["lff", "toy", "--set", "method.qq=1"], "did you mean 'method.q'"),
         (["lff", "toy", "--set", "method.qq=1"], "how strongly the biased network prefers easy samples"),

@@ -459,7 +459,7 @@ def test_a_streamed_batch_is_the_batch_of_the_order():
     streamed.start(order, 2)
     for part in order.split(2):
         streamed.advance(len(part))
-        assert streamed.rows(part)[:, 0].tolist() == part.tolist()
+        assert streamed.take(part)[:, 0].tolist() == part.tolist()
 
 
 # Folders

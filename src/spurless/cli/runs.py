@@ -151,7 +151,7 @@ def evaluate(
         if net:
             classifier = with_weights(chosen["net"] | {"name": net}, model, bundle)
             precision: Precision = "fp32"
-            own: bool | None = True  # so that its samples are not taken for new ones
+            own: bool | None = True  # so that its samples do not count as new ones
         else:
             own = is_its_own(model, bundle)
             classifier, bundle, precision = trained(model, bundle)

@@ -35,7 +35,7 @@ METHODS: dict[str, Entry] = {
     ),
     "rebias": Entry("rebias:ReBias", "features independent of those of a network that sees small patches only", "none"),
     "irm": Entry("irm:IRM", "one classifier that is best in every environment", "training"),
-    "eiil": Entry("eiil:EIIL", "guess environments that break plain training, then train for the worst", "selection"),
+    "eiil": Entry("eiil:EIIL", "infer environments that break plain training, then train for the worst", "selection"),
     "xrm": Entry("xrm:XRM", "twins relabel each other's half; then train for the worst group", "selection"),
     "cnc": Entry("cnc:CnC", "contrast samples of a class that a plain model tells apart", "selection"),
     "george": Entry(

@@ -18,8 +18,8 @@ from spurless.nets import Net
 class AFR(Method):
     """Automatic feature reweighting (Qiu et al. 2023).  min Σ μ_i CE_i + λ ‖w − w₀‖²,  μ_i ∝ exp(−γ p_y) / n_y
 
-    A network is trained plainly on most samples; on the others its head alone goes on, each sample weighted by how
-    little the network believes its label, every class counting alike.
+    A network is trained plainly on most samples; on the others its head alone is trained further, each sample weighted
+    by how little the network believes its label, every class counting alike.
     """
 
     bias_labels: ClassVar[Labels] = "selection"

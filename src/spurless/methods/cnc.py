@@ -44,9 +44,9 @@ class CnC(Predictions, Method):
         net, of_all = run.net(), predicted.to(run.device)
 
         def loss(b: Batch) -> Tensor:
-            features, guess = net.features(b.x), of_all[b.idx]
-            anchors = torch.ones_like(b.y, dtype=torch.bool) if self.two_sided else guess == b.y
-            pairs = contrast(features, *pair_sets(b.y, guess, anchors), self.tau)
+            features, predicted_class = net.features(b.x), of_all[b.idx]
+            anchors = torch.ones_like(b.y, dtype=torch.bool) if self.two_sided else predicted_class == b.y
+            pairs = contrast(features, *pair_sets(b.y, predicted_class, anchors), self.tau)
             return self.lambda_ * pairs + (1 - self.lambda_) * run.ce(net.head(features), b.y)
 
         yield Stage(
@@ -62,8 +62,8 @@ def pair_sets(y: Tensor, predicted: Tensor, anchors: Tensor) -> tuple[Tensor, Te
     >>> [m.int().tolist() for m in pair_sets(y, predicted, torch.tensor([True, True, True]))]
     [[[0, 1, 0], [1, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 1], [0, 1, 0]]]
     """
-    same_y, same_guess = y[:, None] == y, predicted[:, None] == predicted
-    return anchors[:, None] & same_y & ~same_guess, anchors[:, None] & ~same_y & same_guess
+    same_y, same_prediction = y[:, None] == y, predicted[:, None] == predicted
+    return anchors[:, None] & same_y & ~same_prediction, anchors[:, None] & ~same_y & same_prediction
 
 
 def contrast(features: Tensor, positive: Tensor, negative: Tensor, tau: float) -> Tensor:
@@ -87,7 +87,7 @@ def contrast(features: Tensor, positive: Tensor, negative: Tensor, tau: float) -
 
 
 def pair_odds(y: Tensor, predicted: Tensor) -> Tensor:
-    """(n,) Odds by which all pairs of class and guess that there are come equally often.
+    """(n,) Odds by which all pairs of class and prediction that occur are drawn equally often.
 
     >>> pair_odds(torch.tensor([0, 0, 1]), torch.tensor([0, 0, 0])).tolist()
     [0.5, 0.5, 1.0]

@@ -93,12 +93,9 @@ class DFR(Method):
         strength = self.strength or pick_strength(samples, self.penalty, generator)
         subsets = [balanced(samples, generator) for _ in range(self.resamples)]
         heads = [fit_head(subset, self.penalty, strength) for subset in subsets]
-        _say_if_odd(heads, len(subsets[0].y), len(split))
+        _warn_if_odd(heads, len(subsets[0].y), len(split))
         weight, bias = np.mean([h.weight for h in heads], axis=0), np.mean([h.bias for h in heads], axis=0)
-        with torch.no_grad():
-            net.head.weight.copy_(torch.from_numpy(weight))
-            if net.head.bias is not None:
-                net.head.bias.copy_(torch.from_numpy(bias))
+        Head(weight, bias).put_into(net)
 
 
 class Head(NamedTuple):
@@ -107,6 +104,12 @@ class Head(NamedTuple):
     weight: Array  # (classes, d)
     bias: Array  # (classes,)
     converged: bool = True
+
+    @torch.no_grad()
+    def put_into(self, net: Net) -> None:
+        net.head.weight.copy_(torch.from_numpy(self.weight))
+        if net.head.bias is not None:
+            net.head.bias.copy_(torch.from_numpy(self.bias))
 
     def right(self, samples: "Samples") -> NDArray[np.bool_]:
         """(n,) Which samples it gets right."""
@@ -222,12 +225,12 @@ def _logistic(
         **choice, C=strength, solver="liblinear", fit_intercept=bias, max_iter=MOST_ITERATIONS, random_state=0
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # said once for all of them, by _say_if_odd
+        warnings.simplefilter("ignore", ConvergenceWarning)  # warned of once for all of them, by _warn_if_odd
         model.fit(x, y)
     return model.coef_[0], float(model.intercept_[0]) if bias else 0.0, bool(model.n_iter_.max() < MOST_ITERATIONS)
 
 
-def _say_if_odd(heads: list[Head], kept: int, n: int) -> None:
+def _warn_if_odd(heads: list[Head], kept: int, n: int) -> None:
     if kept < FEW:
         log.warning(
             f"Balanced by group, only {kept} of {n} samples are left to fit the head on: the smallest group is small."

@@ -32,7 +32,7 @@ class DPR(Method):
         yield pgd.biased(run, net)
         h = disagreement(run.outputs(net), run.data.train.y.to(run.device), self.temperature)  # (n,)
         run.report_conflicting(h > h.mean())  # drawn more often than by chance
-        yield pgd.debiased(run, net, h / h.sum())  # goes on from the biased weights
+        yield pgd.debiased(run, net, h / h.sum())  # from the biased weights
         return net
 
 

@@ -48,11 +48,7 @@ class EVaLS(Method):
         environment = within_classes(y, best_environments(slopes(logits.double(), y)).long(), 2)
         samples = Samples.of(run.outputs(net, val, features=True), y, environment, net)
         fit_on, judge_on = halves(y, run.generator("evals"))
-        head = self.best_head(samples, ce_rows(logits, y), fit_on, judge_on)
-        with torch.no_grad():
-            net.head.weight.copy_(torch.from_numpy(head.weight))
-            if net.head.bias is not None:
-                net.head.bias.copy_(torch.from_numpy(head.bias))
+        self.best_head(samples, ce_rows(logits, y), fit_on, judge_on).put_into(net)
         return net
 
     def best_head(self, samples: Samples, loss: Tensor, fit_on: Tensor, judge_on: Tensor) -> Head:

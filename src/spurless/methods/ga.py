@@ -62,8 +62,7 @@ def aligned_weights(loss: Tensor, hard: Tensor, gamma: float) -> Tensor:
 
 
 def sampling_odds(hard: Tensor, batch_size: int) -> Tensor | None:
-    """(n,) Odds by which a batch holds ⌊share of hard samples · size⌋ + 1 hard samples on average; None with one kind
-    only.
+    """(n,) Odds by which a batch holds ⌊share of hard samples · size⌋ + 1 hard ones on average; None: of one kind.
 
     The released code puts exactly as many into each batch, every sample of a kind in turn.
 

@@ -98,8 +98,7 @@ class WorstSamples(nn.Module):
 
 @torch.no_grad()
 def sample_weights(loss: Tensor, group: Tensor, size: Tensor, beta: float, least: float) -> Tensor:
-    """(n,) 1/β for the samples of the highest loss in each group and `least` for its others, with mean 1 in every
-    group.
+    """(n,) 1/β for the samples of the highest loss in each group and `least` for its others, with mean 1 in each.
 
     The sample in between gets what is left over. The released code drops that: there, all samples of a group of fewer
     than 11 have the least weight.

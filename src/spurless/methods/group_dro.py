@@ -42,13 +42,13 @@ class GroupDRO(Method):
     ] = None
     groups: GroupsFrom = "known"
 
-    @property
-    def labels(self) -> Labels:
-        return labels_for(self.groups)
-
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
         groups = yield from infer(run, self.groups)
         return (yield from train_for_worst_group(run, groups, self))
+
+    @property
+    def labels(self) -> Labels:
+        return labels_for(self.groups)
 
     @property
     def draws_groups(self) -> bool:
@@ -108,8 +108,7 @@ class WorstGroup(nn.Module):
         return cvar_weights(loss, self.share, self.dro.alpha).clamp_min(self.dro.least)
 
     def forward(self, loss: Tensor, group: Tensor) -> Tensor:
-        """The robust loss of a batch, from the loss (n,) and group (n,) of each sample. First the weights are
-        updated."""
+        """The robust loss of a batch, from its losses (n,) and groups (n,). First the weights are updated."""
         mean, count = group_means(loss, group, len(self.share))
         self._update(mean.detach(), (count > 0).float())
         if self.dro.variant == "eg":
@@ -149,8 +148,7 @@ def group_means(values: Tensor, group: Tensor, number: int) -> tuple[Tensor, Ten
 
 @torch.no_grad()
 def cvar_weights(loss: Tensor, share: Tensor, alpha: float) -> Tensor:
-    """(groups,) The weight of a sample of each group by which the worst groups, of a share α of the samples, count
-    alone.
+    """(groups,) The weight of a sample of each group; only the worst groups, of a share α of the samples, count.
 
     From the group with the highest loss on, each weighs 1/α, until a share α is used up; the last of them weighs less.
     Weights times shares sum to 1.

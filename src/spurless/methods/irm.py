@@ -44,7 +44,7 @@ class IRM(Method):
             groups = groups_by_alignment(run) if self.environments == "alignment" else groups_by_value(run)
         else:
             groups = yield from infer(run, self.groups)
-        _say_if_one(*environments(groups, run.data.train.y, len(run.data.classes)))
+        _warn_if_one(*environments(groups, run.data.train.y, len(run.data.classes)))
         return (yield from train_invariantly(run, groups, self))
 
 
@@ -82,7 +82,7 @@ def environments(groups: Groups, y: Tensor, classes: int) -> tuple[Tensor, int]:
 
 
 def groups_by_alignment(run: Run) -> Groups:
-    """Of each class the samples with which every attribute agrees, and those that at least one contradicts."""
+    """Of each class the samples that are aligned in every attribute, and those that conflict in at least one."""
     train, aligned = run.data.train, run.data.is_aligned(run.data.train)
     assert aligned is not None
     conflicting = (~aligned.all(1)).long()  # (n,)
@@ -127,7 +127,7 @@ def slopes(logits: Tensor, y: Tensor) -> Tensor:
     return (logits.softmax(1) * (logits - logits.gather(1, y[:, None]))).sum(1)
 
 
-def _say_if_one(environment: Tensor, number: int) -> None:
+def _warn_if_one(environment: Tensor, number: int) -> None:
     if len(environment.unique()) < 2:
         log.warning(
             f"All training samples are in one of {number} environments, so IRM has nothing to compare and is plain "

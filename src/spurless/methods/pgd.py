@@ -45,7 +45,7 @@ class PGD(Method):
         net = run.net()
         yield self.biased(run, net)
         h = self.odds(run, net)  # (n,)
-        yield self.debiased(run, net, h)  # goes on from the biased weights, with a fresh optimiser
+        yield self.debiased(run, net, h)  # from the biased weights, with a fresh optimiser
         return net
 
     def biased(self, run: Run, net: Net) -> Stage:

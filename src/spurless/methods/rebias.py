@@ -15,7 +15,7 @@ from spurless.core.settings import Range
 from spurless.methods.parts.dependence import hsic, off_diagonal, rbf, trained_features, trains_features
 from spurless.nets import Net, build
 
-BLIND = 1e-3  # mean of a kernel below which HSIC, at most a product of two such numbers, has no say beside CE
+BLIND = 1e-3  # mean of a kernel below which HSIC, at most a product of two such numbers, does not count beside CE
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ReBias(Method):
             return run.ce(logits, b.y) + self.lambda_f * hsic(features, other, self.sigma)
 
         yield Stage("rebias", [of_g, of_f], [run.optimizer(g), run.optimizer(f)], model=f, select=True)
-        self._say_if_blind(run, f, g)
+        self._warn_if_blind(run, f, g)
         return f
 
     def biased(self, run: Run) -> Net:
@@ -69,7 +69,7 @@ class ReBias(Method):
         return run.keep(made)
 
     @torch.no_grad()
-    def _say_if_blind(self, run: Run, *nets: Net) -> None:
+    def _warn_if_blind(self, run: Run, *nets: Net) -> None:
         """A kernel that sees no two samples near one another makes HSIC 0, and this plain training: warn of it."""
         train = run.data.train
         idx = torch.arange(min(len(train), run.recipe.batch_size))

@@ -89,7 +89,8 @@ def switches(recipe: Recipe, device: torch.device) -> Generator[None, None, None
 
 @functools.cache
 def hint_if_threads_spin(device: torch.device) -> None:
-    """Say once how to avoid a slow-down of up to ten times: threads that spin while they wait, on a busy machine."""
+    """Warn once, and say how to avoid a slow-down of up to ten times: threads that spin while they wait, on a busy
+    machine."""
     busy = os.getloadavg()[0] > (os.cpu_count() or 1) if hasattr(os, "getloadavg") else False
     if device.type == "cpu" and busy and torch.get_num_threads() > 1 and spurless.THREADS_MAY_SPIN:
         log.warning(

@@ -1,5 +1,5 @@
 """What happens while a network trains: who makes up its loss, how its logits, weights and gradients grow, and which
-feature it looks at. `fit(..., dynamics=Dynamics())` watches any method from the outside.
+feature it relies on. `fit(..., dynamics=Dynamics())` watches any method from the outside.
 
 The method stays blind. Logits are those that the step itself computed, caught where the stage's model saw the batch for
 the first time; they are laid into a table on the device, and everything is computed from it many steps at a time.
@@ -38,8 +38,8 @@ from spurless.nets import Net
 from spurless.train.observe import StepWatch
 from spurless.train.step import Steps
 
-TABLE = 2**22  # logits held on the device between two looks at them
-OFTEN = 1000  # steps after which a CPU looks at them: operations that are rare are slow there, so not at every epoch
+TABLE = 2**22  # logits held on the device before they are evaluated
+OFTEN = 1000  # steps after which a CPU evaluates them: operations that are rare are slow there, so not at every epoch
 BUDGET = 0.01  # of the steps of a stage, what all moments together may cost where they are not chosen by hand
 # Steps that a moment costs beside its samples, where steps are small: copies, eager kernels.
 ASIDE = {"cpu": 6, "cuda": 60}
@@ -50,13 +50,13 @@ MOMENTS = 8
 class Dynamics:
     """What to watch; after training, `records` holds what was seen, and dynamics.json in the run's folder, too.
 
-    every        steps between two looks at the norms of gradients and weights; 0: none moments      steps after which
-    attribution and selectivity are measured, in evaluation mode on test samples, and once
-                 more at the end; None: up to 8, dense at first, as many as cost at most 1 % of the stage; (): none
+    every        steps between two measurements of the norms of gradients and weights; 0: none
+    moments      steps after which attribution and selectivity are measured, in evaluation mode on test samples, and
+                 once more at the end; None: up to 8, dense at first, as many as cost at most 1 % of the stage; (): none
     rows         samples of each moment; of them `attributed` for attribution, by Integrated Gradients in `ig_steps`
-    points units        of the penultimate layer, whose spurious feature utilisation is measured, too: each costs as
-    much again parts        whose norms are taken: names, each with its parameters (None: all entries, or a mask of
-    them), such as
+                 points
+    units        of the penultimate layer, whose spurious feature utilisation is measured, too: each costs as much again
+    parts        whose norms are taken: names, each with its parameters (None: all entries, or a mask of them), such as
                  `unit_parts` gives; None: the blocks of the network, by the first two words of its parameters' names
 
     >>> from spurless import fit
@@ -82,7 +82,7 @@ class Dynamics:
             setattr(self, name, checks.count(getattr(self, name), name, least))
 
     def start(self, folder: str | Path | None) -> None:
-        """A run begins, or goes on, in this folder; what an earlier session saw of it is there."""
+        """A run begins, or is resumed, in this folder; what an earlier session saw of it is there."""
         self.path = None if folder is None else Path(folder) / FILE
         self.records = [] if self.path is None or not self.path.exists() else read(self.path.parent)
 
@@ -147,7 +147,7 @@ class StageDynamics(StepWatch):
         self.capacity = max(1, min(len(sizes), self.most))
         self.logits = torch.zeros(self.capacity, self.batch, len(data.classes), device=device)
         self.shape, self.on_cpu = self.logits.shape[2:], self.logits.is_cpu
-        self.caught: list[Tensor] = []  # on a CPU, the logits of each step since the last look at them
+        self.caught: list[Tensor] = []  # on a CPU, the logits of each step since the last evaluation
         self.versions: list[int] = []  # of each: another one later means that the loss changed them in place
         self.idx: list[Tensor] = []  # of the epochs that are over since then, the samples of each step
         self.x: Tensor | None = None  # of the step that is being made, until its logits are caught
@@ -155,7 +155,7 @@ class StageDynamics(StepWatch):
         self.as_whole = self.one_hook = False  # whether the loss called the whole network; whether only that is watched
         self.may_narrow = self.on_cpu  # elsewhere hooks are not asked by a replayed step
         self.step = 0  # of the stage
-        self.done = self.flushed = 0  # steps of this epoch: made, and looked at
+        self.done = self.flushed = 0  # steps of this epoch: made, and evaluated
         self.steps: Steps | None = None
         self._plan_norms(sizes)
         self.attributed = owner.attributed if _can_attribute(data) else 0
@@ -178,8 +178,8 @@ class StageDynamics(StepWatch):
             self.alike = [1 if wanted else every - at % every for at, wanted in enumerate(self.wanted)]
         self.nothing = [torch.zeros((), device=self.device)] * (2 * len(self.columns))
         self.row: list[Tensor] = []  # norms of the step that is being made
-        self.rows: list[list[Tensor]] = []  # on a CPU, of those since the last look
-        self.looked: list[int] = []  # the steps that had them
+        self.rows: list[list[Tensor]] = []  # on a CPU, of those since the last evaluation
+        self.measured: list[int] = []  # the steps that had them
         self.at = torch.zeros(1, dtype=torch.long, device=self.device)
 
     # Inside the step
@@ -189,10 +189,10 @@ class StageDynamics(StepWatch):
         first, last = (self.stage.model, self.stage.model) if net is None else (net.encoder, net.head)
 
         # Functions, not methods: whoever copies the network would copy a method's object, with all that it holds.
-        def sees(_: nn.Module, given: tuple[Any, ...]) -> None:
+        def first_sees(_: nn.Module, given: tuple[Any, ...]) -> None:
             self.armed = self.armed or (self.x is not None and bool(given) and given[0] is self.x)
 
-        def says(_: nn.Module, given: tuple[Any, ...], out: Any) -> None:
+        def last_answers(_: nn.Module, given: tuple[Any, ...], out: Any) -> None:
             if self.armed:
                 self._catch(out)
 
@@ -206,7 +206,7 @@ class StageDynamics(StepWatch):
         def hooks(one: bool) -> list[RemovableHandle]:
             if one and net is not None:
                 return [net.register_forward_hook(ends)]
-            halves = [first.register_forward_pre_hook(sees), last.register_forward_hook(says)]
+            halves = [first.register_forward_pre_hook(first_sees), last.register_forward_hook(last_answers)]
             return halves if net is None else [*halves, net.register_forward_pre_hook(begins)]
 
         self.make_hooks, self.hooks = hooks, hooks(False)
@@ -219,7 +219,7 @@ class StageDynamics(StepWatch):
             hook.remove()
         self.one_hook, self.may_narrow, self.hooks = one, False, self.make_hooks(one)
 
-    def looks(self, at: int) -> bool:
+    def wants_gradients(self, at: int) -> bool:
         return self.wanted[at]
 
     def begin(self, x: Tensor, at: Tensor) -> None:
@@ -239,19 +239,16 @@ class StageDynamics(StepWatch):
 
     def gradients(self, held: Sequence[Tensor]) -> None:
         slope_of = {id(p): p.grad for p in held if p.grad is not None}
-        known = [place for place, column in enumerate(self.columns) if id(column.parameter) in slope_of]
-        if not known:
+        chosen = {k: column for k, column in enumerate(self.columns) if id(column.parameter) in slope_of}
+        if not chosen:
             return
         with torch.no_grad():
-            chosen = [self.columns[place] for place in known]
-            slopes, sizes = [c.cut(slope_of[id(c.parameter)]) for c in chosen], [c.cut(c.parameter) for c in chosen]
+            slopes = [column.cut(slope_of[id(column.parameter)]) for column in chosen.values()]
+            sizes = [column.cut(column.parameter) for column in chosen.values()]
+            norms = torch._foreach_norm([*slopes, *sizes])
             self.row = self.row or list(self.nothing)
-            for place, norm in zip(
-                [*known, *(len(self.columns) + place for place in known)],
-                torch._foreach_norm([*slopes, *sizes]),
-                strict=True,
-            ):
-                self.row[place] = norm.float()
+            for k, norm in zip([*chosen, *(len(self.columns) + k for k in chosen)], norms, strict=True):
+                self.row[k] = norm.float()
             if not self.on_cpu:  # with what the optimisers before this one hold: each comes with its own update
                 self.norms.index_copy_(0, self.at // self.owner.every, torch.stack(self.row).view(1, 2, -1))
 
@@ -269,7 +266,7 @@ class StageDynamics(StepWatch):
         elif self.as_whole and self.may_narrow:
             self._hook(one=True)
         if self.wanted[self.done - 1]:
-            self.looked.append(step)
+            self.measured.append(step)
             self.rows += [self.row or self.nothing] if self.on_cpu else []
         ended = self.done == len(self.sizes)
         if ended and self.on_cpu and len(self.caught) < OFTEN and len(self.caught) + self.done <= self.most:
@@ -279,7 +276,7 @@ class StageDynamics(StepWatch):
         if ended:
             self.done = self.flushed = 0
         if step in self.moments:
-            self._look(step)
+            self._measure(step)
 
     def _miss(self) -> None:
         """The step's logits were not seen. A loss that calls encoder and head from now on loses this step alone."""
@@ -306,8 +303,8 @@ class StageDynamics(StepWatch):
         else:
             flags = None if self.conflicting is None else _taken(self.conflicting, idx)
             shares = batch_shares(self._logits(here), _taken(self.y, idx), flags, sizes)
-        self.record.add(shares, np.array(self.looked, np.int64), self._norms(), self.names)
-        self.idx, self.caught, self.versions, self.rows, self.looked = [], [], [], [], []
+        self.record.add(shares, np.array(self.measured, np.int64), self._norms(), self.names)
+        self.idx, self.caught, self.versions, self.rows, self.measured = [], [], [], [], []
         self.flushed = self.done
 
     def _logits(self, here: slice) -> Tensor:
@@ -320,15 +317,15 @@ class StageDynamics(StepWatch):
         return torch.stack(caught).float()
 
     def _norms(self) -> np.ndarray | None:
-        """(looks, 2, columns)"""
-        if not self.looked:
+        """(measurements, 2, columns)"""
+        if not self.measured:
             return None
         if not self.on_cpu:
-            at = [(step - 1) % len(self.sizes) // self.owner.every for step in self.looked]
+            at = [(step - 1) % len(self.sizes) // self.owner.every for step in self.measured]
             return self.norms[at].cpu().numpy()
         return torch.stack([norm for row in self.rows for norm in row]).view(len(self.rows), 2, -1).numpy()
 
-    def _look(self, step: int) -> None:
+    def _measure(self, step: int) -> None:
         owner = self.owner
         if self.record.moments and self.record.moments[-1]["step"] == step:
             return
@@ -354,7 +351,7 @@ class StageDynamics(StepWatch):
             return  # stopped: what belongs to the saved place was saved with it
         self._flush()
         if error[0] is None and self.moments and len(self.record):
-            self._look(len(self.record))
+            self._measure(len(self.record))
         self.owner.save()
 
 

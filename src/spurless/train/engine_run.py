@@ -33,7 +33,7 @@ class EngineRun(Run):
         self.findings: dict[str, Tensor] = {}  # by name: (n,) bool, the samples identified as conflicting
         self.guesses: dict[str, Tensor] = {}  # by name: (n,) int, the inferred group of each sample
         self.inputs = Inputs(data, recipe, device)
-        self.placed: dict[int, Resident] = {}  # splits that are looked at again and again, on the device
+        self.placed: dict[int, Resident] = {}  # splits that are evaluated again and again, on the device
         # Those of the data sets, which live as long as the run: the number of one that does not may be given again.
         self.lasting = {id(split) for split in data.splits.values()}
         self.generators: dict[str, torch.Generator] = {}  # that were handed out, the last of each name

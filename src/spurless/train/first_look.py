@@ -39,7 +39,7 @@ def quick_training(samples: int) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"name": "resnet18"}, recipe
 
 
-def say(net: Mapping[str, Any], recipe: Mapping[str, Any]) -> None:
+def announce(net: Mapping[str, Any], recipe: Mapping[str, Any]) -> None:
     kind = f"a frozen {net['name']}" if net.get("frozen") else net["name"]
     log.warning(
         f"First look on a CPU: images of {SIDE} px, {kind}, {recipe['epochs']} epochs. Any setting, such as "

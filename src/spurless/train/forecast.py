@@ -1,4 +1,4 @@
-"""Says once how long a long training will take, from its first real steps, and what would be cheaper."""
+"""Announces once how long a long training will take, from its first real steps, and what would be cheaper."""
 
 from __future__ import annotations
 

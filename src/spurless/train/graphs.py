@@ -46,7 +46,7 @@ def compiler(compiles: bool) -> Callable[[F], F]:
     """
     if not compiles:
         return lambda function: function
-    # Each loss for every kind of network: torch would leave it at 8, and go on eagerly.
+    # Each loss for every kind of network: torch would leave it at 8, and run eagerly.
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
     _compile_backward_as_it_is_run()
 

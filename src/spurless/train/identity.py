@@ -88,8 +88,8 @@ def describe_bundle(data: Bundle) -> dict[str, Any]:
     """
     if "source" in data.settings:
         return {}
-    usual = _deciding(Bundle(data.name, data.train, data.val, data.test))
-    return {name: value for name, value in _deciding(data).items() if value != usual[name]}
+    by_default = _deciding(Bundle(data.name, data.train, data.val, data.test))
+    return {name: value for name, value in _deciding(data).items() if value != by_default[name]}
 
 
 def _deciding(data: Bundle) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Several runs on one device: each in its own lane, driven in turn from one thread.
 
 A small network leaves most of a GPU idle. Each lane has its own stream, on which its CUDA graphs are replayed; the
-thread only says "again" to one lane after the other, so the lanes' work lies side by side on the device. (Capturing a
+thread only starts one lane's steps after the other's, so the lanes' work lies side by side on the device. (Capturing a
 graph in one thread while another works fails; so it is one thread.) A lane also has its own random numbers: a run ends
 with the same numbers as it would alone.
 """
@@ -124,7 +124,7 @@ class Lanes:
             lane.session.stop()
 
     def share(self, count: int) -> None:
-        """Say in every result how many runs shared the device: its seconds are not those of a run alone."""
+        """Note in every result how many runs shared the device: its seconds are not those of a run alone."""
         self.count = count
         for lane in self.lanes:
             lane.session.result.versions["lanes"] = str(count)
@@ -159,7 +159,7 @@ class Lanes:
             if lane.stream is not None and lane.gpu_numbers is not None:
                 stack.enter_context(torch.cuda.stream(lane.stream))
                 default = torch.cuda.default_generators[self.device.index]
-                usual = default.graphsafe_get_state()
+                default_state = default.graphsafe_get_state()
                 default.graphsafe_set_state(lane.gpu_numbers)
             try:
                 yield
@@ -168,7 +168,7 @@ class Lanes:
                 torch.set_rng_state(outside)
                 if lane.stream is not None:
                     lane.gpu_numbers = default.graphsafe_get_state()  # a failed capture puts another one in its place
-                    default.graphsafe_set_state(usual)
+                    default.graphsafe_set_state(default_state)
 
     def advance(self, lane: Lane, steps: int | None = None) -> bool:
         """Some steps of a lane; False when its run is done."""

@@ -23,7 +23,7 @@ from spurless.data.ingest.images import SUFFIXES, Frame, LazyRows
 from spurless.data.ingest.labels import MISSING_MARKS
 from spurless.data.tokens import tokenise, tokens_of
 
-FAR = 10.0  # standard deviations from the training mean at which a column, on average, is taken for wrongly scaled
+FAR = 10.0  # standard deviations from the training mean at which a column, on average, counts as wrongly scaled
 Facts = Mapping[str, Any]
 
 
@@ -170,7 +170,8 @@ def _of_array(inputs: Any, facts: Facts) -> Bundle:
 
 
 def _warn_of_scale(x: Tensor, facts: Facts) -> None:
-    """Say where numbers lie far from those that the model was trained on: most often they are scaled in another way."""
+    """Warn where numbers lie far from those that the model was trained on: most often they are scaled in another
+    way."""
     if not x.numel():
         return
     if len(facts["shape"]) == 3 and of_bytes(facts):
@@ -190,12 +191,16 @@ def _warn_of_scale(x: Tensor, facts: Facts) -> None:
         return  # nothing says how its numbers were scaled
     z = x.float().transpose(0, 1).flatten(1)  # (columns or channels, all their values)
     z = (z - mean[:, None]) / std[:, None] if len(mean) else z
-    far = torch.nonzero(z.abs().mean(1) > FAR).flatten().tolist()
+    _warn_of_far([f"input {i}" for i in range(len(z))], z.abs().mean(1))
+
+
+def _warn_of_far(names: Sequence[str], distances: Any) -> None:
+    """Distances are in standard deviations."""
+    far = [name for name, distance in zip(names, distances, strict=False) if distance > FAR]
     if far:
-        which = ", ".join(map(str, far[:5]))
         log.warning(
-            f"Inputs {which} lie on average more than {FAR:.0f} standard deviations from the training mean: are they "
-            "scaled in another way?"
+            f"{', '.join(far[:5])}: on average more than {FAR:.0f} standard deviations from the training mean. Are the "
+            "numbers scaled in another way, or in another unit?"
         )
 
 
@@ -241,7 +246,7 @@ def _of_frame(frame: Any, names: list[str], facts: Facts) -> Bundle:
         if (name := code["column"]) in typed:
             typed[name] = _typed(typed[name], "values" in code, marks, comma)
     x, columns, _, _ = encode(typed, np.ones(len(typed), bool), coding=coding)
-    _warn_of_columns(x, columns)
+    _warn_of_far(columns, np.abs(x).mean(0) if len(x) else ())
     return as_bundle(torch.from_numpy(x), names, facts)
 
 
@@ -260,15 +265,6 @@ def _typed(column: Any, words: bool, missing: tuple[str, ...], comma: bool) -> A
         return pd.to_numeric(numbers).astype(np.float64)
     except (ValueError, TypeError) as error:
         raise DataError(f"The model reads numbers in the column '{column.name}': {error}.") from None
-
-
-def _warn_of_columns(x: np.ndarray, columns: Sequence[str]) -> None:
-    far = [name for name, value in zip(columns, np.abs(x).mean(0) if len(x) else (), strict=False) if value > FAR]
-    if far:
-        log.warning(
-            f"{', '.join(far[:5])}: on average more than {FAR:.0f} standard deviations from the training mean. Are the "
-            "numbers in another unit?"
-        )
 
 
 def _of_texts(texts: Sequence[Any], names: list[str], facts: Facts) -> Bundle:

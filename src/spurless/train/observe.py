@@ -67,7 +67,7 @@ class StepWatch:
     def __exit__(self, *error: object) -> None:
         """The stage is over, or was ended."""
 
-    def looks(self, at: int) -> bool:
+    def wants_gradients(self, at: int) -> bool:
         """Whether `gradients` is wanted in this step of an epoch."""
         return False
 
@@ -80,7 +80,7 @@ class StepWatch:
     def free_steps(self, at: int, step: int) -> int:
         """How many steps may be made before `after` is called: it is step `at` of an epoch, after `step` of the stage.
 
-        In all of them `looks` must say the same."""
+        In all of them `wants_gradients` must be the same."""
         return sys.maxsize
 
     def after(self, steps: Steps, step: int) -> None:

@@ -24,11 +24,11 @@ def permit(method: Method, data: Bundle, recipe: Recipe) -> str:
     split = {"training": data.train, "validation": data.val}.get(need)
     if need != "none" and (split is None or split.a is None):
         free = ", ".join(name for name, entry in METHODS.items() if entry.labels in ("none", "selection"))
-        guess = " It can also infer the groups: method.groups = eiil." if hasattr(method, "groups") else ""
+        hint = " It can also infer the groups: method.groups = eiil." if hasattr(method, "groups") else ""
         lack = f"bias labels and {data.name} has none"
         if split is None:
             lack = f"the bias labels of validation samples and {data.name} has no validation split"
-        raise SettingError(f"{name_of(method)} needs {lack}; these do not: {free}.{guess}")
+        raise SettingError(f"{name_of(method)} needs {lack}; these do not: {free}.{hint}")
     return need
 
 

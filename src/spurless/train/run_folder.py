@@ -44,7 +44,7 @@ class RunFolder:
         self.path = Path(path)
 
     def claim(self, settings: Mapping[str, Any]) -> None:
-        """Take the folder for a run with these settings; a FolderError says if it holds something else."""
+        """Take the folder for a run with these settings; raise a FolderError if it holds something else."""
         if claim_folder(self.path, "run", [SETTINGS]):
             saved = read_toml(self.path / SETTINGS)
             differences = difference(saved, from_toml(to_toml(settings)))
@@ -177,7 +177,7 @@ class RunFolder:
 
     @contextmanager
     def sound(self, index: int, done: bool) -> Iterator[None]:
-        """While a checkpoint is restored: one that lacks something, or holds something else, is said to be damaged."""
+        """While a checkpoint is restored: one that lacks something, or holds something else, raises a FolderError."""
         try:
             yield
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:

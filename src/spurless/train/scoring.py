@@ -1,4 +1,4 @@
-"""The scores of a run's classifier, and what has to be said beside them."""
+"""The scores of a run's classifier, and the notes that belong to them."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def load_for(
     assert isinstance(data, (str, Mapping))
     bundle = load_data(first_look.small_images(data), root=root)
     net, recipe = first_look.quick_training(len(bundle.train))
-    first_look.say(net, recipe)
+    first_look.announce(net, recipe)
     return bundle, net, recipe
 
 

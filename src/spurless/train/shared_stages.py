@@ -33,10 +33,12 @@ class Shelf:
         start = [(name, _digest(t)) for m in modules for name, t in m.state_dict().items()]
         draws = [None if t is None else _digest(t) for t in (stage.rows, stage.sample_weights)]
         recipe = self.settings["recipe"]
-        picks = stage.select and (recipe["selection"] != "last" or recipe["test_every"] > 0)  # or looks at the test
+        picks = stage.select and (
+            recipe["selection"] != "last" or recipe["test_every"] > 0
+        )  # or evaluates the test split
         optimizers = [(type(opt).__name__, [_plain(group) for group in opt.param_groups]) for _, opt in stage.updates]
         decides = [self.settings, stage.shared, index, steps, stage.span, picks, draws, optimizers, start]
-        if recipe["until_accuracy"] or recipe["until_loss"]:  # else it says nothing, and older shelves stay valid
+        if recipe["until_accuracy"] or recipe["until_loss"]:  # else it decides nothing, and older shelves stay valid
             decides.append(stage.may_end_early)
         return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:20]
 

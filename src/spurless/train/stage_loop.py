@@ -27,7 +27,7 @@ from spurless.train.step import Steps
 if TYPE_CHECKING:
     from spurless.train.loop import Loop
 
-POLL = 200  # steps between two looks at whether the loss is still finite
+POLL = 200  # steps between two checks of whether the loss is still finite
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class StageLoop:
             module.train()
 
     def _ask(self) -> Asked:
-        """Have the device work out what is to be said about the epoch that ends; nobody waits for it here."""
+        """Have the device work out what is reported of the epoch that ends; nobody waits for it here."""
         done = self.step % len(self.sizes) or len(self.sizes)
         self.epoch = math.ceil(self.step / len(self.sizes))
         sound = torch.isfinite(self.steps.losses[:done]).all() & self.steps.weights_finite()
@@ -182,7 +182,7 @@ class StageLoop:
         if self.stage.select and self.step >= self.total and not self.ended_early:
             length = "one epoch is" if self.epoch == 1 else f"{self.epoch} epochs are"
             self.loop.warn(
-                f"Stage '{self.stage.name}' was to go on until its criterion, and its {length} over: "
+                f"Stage '{self.stage.name}' did not reach its criterion, and its {length} over: "
                 f"training accuracy {row['train_accuracy']:.2f} %, cross entropy {row['train_loss']:.2g}."
             )
         return row | {"reached": self.ended_early}

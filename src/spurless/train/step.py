@@ -2,8 +2,8 @@
 
 At the start of an epoch its tables are laid out on the device: which samples each step takes, its learning rate, its
 progress, the random numbers of its augmentation, and room for its loss. A step reads them by a counter that lies there
-too. So the host only has to say "again", and on a GPU the whole step is captured once as a CUDA graph and replayed; in
-long stages also a graph of many steps. The steps before a capture are real training steps: nothing has to be undone.
+too. So the host only has to start it again, and on a GPU the whole step is captured once as a CUDA graph and replayed;
+in long stages also a graph of many steps. The steps before a capture are real training steps: nothing has to be undone.
 
 Small images are augmented many batches at a time on a GPU: a hundred small kernels for 128 images take as long as for
 thousands.
@@ -42,7 +42,7 @@ CHUNK = 4  # steps of a graph that does several; one of thousands of kernels wou
 WORTH = 500  # steps that must lie ahead before such a graph is captured
 
 
-# Of a step: its batch size, the length that a batch of text is cut to, and whether someone looks at the gradients.
+# Of a step: its batch size, the length that a batch of text is cut to, and whether its gradients are watched.
 Shape = tuple[int, int, bool]
 
 
@@ -148,7 +148,7 @@ class Steps:
 
         Replayed if one of its shape was captured, eager otherwise.
         """
-        shape = (self.sizes[self.next], self.cuts[self.next], self.watch.looks(self.next))
+        shape = (self.sizes[self.next], self.cuts[self.next], self.watch.wants_gradients(self.next))
         self.samples.advance(shape[0])
         if self.x is not None and self.prepared != self.next // self.ahead:
             self._prepare(self.next // self.ahead)
@@ -230,13 +230,13 @@ class Steps:
             self.may_capture, self.preparing = False, None
             self.graphs.clear()
             renew_generator(self.device, random)
-            cause = error.__context__ or error  # what ended the capture, not what its end then said
+            cause = error.__context__ or error  # what ended the capture, not the error of its end
             reason = first_line(cause)
             self.warn(f"Stage '{self.stage.name}' runs without a CUDA graph, which is slower: {reason}")
             return None
         return graph
 
-    def _step(self, size: int, cut: int, look: bool) -> None:
+    def _step(self, size: int, cut: int, watched: bool) -> None:
         idx = self.order[self.at][0, :size]
         full = size == self.sizes[0]
         a = None if self.a is None else self.a[idx]
@@ -254,7 +254,7 @@ class Steps:
             ask = self.quick[id(loss_of)] if full else loss_of
             backward = functools.partial(self._backward, ask, batch, second, opt, held)
             loss = self.sharpness.gradients(backward, held) if self.sharpness else backward()
-            if look:
+            if watched:
                 self.watch.gradients(held)
             if self.recipe.clip_norm:
                 nn.utils.clip_grad_norm_(held, self.recipe.clip_norm)

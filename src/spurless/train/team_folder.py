@@ -2,69 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Concatenate, ParamSpec, TypeVar
 
 from spurless.core.parallel import first, from_first, world
 from spurless.train.run_folder import RunFolder
 
-if TYPE_CHECKING:
-    from torch import Tensor
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _read(method: Callable[Concatenate[RunFolder, P], T]) -> Callable[Concatenate[RunFolder, P], T]:
+    """The first process calls the method, and all get what it returns or raises."""
+
+    @functools.wraps(method)
+    def for_all(self: RunFolder, *args: P.args, **kwargs: P.kwargs) -> T:
+        return from_first(lambda: method(self, *args, **kwargs))
+
+    return for_all
+
+
+def _written(method: Callable[Concatenate[RunFolder, P], None]) -> Callable[Concatenate[RunFolder, P], None]:
+    """The first process alone calls the method."""
+
+    @functools.wraps(method)
+    def by_first(self: RunFolder, *args: P.args, **kwargs: P.kwargs) -> None:
+        if first():
+            method(RunFolder(self.path), *args, **kwargs)
+
+    return by_first
 
 
 class TeamFolder(RunFolder):
     """A run's folder that the first process alone reads and writes, for all."""
 
-    def claim(self, settings: Mapping[str, Any]) -> None:
-        from_first(lambda: RunFolder.claim(self, settings))
-
-    def fingerprint(self) -> str | None:
-        return from_first(lambda: RunFolder.fingerprint(self))
+    claim = _read(RunFolder.claim)
+    fingerprint = _read(RunFolder.fingerprint)
+    result = _read(RunFolder.result)
+    history = _read(RunFolder.history)
+    load = _read(RunFolder.load)
+    release = _written(RunFolder.release)
+    save = _written(RunFolder.save)
+    save_model = _written(RunFolder.save_model)
+    write_result = _written(RunFolder.write_result)
+    rewrite_history = _written(RunFolder.rewrite_history)
+    append_history = _written(RunFolder.append_history)
+    drop_parts = _written(RunFolder.drop_parts)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         with ExitStack() as locks:
             from_first(lambda: locks.enter_context(RunFolder.alone(self)))
             yield
-
-    def result(self) -> dict[str, Any] | None:
-        return from_first(lambda: RunFolder.result(self))
-
-    def history(self) -> list[dict[str, Any]]:
-        return from_first(lambda: RunFolder.history(self))
-
-    def load(self, index: int) -> tuple[dict[str, Tensor], dict[str, Any], bool] | None:
-        return from_first(lambda: RunFolder.load(self, index))
-
-    def release(self) -> None:
-        if first():
-            RunFolder(self.path).release()
-
-    def save_model(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        if first():
-            super().save_model(tensors, facts)
-
-    def write_result(self, result: Mapping[str, Any]) -> None:
-        if first():
-            super().write_result(result)
-
-    def rewrite_history(self, rows: list[dict[str, Any]]) -> None:
-        if first():
-            super().rewrite_history(rows)
-
-    def append_history(self, row: dict[str, Any]) -> None:
-        if first():
-            super().append_history(row)
-
-    def save(self, index: int, done: bool, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        if first():
-            super().save(index, done, tensors, facts)
-
-    def drop_parts(self, history: list[dict[str, Any]]) -> None:
-        if first():
-            super().drop_parts(history)
 
 
 def run_folder(path: str | Path) -> RunFolder:

@@ -32,7 +32,7 @@ class Tracker(Protocol):
     """A service that keeps numbers by step."""
 
     def open(self, step: int, run_id: str | None) -> str | None:
-        """Begin, or go on with the run of that id, at this step; returns the run's id, if it has one."""
+        """Begin a run, or resume the one of that id, at this step; returns the run's id, if it has one."""
 
     def send(self, numbers: Mapping[str, float], step: int) -> None: ...
     def close(self, scores: Mapping[str, float], finished: bool) -> None: ...
@@ -92,7 +92,7 @@ class WandB:
 
 
 class MLflow:
-    """MLflow, at its usual tracking URI (MLFLOW_TRACKING_URI)."""
+    """MLflow, at its default tracking URI (MLFLOW_TRACKING_URI)."""
 
     def __init__(self, experiment: str, name: str, settings: Mapping[str, Any]):
         try:

@@ -39,7 +39,7 @@ class Groups(NamedTuple):
     val: Tensor | None  # (m,) the same for the validation samples, where there are any and they can be told
     number: int  # of groups; some may hold no sample
     net: Net | None = None  # the network that it was read off; of two peers, the first
-    conflicting: Tensor | None = None  # (n,) bool: the samples taken for bias-conflicting, where it tells them
+    conflicting: Tensor | None = None  # (n,) bool: the samples identified as conflicting, where it identifies them
     scores: Tensor | None = None  # (n,) float: the higher, the more conflicting, where it has scores
     quality: dict[str, Any] | None = None  # agreement with the truth, from `infer_groups`, where that is known
 
@@ -88,7 +88,7 @@ def are_known(how: Inference | str | Mapping[str, Any]) -> bool:
 
 
 def conflicting_groups(run: Run, conflicting: Tensor, scores: Tensor, net: Net, of_val: Tensor | None = None) -> Groups:
-    """In each class the samples that conflict (n,), and the others; `of_val` (m,) says it of validation samples."""
+    """In each class the samples that conflict (n,), and the others; `of_val` (m,): those of the validation split."""
     run.report_conflicting(conflicting)
     y, val = run.data.train.y, run.data.val
     held_out = None if val is None or of_val is None else within_classes(val.y, of_val.long(), 2)
@@ -171,8 +171,7 @@ def infer_groups(
 
 
 def agreement(groups: Tensor, data: Bundle, conflicting: Tensor | None = None) -> dict[str, Any] | None:
-    """How groups (n,) of the training samples, and those taken for conflicting (n,) where they are told, agree with the
-    truth; None where that is not known."""
+    """How well groups (n,) and conflicting samples (n,) of the training split agree with the truth, if it is known."""
     from spurless.metrics.inference import inference_scores, mining_scores
 
     aligned = data.is_aligned(data.train)

@@ -23,7 +23,7 @@ class Environments(Inference):
 
     Environments maximise the IRM penalty of the reference, ½ (1/n Σ q_i d_i)² + ½ (1/n Σ (1 − q_i) d_i)², where
     d_i = d/ds CE(s · logits_i, y_i) at s = 1 and q_i in [0, 1] is sample i's part in the first one. The second
-    environment is the one whose samples contradict the reference. Validation samples are split in the same way.
+    environment is the one whose samples the reference gets wrong. Validation samples are split in the same way.
     """
 
     identify_epochs: Annotated[
@@ -117,6 +117,6 @@ def _warn_of_one_environment(environment: Tensor) -> None:
     smaller = min(int(environment.sum()), int((~environment).sum()))
     if smaller < 2:
         log.warning(
-            f"The reference network {'fits every row' if not environment.any() else 'contradicts all rows'}, so that "
+            f"The reference network {'fits' if not environment.any() else 'misfits'} every sample, so that "
             "there is only one environment; try fewer identify_epochs."
         )

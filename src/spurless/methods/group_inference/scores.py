@@ -19,7 +19,7 @@ from spurless.methods.parts.losses import ce_rows
 from spurless.nets import Net
 
 Eta = Annotated[float, "learn only from samples whose probability of their label is above this", Range(0, 1)]
-Tau = Annotated[float, "score from which a sample is taken for conflicting", Range(0, 1)]
+Tau = Annotated[float, "score from which a sample counts as conflicting", Range(0, 1)]
 Unlearn = Annotated[float, "how strongly a network forgets what only it is sure of", Range(0)]
 EnsembleEpochs = Annotated[int, "epochs over which the scores are averaged", Range(1)]
 

@@ -130,7 +130,7 @@ def within(x: Tensor, low: Tensor | float | None, high: Tensor | float | None) -
 
 
 def pixel_range(data: Bundle, device: torch.device | str = "cpu") -> tuple[Tensor | None, Tensor | None]:
-    """The least and the greatest value of a batch's pixels: 0 and 1, standardised as the data set is.
+    """The least and the greatest value of a batch's pixels: 0 and 1, standardised as the dataset is.
 
     (None, None) for what is no image, and for images that are not stored as uint8: their range is not known.
 

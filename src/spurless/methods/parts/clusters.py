@@ -44,6 +44,9 @@ def cluster(features: Tensor, k: int, how: Clustering = "kmeans", seed: int = 0)
     >>> len(set(two.labels[:2].tolist())), len(set(two.labels.tolist())), two.assign(torch.tensor([[4.9]])).shape
     (1, 2, torch.Size([1]))
     """
+    from sklearn.cluster import KMeans
+    from sklearn.mixture import GaussianMixture
+
     if how == "hdbscan":
         return _dense(features, seed)
     k = min(k, len(features))
@@ -52,7 +55,8 @@ def cluster(features: Tensor, k: int, how: Clustering = "kmeans", seed: int = 0)
     samples = _array(features[sample(len(features), FIT_SAMPLES, seed)], how)
     try:
         with _repeatable():
-            model = _model(k, how, seed).fit(samples)
+            kind = GaussianMixture if how == "gmm" else KMeans
+            model = kind(k, n_init=STARTS, random_state=seed % 2**32).fit(samples)
     except ValueError as error:  # not finite, or (gmm) so large that their covariance is no covariance
         raise UserError(
             f"These features cannot be clustered by {how}: {first_line(error)} Scale the inputs, or cluster otherwise."
@@ -159,12 +163,15 @@ def reducer(features: Tensor, how: Reduction, dims: int = 2, seed: int = 0) -> C
     >>> reducer(torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]), "pca", dims=1)(torch.tensor([[2.0, 2.0]])).abs()
     tensor([[0.]])
     """
+    from sklearn.decomposition import PCA
+
     dims = min(dims, features.shape[1], max(1, len(features) - 1))
     if how == "none" or len(features) < 2:
         return lambda samples: samples
     fitted_to = _array(features[sample(len(features), FIT_SAMPLES, seed)], "kmeans")
     with _repeatable():
-        model = (_umap(dims, len(features), seed) if how == "umap" else _pca(dims, seed)).fit(fitted_to)
+        pca = PCA(dims, random_state=seed % 2**32)
+        model = (_umap(dims, len(features), seed) if how == "umap" else pca).fit(fitted_to)
 
     def reduce(samples: Tensor) -> Tensor:
         if len(samples) == 0:
@@ -189,16 +196,6 @@ def sample(n: int, most: int, seed: int) -> Tensor:
 # Models
 
 
-def _model(k: int, how: Clustering, seed: int) -> Any:
-    from sklearn.cluster import KMeans
-    from sklearn.mixture import GaussianMixture
-
-    start = seed % 2**32
-    if how == "gmm":
-        return GaussianMixture(k, n_init=STARTS, random_state=start)
-    return KMeans(k, n_init=STARTS, random_state=start)
-
-
 def _dense(features: Tensor, seed: int) -> Clusters:
     """Where samples lie densely; a sample in a thin place goes with its nearest dense one."""
     from sklearn.cluster import HDBSCAN
@@ -219,12 +216,6 @@ def _dense(features: Tensor, seed: int) -> Clusters:
         return torch.from_numpy(nearest.predict(_array(others, "kmeans"))).long()
 
     return Clusters(assign(features), int(labels.max()) + 1, assign)
-
-
-def _pca(dims: int, seed: int) -> Any:
-    from sklearn.decomposition import PCA
-
-    return PCA(dims, random_state=seed % 2**32)
 
 
 def _umap(dims: int, n: int, seed: int) -> Any:

@@ -38,7 +38,7 @@ class Mixer:
     """How a stage mixes its batches. All random numbers are the device's, as those of dropout: captured and resumed."""
 
     def __init__(self, how: How, minority: Tensor | None = None, embedding: Tensor | None = None):
-        self.how, self.minority = how, minority  # (n,) bool: the samples of each class that contradict the bias
+        self.how, self.minority = how, minority  # (n,) bool: the conflicting samples of each class
         self.embedding = None if embedding is None else normalize(embedding.float(), dim=1)  # (n, d) of what is easy
 
     def __call__(self, b: Batch) -> tuple[Batch, tuple[Tensor, Tensor, Tensor] | None]:
@@ -75,7 +75,7 @@ class Mixer:
 
 
 def major_share(u: Tensor, t: Tensor) -> Tensor:
-    """(n,) The share of the sample that follows the bias, by uniform numbers (n,) and progress t: U(1 − 2α, 1 − α) with
+    """(n,) The share of the aligned sample, by uniform numbers (n,) and progress t: U(1 − 2α, 1 − α) with
     α = ½ exp(−5 (1 − t)²), at first nearly 1, in the end below a half.
 
     >>> [round(float(major_share(torch.tensor(u), torch.tensor(1.0))), 2) for u in (0.0, 0.5, 1.0)]

@@ -207,7 +207,7 @@ def remove_lowest(
     remains = torch.cat([g.flatten() > 0 for g in kept.values()])
     flat = torch.cat([g.flatten() for g in groups.values()]).masked_fill(~remains, math.inf)
     count = min(count, int(remains.sum()))
-    # By rank, not by score: a score that is itself infinite must not be taken for one that is gone.
+    # By rank, not by score: a score that is itself infinite must not count as removed.
     order = flat.argsort(stable=True)
     lowest = order[remains[order]][:count]
     gone = torch.zeros_like(remains).index_fill_(0, lowest, True)
