@@ -1,5 +1,6 @@
 """What a trained model says of new samples is what its network gives for them, computed by hand."""
 
+import gzip
 import logging
 from dataclasses import replace
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from spurless import Bundle, Split, fit, load_run
 from spurless.core.errors import DataError, FolderError, UserError
 from spurless.data.ingest.images import IMAGENET_MEAN, IMAGENET_STD
 from spurless.data.tokens import tokenise
+from spurless.train.saved import load_predictor
 from tests.support.commands import class_folders, image, invoke, mistake
 from tests.support.text_worlds import word_tokenizer
 
@@ -165,6 +167,18 @@ def test_new_rows_of_a_table_are_coded_by_the_training_rows(table, caplog):
         result.predict(new[["age"]])
     with pytest.raises(DataError, match="reads numbers in the column 'age'"):
         result.predict({"job": ["nurse"], "age": ["old"]})
+
+
+def test_a_new_table_is_read_as_the_training_table_was(table):
+    """By the same reader: a row is known by the line that it starts on, and a broken one is an error with its line."""
+    predictor = load_predictor(table / "run")
+    Path("new.csv").write_text('job,age\n"nurse\nat night",60\ncook,20\n')
+    assert predictor.frame_of_paths(["new.csv"])["name"].tolist() == ["new.csv line 2", "new.csv line 4"]
+    Path("new.csv.gz").write_bytes(gzip.compress(b"age\tjob\n20\tcook\n"))
+    assert predictor.frame_of_paths(["new.csv.gz"])["name"].tolist() == ["new.csv.gz line 2"]
+    Path("broken.csv").write_text("job,age\nnurse,60\ncook,20,1\n")
+    with pytest.raises(DataError, match="line 3: 3 fields where the header has 2"):
+        predictor.frame_of_paths(["broken.csv"])
 
 
 @pytest.mark.skipif(find_spec("tokenizers") is None, reason="needs the package tokenizers")

@@ -14,13 +14,15 @@ from torch import Tensor
 
 from spurless.core.data import Bundle, Images, Rows, Split, Table, Texts
 from spurless.core.errors import DataError
-from spurless.core.files import check_regular, read_text
+from spurless.core.files import read_text
 from spurless.core.messages import log
 from spurless.core.tensor_files import of_bytes
 from spurless.data.coding import coding_of, encode
 from spurless.data.ingest.files import files_below, is_image
 from spurless.data.ingest.images import SUFFIXES, Frame, LazyRows
 from spurless.data.ingest.labels import MISSING_MARKS
+from spurless.data.ingest.problems import Problems
+from spurless.data.ingest.table_files import Format, read_table
 from spurless.data.tokens import tokenise, tokens_of
 
 FAR = 10.0  # standard deviations from the training mean at which a column, on average, counts as wrongly scaled
@@ -211,18 +213,17 @@ def _read_table(file: str, facts: Facts) -> Any:
     """The cells of a file as text, by line."""
     import pandas as pd
 
-    try:
-        check_regular(file)
-        if _of_text(facts) and file.lower().endswith(".txt"):
-            lines = read_text(file).splitlines()
-            return pd.DataFrame({_text_columns(facts)[0]: lines}, index=range(1, len(lines) + 1))
-        if file.lower().endswith((".parquet", ".pq")):
-            table = pd.read_parquet(file)
-        else:
-            table = pd.read_csv(file, sep=None, engine="python", dtype=str, keep_default_na=False)
-    except (ValueError, OSError, ImportError, pd.errors.ParserError) as error:
-        raise DataError(f"{file} cannot be read as a table ({str(error).splitlines()[0]}).") from None
-    return table.set_index(pd.RangeIndex(2, len(table) + 2))
+    if _of_text(facts) and file.lower().endswith(".txt"):
+        try:
+            texts = read_text(file).splitlines()
+        except UnicodeDecodeError:
+            raise DataError(f"{file} is no text in UTF-8. Save it as UTF-8.") from None
+        return pd.DataFrame({_text_columns(facts)[0]: texts}, index=range(1, len(texts) + 1))
+    written = {k: v for k, v in facts.get("trained_on", {}).items() if k in ("delimiter", "encoding")}
+    problems = Problems(file)
+    cells, lines = read_table(Path(file), Format(**written), problems)
+    problems.stop()
+    return cells.set_index(pd.Index(lines))
 
 
 def _text_columns(facts: Facts) -> list[str]:

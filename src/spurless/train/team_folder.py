@@ -19,7 +19,7 @@ def _read(method: Callable[Concatenate[RunFolder, P], T]) -> Callable[Concatenat
     """The first process calls the method, and all get what it returns or raises."""
 
     @functools.wraps(method)
-    def for_all(self: RunFolder, *args: P.args, **kwargs: P.kwargs) -> T:
+    def for_all(self: RunFolder, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return from_first(lambda: method(self, *args, **kwargs))
 
     return for_all
@@ -29,7 +29,7 @@ def _written(method: Callable[Concatenate[RunFolder, P], None]) -> Callable[Conc
     """The first process alone calls the method."""
 
     @functools.wraps(method)
-    def by_first(self: RunFolder, *args: P.args, **kwargs: P.kwargs) -> None:
+    def by_first(self: RunFolder, /, *args: P.args, **kwargs: P.kwargs) -> None:
         if first():
             method(RunFolder(self.path), *args, **kwargs)
 
