@@ -144,7 +144,7 @@ def test_dfr_is_its_own_refit_on_the_same_features():
     net = refit_head(model(), loader(), {"name": "dfr", "strength": 1.0}, seed=3)
     features = model().eval()[:-1](X).detach()
     head = nn.Linear(8, 2)
-    rows = dfr.Rows.of(features, Y, Y * 2 + A, types.SimpleNamespace(head=head, classes=2))
+    rows = dfr.Samples.of(features, Y, Y * 2 + A, types.SimpleNamespace(head=head, classes=2))
     from spurless.core.seeds import derive
 
     generator = torch.Generator().manual_seed(derive(3, "method", "dfr"))
