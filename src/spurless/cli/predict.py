@@ -25,7 +25,7 @@ def predict(
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH...", help="Images or folders of them, tables, or .txt files of texts.")
     ],
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write all rows to this file.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write all predictions there.")] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -54,6 +54,6 @@ def predict(
         table.add_row(Text(name, overflow="fold"), Text(prediction), f"{probability:.3f}")
     Console().print(table)
     if len(rows) > SHOWN:
-        echo(f"{len(rows) - SHOWN:,} more rows; {'all are in the file' if csv else '--csv FILE writes all'}.")
+        echo(f"{len(rows) - SHOWN:,} more predictions; {'all are in the file' if csv else '--csv FILE writes all'}.")
     if csv:
         echo(f"Predictions: {csv}")

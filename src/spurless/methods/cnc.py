@@ -69,10 +69,10 @@ def pair_sets(y: Tensor, predicted: Tensor, anchors: Tensor) -> tuple[Tensor, Te
 def contrast(features: Tensor, positive: Tensor, negative: Tensor, tau: float) -> Tensor:
     """The mean contrastive loss of the samples (n, d) that have a positive and a negative (n, n); 0 if none has both.
 
-    >>> rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])  # of the first, the second is positive, the third not
+    >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])  # of the first, the second is positive, the third not
     >>> positive, negative = torch.zeros(2, 3, 3, dtype=torch.bool)
     >>> positive[0, 1] = negative[0, 2] = True
-    >>> round(float(contrast(rows, positive, negative, tau=0.1)), 4)  # log 2
+    >>> round(float(contrast(z, positive, negative, tau=0.1)), 4)  # log 2
     0.6931
     """
     with torch.autocast(features.device.type, enabled=False):  # similarities over a small τ need all their digits

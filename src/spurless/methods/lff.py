@@ -46,7 +46,7 @@ class LfF(Method):
         return debiased
 
     def weigher(self, run: Run) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """The weights of a batch from its row numbers and what both networks find difficult about it."""
+        """The weights of a batch from its sample numbers and what both networks find difficult about it."""
         if not self.memory:
             return lambda idx, easy, hard: relative_difficulty(easy, hard)
         y, classes = run.data.train.y, len(run.data.classes)
