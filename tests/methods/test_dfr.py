@@ -154,11 +154,11 @@ def test_groups_with_few_or_no_rows(y, a, kept, capsys):
     result = fit(DFR(), world(y, a), net="mlp", **CPU)
     assert result.status == "done" and torch.isfinite(result.classifier.head.weight).all()
     said = capsys.readouterr().err
-    assert (f"only {kept} of {len(y)} rows" in said) == (kept < 40)
+    assert (f"only {kept} of {len(y)} samples" in said) == (kept < 40)
 
 
 def test_a_class_without_rows_is_refused():
-    with pytest.raises(UserError, match="validation rows, and none of them is of class '1'"):
+    with pytest.raises(UserError, match="validation samples, and none of them is of class '1'"):
         fit(DFR(), world([0] * 9, [0, 1, 0] * 3), net="mlp", **CPU)
 
 
@@ -172,7 +172,7 @@ def test_a_network_with_other_outputs_than_classes_is_refused_before_it_is_train
 def test_a_head_without_a_weight_is_told(strength, capsys):
     result = fit(DFR(strength=strength), world([0, 1] * 20, [0, 0, 1, 1] * 10), net="mlp", **CPU)
     lost = not result.classifier.head.weight.any()
-    assert lost == (strength < 1) == ("gives every row the same class" in capsys.readouterr().err)
+    assert lost == (strength < 1) == ("gives every sample the same class" in capsys.readouterr().err)
 
 
 def test_groups_that_ignore_the_class_are_balanced_as_they_are(monkeypatch):
@@ -186,7 +186,7 @@ def test_groups_that_ignore_the_class_are_balanced_as_they_are(monkeypatch):
 @pytest.mark.parametrize("strength", [0, 0.3])
 def test_a_balanced_part_without_a_class_is_refused(strength):
     data = replace(world([0] * 20 + [1] * 20, [1, 1] + [0] * 38), groups_ignore_class=True)
-    with pytest.raises(UserError, match="DFR drew .* rows, balanced by group, and they are not of every class"):
+    with pytest.raises(UserError, match="DFR drew .* samples, balanced by group"):
         fit(DFR(strength=strength), data, net="mlp", **CPU)
 
 

@@ -138,7 +138,7 @@ def test_a_single_environment_is_said(by, capsys):
     data = tiny(n=40)
     data = replace(data, train=replace(data.train, a=torch.zeros_like(data.train.a)), aligned=())
     next(IRM(environments=by).stages(open_run(data)))
-    assert "All training rows are in one of 2 environments" in capsys.readouterr().err
+    assert "All training samples are in one of 2 environments" in capsys.readouterr().err
 
 
 def test_it_trains_on_any_groups():

@@ -103,14 +103,14 @@ def test_how_long_the_first_network_is_trained(method, recipe, epochs, iteration
 def test_an_empty_error_set_is_said_and_trained_plainly(capsys):
     _, second, run = drive(JTT(), y=torch.tensor([0, 1, 0, 1]))
     assert second.rows.tolist() == [0, 1, 2, 3] and not run.findings["mined"].any()
-    assert "no row wrong" in capsys.readouterr().err
+    assert "no sample wrong" in capsys.readouterr().err
 
 
 def test_a_first_network_that_has_learnt_nothing_is_said(capsys):
     _, second, _ = drive(JTT(lambda_up=2), weight=-torch.eye(2))
     assert second.rows.tolist() == [0, 0, 1, 1, 2, 3, 3]
     said = capsys.readouterr().err
-    assert "75% of the rows wrong" in said and "takes 1.8 times as long" in said  # 7 rows instead of 4
+    assert "75% of the samples wrong" in said and "takes 1.8 times as long" in said  # 7 rows instead of 4
     drive(JTT())
     drive(JTT(lambda_up=1), weight=-torch.eye(2))  # nothing is repeated
     assert capsys.readouterr().err == ""

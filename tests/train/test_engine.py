@@ -295,7 +295,9 @@ def test_a_method_that_needs_labels_says_which_do_not():
 
 
 def test_a_validation_split_that_is_missing_is_not_called_missing_labels():
-    with pytest.raises(UserError, match="dfr needs the bias labels of validation rows and toy has no validation split"):
+    with pytest.raises(
+        UserError, match="dfr needs the bias labels of validation samples and toy has no validation split"
+    ):
         fit("dfr", replace(tiny(), val=None), **CPU)
 
 
@@ -733,7 +735,7 @@ def test_a_class_that_the_network_which_mines_has_not_learnt_is_named(tmp_path, 
     assert bool(lost.mining) == attributes
     (note,) = lost.notes
     assert note.startswith(
-        f"{lost.method} took nearly all training rows of the class '{data.classes[1]}' for conflicting"
+        f"{lost.method} took nearly all training samples of the class '{data.classes[1]}' for conflicting"
     )
     assert load_run(tmp_path / "run").notes == lost.notes
     assert fit(Mines(whole=False), data, **CPU).notes == []
