@@ -113,7 +113,8 @@ def point_numbers():
         cells = [f"{value:.1f} [{low:.1f}–{high:.1f}]" for value, low, high in figures]
         lines.append(f"| {words} | {' | '.join(cells)} |")
     first = found["erm"]
-    facts = f"Percent with 95 % CIs; {first['n']:,} test digits, seed {first['seed']}, {first['selection']} weights. "
+    facts = f"Percent with 95 % CIs; {first['n']:,} test digits, {first['conflicting_n']} of them in another colour; "
+    facts += f"seed {first['seed']}, {first['selection']} weights. "
     facts += f"Measured {first['date']}: `python -m studies.picture`."
     return "\n".join([*lines, "", facts])
 

@@ -19,9 +19,9 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 def test_the_tables_are_those_of_the_measured_rows():
     from studies import readme as maker
 
-    for table in ("demo", "cmnist"):
+    for table in ("demo", "cmnist", "picture"):
         assert maker.rows(table), "no measured rows: the comparison would show nothing"
-    for page, named in zip(maker.PAGES, ((), ("demo", "cmnist")), strict=True):
+    for page, named in zip(maker.PAGES, (("point",), ("demo", "cmnist")), strict=True):
         text = page.read_text()
         assert all(f"<!-- results: {name} -->" in text for name in named)
         assert maker.filled(text) == text, "run make results"
@@ -46,6 +46,17 @@ def test_every_method_and_data_set_is_named():
     for page, names in (("methods.md", METHODS), ("datasets.md", DATASETS)):
         text = (ROOT / "docs" / page).read_text()
         assert set(names) <= set(re.findall(r"`([a-z_0-9]+)`", text)), page
+
+
+def test_the_audit_in_the_readme_is_the_one_that_was_run():
+    from studies.rows import RESULTS, named
+
+    row = named(RESULTS / "readme_audit")["waterbirds"]
+    page = " ".join((ROOT / "README.md").read_text().split())
+    assert len(row["cost"]) == 2
+    for sentence in (row["headline"], row["command"].partition(" --out")[0], *row["cost"]):
+        assert " ".join(sentence.split()) in page
+    assert f"{row['samples']:,} training photographs" in page
 
 
 def test_every_measured_table_of_a_paper_has_a_place():
