@@ -259,13 +259,21 @@ def saved_method(table: Mapping[str, Any]) -> Method | None:
 
 
 def data_name(name: str, root: str | Path | None = None) -> str:
-    """The name of a dataset as it is, or the path of a folder or file as folder:PATH or csv:FILE."""
+    """The name of a dataset as it is, or the path of a folder or file as folder:PATH or csv:FILE.
+
+    >>> data_name("/"), data_name("toy"), data_name("")
+    ('folder:/', 'toy', '')
+    """
     if is_ours("data", name) or is_path(name) or name in entry_points("data"):
         return name
     from spurless.core.files import data_root
-    from spurless.data.anything import as_name
 
-    return as_name(name, data_root(root))
+    for path in (Path(name).expanduser(), data_root(root) / name) if name else ():
+        if path.is_dir():
+            return f"folder:{name}"
+        if path.is_file():
+            return f"csv:{name}"
+    return name
 
 
 def load_data(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike, fspath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -85,20 +84,6 @@ def from_pandas(frame: Any, *, label: str | None = None, name: str = "frame", **
 def is_named(data: Any) -> bool:
     """Whether it is a name, a path, or a table of settings with a name."""
     return isinstance(data, (str, PathLike)) or (isinstance(data, Mapping) and not _is_hf(data) and not _is_frame(data))
-
-
-def as_name(name: str, root: Path) -> str:
-    """The path of a folder as `folder:PATH`, that of a file as `csv:FILE`; anything else as it is.
-
-    >>> as_name("/", Path("/nowhere")), as_name("pgd", Path("/nowhere"))
-    ('folder:/', 'pgd')
-    """
-    for path in (Path(name).expanduser(), root / name):
-        if path.is_dir():
-            return f"folder:{name}"
-        if path.is_file():
-            return f"csv:{name}"
-    return name
 
 
 def _is_frame(data: Any) -> bool:
