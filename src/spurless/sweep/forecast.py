@@ -26,7 +26,8 @@ def log_forecast(trials: Sequence[Trial], folder: Path, options: Options) -> Non
     if known and len(known) == len(each):
         at_once = side_by_side(len(left), options)
         total = span(sum(seconds * count for seconds, count in known) / at_once)
-        log.info(f"{len(left)} trainings take about {total}, {at_once} at a time; measuring each comes on top.")
+        what = "1 training takes" if len(left) == 1 else f"{len(left)} trainings take"
+        log.info(f"{what} about {total}, {at_once} at a time; measuring each comes on top.")
 
 
 def log_search(trials: Sequence[Trial], folder: Path, options: Options, budget: float, least: int) -> None:

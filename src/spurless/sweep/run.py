@@ -131,9 +131,13 @@ def trial_at(axis: Axis, base: Mapping[str, Mapping[str, Any]], value: Any, seed
 
 
 def check(trials: Sequence[Trial], folder: Path) -> None:
-    """Refuse wrong settings before there is a folder. One that is there knows the keys of its trials, which run_trials
-    looks up: that is faster than to check them all again."""
-    if not folder.exists():
+    """Refuse a folder of something else, and wrong settings before there is a folder.
+
+    One that is there knows the keys of its trials, which run_trials looks up: that is faster than to check them again.
+    """
+    if folder.exists():
+        check_place(folder)
+    else:
         for trial in trials:
             _ = trial.key
 
