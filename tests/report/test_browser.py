@@ -11,6 +11,7 @@ from spurless.report.serve import serve
 from tests.support.audits import make_audit, make_reproduction, make_sweep
 from tests.support.pages import EVIL, make
 from tests.support.reviews import LABELS, make_review, running
+from tests.support.runs import epoch_line
 
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -284,7 +285,7 @@ def test_the_served_list_refreshes_by_itself(browser, tmp_path):
     run = tmp_path / "runs" / "going"
     run.mkdir(parents=True)
     (run / "settings.toml").write_text('seed = 0\n[method]\nname = "jtt"\n[data]\nname = "toy"\n')
-    (run / "history.jsonl").write_text('{"stage": "biased", "epoch": 7, "loss": 0.25}\n')
+    (run / "history.jsonl").write_text(epoch_line(epoch=7))
     server = serve(tmp_path / "runs", port=0)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

@@ -20,6 +20,7 @@ from spurless.report.library import Library
 from spurless.report.serve import serve
 from tests.support.audits import make_audit
 from tests.support.pages import EVIL, Page, make, only_our_script
+from tests.support.runs import epoch_line
 
 SETTINGS = 'seed = 0\n[method]\nname = "jtt"\n[data]\nname = "toy"\n'
 
@@ -34,7 +35,7 @@ def shelf(tmp_path):
     for name in ("going", "stopped"):
         (root / name).mkdir()
         (root / name / "settings.toml").write_text(SETTINGS)
-        (root / name / "history.jsonl").write_text('{"stage": "biased", "epoch": 7, "loss": 0.25}\n')
+        (root / name / "history.jsonl").write_text(epoch_line(epoch=7))
     for file in (root / "stopped").iterdir():
         os.utime(file, (time.time() - 9999,) * 2)
     (root / "damaged").mkdir()
@@ -145,7 +146,7 @@ def test_a_group_of_two_samples_has_its_n_and_makes_nobody_the_best(tmp_path):
 def test_the_rows_follow_the_files(get, shelf):
     assert "epoch 8" not in get("/rows")[1]
     with open(shelf / "going" / "history.jsonl", "a") as file:
-        file.write('{"stage": "biased", "epoch": 8, "loss": 0.2}\n')
+        file.write(epoch_line(epoch=8))
     assert "biased, epoch 8" in get("/rows")[1]
     (shelf / "going" / "result.json").write_text(json.dumps(make("jtt", 0.5)))
     rows = {r["name"]: r for r in json.loads(get("/runs.json")[1])["runs"]}

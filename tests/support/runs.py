@@ -1,5 +1,6 @@
 """What tests of runs share."""
 
+import json
 import os
 import signal
 
@@ -14,6 +15,12 @@ CPU = {"device": "cpu", "progress": False}
 def same_weights(a, b):
     a, b = a.state_dict(), b.state_dict()
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def epoch_line(stage="biased", epoch=1, loss=0.25):
+    """A line of history.jsonl."""
+    row = {"stage": stage, "stage_index": 0, "epoch": epoch, "step": 10 * epoch, "loss": loss, "seconds": 1.0}
+    return json.dumps(row) + "\n"
 
 
 class StopAt:

@@ -199,9 +199,7 @@ def test_a_sweep_prints_short_shows_and_draws_itself(tmp_path, capsys):
     pyplot.close("all")
 
 
-def test_nobody_waits_for_an_estimate_that_nobody_reads(tmp_path, monkeypatch):
-    import logging
-
+def test_nobody_waits_for_an_estimate_that_nobody_reads(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("spurless.bench.estimate.guesses", lambda *_: pytest.fail("timed"))
-    logging.getLogger("spurless").setLevel(logging.WARNING)
+    caplog.set_level("WARNING", logger="spurless")  # for this test alone
     assert sweep(tmp_path / "s", values=(0.05,), seeds=1)["points"]

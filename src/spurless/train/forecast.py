@@ -83,7 +83,7 @@ def announcement(
     """
     >>> print(announcement(7200, "erm", 2.5, {"recipe.epochs": 3}, 118, "spurless train erm toy --out a --seed 1"))
     Stage 'erm' will take about 2.0 h on this machine (2.5 s a step).
-    Cheaper, about 118 s a stage: spurless train erm toy --seed 1 --set recipe.epochs=3
+    Cheaper, about 2 min a stage: spurless train erm toy --seed 1 --set recipe.epochs=3
     """
     text = f"Stage '{stage}' will take about {span(left)} on this machine ({a_step:.2g} s a step)."
     if not settings:
