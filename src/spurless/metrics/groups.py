@@ -120,15 +120,9 @@ def group_scores(
         table = None if about.get("all_counts") is None else next(reversed(_existing(about)), None)
         parts.append(_of_overlap(hit, target, member, overlap or ("group", ()), table, how))
     figures = dict.fromkeys(METRICS, Estimate()) | {"average": share(hit, level)}
-    by_attribute: dict[str, Any] = {}
     for part in parts:
-        if part.by_attribute.keys() & by_attribute.keys():
-            raise SettingError(
-                f"An attribute and the overlapping groups have the same name, {next(iter(part.by_attribute))}; "
-                "give one of them another."
-            )
         figures |= part.figures
-        by_attribute |= part.by_attribute
+    by_attribute = _by_attribute(parts)
     return as_dict(figures) | {
         "groups": [group for part in parts for group in part.groups],
         "by_attribute": by_attribute,
@@ -138,6 +132,19 @@ def group_scores(
         "groups_total": sum(part.total for part in parts),
         "missing_classes": missing,
     }
+
+
+def _by_attribute(parts: Sequence["_Part"]) -> dict[str, Any]:
+    """The scores of each attribute and of the overlapping groups, whose names must differ."""
+    named: dict[str, Any] = {}
+    for part in parts:
+        if part.by_attribute.keys() & named.keys():
+            raise SettingError(
+                f"An attribute and the overlapping groups have the same name, {next(iter(part.by_attribute))}; "
+                "give one of them another."
+            )
+        named |= part.by_attribute
+    return named
 
 
 def group_notes(scores: Mapping[str, Any], split: str = "test") -> list[str]:
