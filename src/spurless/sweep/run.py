@@ -64,7 +64,6 @@ def run_sweep(
     trials = [trial_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
     check(trials, folder)
     how = cast(Options, {k: v for k, v in options.items() if k in Options.__annotations__})
-    check_place(folder)  # before the forecast, which would be of nothing
     log_forecast(trials, folder, how)
     rows = run_trials(trials, folder, after=AFTER, dynamics=options.get("dynamics"), watch=Board(), **how)
     left, series = iter(rows), []
