@@ -139,7 +139,7 @@ def test_an_unknown_list():
         # a wrong key lists the right ones with their meaning
         (["lff", "toy", "--set", "method.qq=1"], "did you mean 'method.q'"),
         (["lff", "toy", "--set", "method.qq=1"], "how strongly the biased network prefers easy samples"),
-        (["erm", "toy", "--set", "data.n_rows=1"], "data.n (a whole number at least 20; now 2000): training rows"),
+        (["erm", "toy", "--set", "data.n_rows=1"], "data.n (a whole number at least 20; now 2000): training samples"),
         (["erm", "toy", "--set", "recipe.epoch=1"], "recipe.epochs (a number at least 0): length of a stage"),
         (["erm", "toy", "--net", "mlp", "--set", "net.width=1"], "net.widths (a list, each a whole number at least 1"),
         (["erm", "toy", "--set", "method.q=1"], "This method has no settings"),
