@@ -12,6 +12,7 @@ import torch
 
 from spurless import fit
 from spurless.core import messages
+from spurless.core.data import Images, Table
 from spurless.core.recipe import Recipe
 from spurless.registry import load_data
 from spurless.train import first_look, forecast
@@ -106,7 +107,7 @@ def test_off_a_terminal_a_training_logs_a_line_at_most_every_half_minute(monkeyp
 
 
 def test_what_is_cheaper_is_computed():
-    images = SimpleNamespace(settings={"size": 224}, shape=(3, 224, 224), train=range(1280))
+    images = SimpleNamespace(settings={"size": 224}, inputs=Images(), train=range(1280))
     session = SimpleNamespace(data=images, recipe=Recipe(batch_size=64, epochs=30))
     settings, seconds = cheaper(session, a_step=10.0)
     # At 64 px a step takes 10 * (64 / 224)^2 = 0.8163 s, an epoch 20 of them = 16.33 s: 7 epochs fit into 120 s.
@@ -114,7 +115,7 @@ def test_what_is_cheaper_is_computed():
     assert seconds == pytest.approx(7 * 20 * 10 * (64 / 224) ** 2)
     session.recipe = Recipe(batch_size=64, iterations=500)
     assert cheaper(session, 10.0)[0] == {"data.size": 64, "recipe.iterations": 147}
-    session.data = SimpleNamespace(settings={}, shape=(7,), train=range(64))
+    session.data = SimpleNamespace(settings={}, inputs=Table(), train=range(64))
     assert cheaper(session, 0.001) == ({}, 0.5)
 
 
