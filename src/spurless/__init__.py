@@ -25,6 +25,7 @@ _WHERE = {
     "load_run": "train.saved",
     "load_data": "registry",
     "audit": "auditing",
+    "fix": "auditing.fixing",
     "review": "auditing.review",
     "Decisions": "auditing",
     "infer_groups": "methods.group_inference",
@@ -59,6 +60,7 @@ if "IPython" in sys.modules:
 if TYPE_CHECKING:
     from spurless.auditing.audit import audit
     from spurless.auditing.decisions import Decisions
+    from spurless.auditing.fixing import fix
     from spurless.auditing.review import review
     from spurless.compress.embedding import embed
     from spurless.core.augment import Augment

@@ -81,7 +81,7 @@ def with_held_out(data: Bundle, seed: int) -> tuple[Bundle, str]:
         return data, "test"
     if data.val is not None:
         return data, "val"
-    kept, held = (_rows(data.train, rows) for rows in _kept_and_held(data.train.y, seed))
+    kept, held = (split_rows(data.train, rows) for rows in _kept_and_held(data.train.y, seed))
     if not len(held):
         raise UserError(f"{data.name} has too few rows to hold any out: an audit takes rows that were not trained on.")
     return replace(data, train=kept, val=held), "val"
@@ -115,7 +115,7 @@ def _kept_and_held(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     return (~held).nonzero()[:, 0], held.nonzero()[:, 0]
 
 
-def _rows(split: Split, rows: Tensor) -> Split:
+def split_rows(split: Split, rows: Tensor) -> Split:
     names = None if split.names is None else [split.names[i] for i in rows.tolist()]
     a, member = (None if of is None else of[rows] for of in (split.a, split.member))
     return Split(split[rows], split.y[rows], a, names, member)
@@ -266,7 +266,7 @@ def plain_case(
 
 def affordable(net: Net, data: Bundle, held: Split, device: torch.device, seconds: float) -> int:
     """How many samples the encoder reads in so many seconds; at least FEWEST."""
-    inputs, some = Inputs(data, RECIPE, device), _rows(held, torch.arange(min(64, len(held))))
+    inputs, some = Inputs(data, RECIPE, device), split_rows(held, torch.arange(min(64, len(held))))
     outputs(net, some, inputs, RECIPE, device, features=True)  # the first pass also sets things up
     started = time.monotonic()
     outputs(net, some, inputs, RECIPE, device, features=True)
@@ -278,7 +278,7 @@ def encoded(net: Net, data: Bundle, held: Split, device: torch.device, step: Cal
     inputs, parts = Inputs(data, RECIPE, device), []
     for rows in torch.arange(len(held)).split(AT_ONCE):
         step("model", f"{int(rows[0]):,} of {len(held):,} samples")
-        parts.append(outputs(net, _rows(held, rows), inputs, RECIPE, device, features=True).float().cpu())
+        parts.append(outputs(net, split_rows(held, rows), inputs, RECIPE, device, features=True).float().cpu())
     return torch.cat(parts)
 
 
@@ -294,7 +294,7 @@ def everything(data: Bundle, seed: int, most: int | None = None) -> tuple[Split,
     """All samples (of very many a draw, or `most`), and the fold of each; -1 for those of other splits than train."""
     parts, folds = [], []
     for name, rows in drawn_rows(data, seed, most):
-        parts.append(_rows(data.splits[name], rows))
+        parts.append(split_rows(data.splits[name], rows))
         folds.append(folds_of(parts[-1].y, seed) if name == "train" else torch.full((len(rows),), -1))
     x = torch.cat([torch.as_tensor(part.x) for part in parts])
     known = [part.a for part in parts if part.a is not None]

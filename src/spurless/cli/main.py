@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from spurless import __version__
-from spurless.cli import audit, bench, compress, data, pages, predict, review, runs, sweep
+from spurless.cli import audit, bench, compress, data, fix, pages, predict, review, runs, sweep
 from spurless.cli.app import App
 
 app = App("Find, measure and remove spurious correlations from classifiers.")
@@ -31,7 +31,7 @@ def options(
     """Find, measure and remove spurious correlations from classifiers."""
 
 
-for group in (runs, predict, audit, review, pages, compress, data, bench, sweep):
+for group in (runs, predict, audit, fix, review, pages, compress, data, bench, sweep):
     group.add(app)
 
 

@@ -113,19 +113,20 @@ class Evidence:
 
     def __init__(self, p: Tensor, y: Tensor, shown: bool | None):
         missed, share = 1 - p.gather(1, y[:, None])[:, 0], {True: 0.0, None: 0.5, False: 1.0}[shown]
-        self.shown, self.misled = shown, p.argmax(1) != y  # by p (m, C), the experts' answers
+        self.shown, self.classes, self.misled = shown, p.shape[1], p.argmax(1) != y  # p (m, C): the experts' answers
         self.weights = odds(missed, y, 0.0, sharpness(missed, y)) * (1 - share) + share / len(y)
 
     def score(self, right: Tensor) -> float:
         """Of a network, by whether each sample (m,) is predicted rightly."""
-        return self.weights[right].sum().item()
+        return float(self.weights[right].sum().item())
 
     def prefers(self, after: Tensor, before: Tensor, level: float) -> bool:
-        """The gate. Without a shortcut that shows, more must be right beyond chance where what is easy misleads, and a
-        share FIXED of the errors must be gone there, because what is only hard stays hard."""
+        """The gate. Where the errors speak against a shortcut, and of two classes, more must be right beyond chance
+        where what is easy misleads, and a share FIXED of the errors be gone there: what is only hard stays hard."""
         if self.score(after) <= self.score(before):
             return False
-        return bool(self.shown) or shortcut_evidence(self.misled, before, after, level)
+        lenient = self.shown or (self.shown is None and self.classes > 2)
+        return lenient or shortcut_evidence(self.misled, before, after, level)
 
 
 def odds(missed: Tensor, y: Tensor, floor: float, power: float = 1.0) -> Tensor:

@@ -1,0 +1,316 @@
+"""From data to a better model: audit it, train what may repair it, and keep what is better on held-out samples."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from spurless.auditing.audit import audit
+from spurless.auditing.evidence import Score, share
+from spurless.auditing.folder import in_words
+from spurless.auditing.model import given, open_data, split_rows
+from spurless.core.data import Bundle, Split
+from spurless.core.errors import DataError, FolderError
+from spurless.core.files import atomic
+from spurless.core.messages import log
+from spurless.core.recipe import Recipe
+from spurless.methods.crossfit import CrossFit, Evidence, chance, shows_shortcut
+from spurless.nets.outputs import Inputs, outputs
+from spurless.train.device import pick_device
+from spurless.train.first_look import is_first_look, quick_training, small_images
+from spurless.train.fit import fit as train
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from spurless.auditing.record import AuditReport
+    from spurless.core.method import Run, Stage
+    from spurless.nets import Net
+    from spurless.train.networks import NetSpec
+    from spurless.train.result import Result
+
+FILE = "fix.json"
+HELD_OUT = 0.2  # share of the training samples that are held out where there is no validation or no test split
+LEVEL = 0.05  # the chance that any candidate replaces a model that is as good
+FOR_AUDIT = 0.3  # share of the budget
+# What may repair a model, the bias labels that it needs, and how many times plain training's seconds it takes.
+CANDIDATES = {
+    "erm": ("none", 0.0),
+    "crossfit": ("none", 2.5),  # after plain training, which both share
+    "evals": ("none", 0.3),
+    "dfr": ("validation", 0.3),
+    "group_dro": ("training", 1.3),
+    "rs": ("training", 1.1),
+}
+
+
+@dataclass(frozen=True)
+class Easy(CrossFit):
+    """What is easy: a short training with GCE, whose errors on held-out samples show where the easy misleads."""
+
+    def stages(self, run: Run) -> Generator[Stage, None, Net]:
+        rows = torch.arange(len(run.data.train))
+        return (yield from self.network(run, "easy", rows, self.expert_share(run, len(rows)), self.q))
+
+
+@dataclass
+class Tried:
+    """A model on held-out samples: those that choose, and those that only tell (`test`)."""
+
+    method: str  # "before": the model as it was
+    seconds: float
+    score: float  # of the samples that choose, in the world in which the shortcut tells nothing, in percent
+    p: float | None  # the chance of so many mended samples, and so few broken ones, by luck
+    misleads: Score | None  # accuracy on the test split where the shortcut misleads
+    helps: Score | None
+    average: Score | None
+    labels_used: str = "none"
+
+
+@dataclass
+class Fixed:
+    """What came of it. `result.classifier` is the better model; None where the model of before is kept."""
+
+    verdict: str  # better, or keep
+    text: str
+    chosen: str | None
+    known_by: str  # where the shortcut misleads is known by the attribute, or by what is easy
+    tried: list[Tried]
+    skipped: list[str]
+    report: AuditReport
+    result: Result | None = None
+    folder: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As fix.json holds it."""
+        own = {k: getattr(self, k) for k in ("verdict", "text", "chosen", "known_by", "skipped", "folder", "notes")}
+        audited = {"verdict": self.report.verdict, "headline": self.report.headline}
+        return own | {"tried": [asdict(t) for t in self.tried], "audit": audited}
+
+
+def fix(
+    data: Bundle | str | Mapping[str, Any],
+    model: nn.Module | str | Path | None = None,
+    *,
+    budget: float = 20.0,
+    net: NetSpec | None = None,
+    recipe: Recipe | Mapping[str, Any] | str | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    device: str | torch.device | None = None,
+    root: str | Path | None = None,
+    progress: bool | None = None,
+) -> Fixed:
+    """From data to a better model in so many minutes, or the word that the model is to be kept.
+
+    The data is audited; a model is trained plainly unless one is given; then those methods are trained for which the
+    labels and the time suffice. A candidate is chosen by samples that no training has seen: by their known attribute,
+    else by what a short training finds easy. It must be right on more samples where that misleads, beyond chance, and
+    no worse overall where the shortcut tells nothing. What is reported was measured on the test split, which chooses
+    nothing.
+
+    >>> fix({"name": "toy", "n": 400}, recipe={"epochs": 2}, device="cpu", progress=False).tried[0].method
+    'before'
+    """
+    return _Fix(data, model, budget, net, recipe, seed, out, device, root, progress).run()
+
+
+class _Fix:
+    """One repair, from the data to the better model."""
+
+    def __init__(
+        self, data: Any, model: Any, budget: float, net: Any, recipe: Any, seed: int, out: Any, device: Any, root: Any,
+        progress: bool | None,
+    ):  # fmt: skip
+        self.until, self.device = time.monotonic() + 60 * budget, pick_device(device)
+        self.seed, self.root, self.progress, self.budget = seed, root, progress, budget
+        self.folder = None if out is None else Path(out)
+        if self.folder is not None:
+            _check_folder(self.folder, in_words({"data": data if not isinstance(data, Bundle) else data.name}))
+        first = is_first_look(data, net, recipe, self.device) and model is None
+        whole = open_data(small_images(data) if first else data, root, model)
+        self.data, self.judge, self.notes = held_out(whole, seed)
+        if first:
+            net, recipe = quick_training(len(self.data.train))
+        self.model, self.net, self.recipe = model, net, recipe
+        if isinstance(model, nn.Module) and net is None:
+            self.net = model
+        elif model is not None and net is None:
+            self.net = given(model, self.data, None, "test").spec
+
+    def run(self) -> Fixed:
+        minutes = FOR_AUDIT * self.budget
+        found = audit(
+            self.data, self.model, self._below("audit"), budget=minutes, seed=self.seed, device=self.device,
+            progress=self.progress,
+        )  # fmt: skip
+        plain = self._train("erm")
+        before = plain if self.model is None else self._given()
+        evidence, misled, known_by = self._evidence()
+        base = self._right(before.classifier, self.judge)
+        tried = [self._tried("before", before, evidence.score(base), None, misled)]
+        skipped: list[str] = []
+        results: dict[str, Result] = {}
+        for method in self._candidates():
+            wanted, left = CANDIDATES[method][1] * plain.seconds, self.until - time.monotonic()
+            if wanted > left:
+                skipped.append(f"{method}: {wanted:.0f} s wanted, {max(0.0, left):.0f} s left")
+                continue
+            results[method] = result = plain if method == "erm" else self._train(method)
+            if result.status != "done":
+                skipped.append(f"{method}: {result.error or result.status}")
+                continue
+            right = self._right(result.classifier, self.judge)
+            p = chance(*_changes(right & evidence.misled, base & evidence.misled))
+            tried.append(self._tried(method, result, evidence.score(right), p, misled))
+        best = max(tried, key=lambda t: t.score)
+        better = best.p is not None and best.p <= LEVEL / max(1, len(tried) - 1)
+        fixed = Fixed(
+            "better" if better else "keep",
+            _text(tried[0], best if better else None, known_by),
+            best.method if better else None,
+            known_by,
+            tried,
+            skipped,
+            found,
+            results[best.method] if better else (None if self.model is not None else before),
+            None if self.folder is None else str(self.folder),
+            self.notes,
+        )
+        self._save(fixed)
+        return fixed
+
+    def _given(self) -> Result:
+        from spurless.train.result import Result
+
+        audited = given(self.model, self.data, None, "test")
+        return Result("given", self.data.name, audited.name, self.seed, "done", classifier=audited.net)
+
+    def _candidates(self) -> Iterator[str]:
+        """Methods whose bias labels are there; plain training, where another model is to be repaired."""
+        val = self.data.val
+        known = {"none", *(["training"] if self.data.train.a is not None else [])}
+        known |= {"validation"} if val is not None and val.a is not None else set()
+        yield from (m for m, (labels, _) in CANDIDATES.items() if labels in known and (m != "erm" or self.model))
+
+    def _train(self, method: Any) -> Result:
+        name = method if isinstance(method, str) else type(method).__name__.lower()
+        log.info(f"fix: training {name}")
+        return train(
+            method, self.data, net=self.net, recipe=self.recipe, seed=self.seed, device=self.device,
+            out=self._below(name), stages=self._below("stages"), progress=self.progress,
+        )  # fmt: skip
+
+    def _evidence(self) -> tuple[Evidence, Tensor, str]:
+        """Where the shortcut misleads: in the samples that choose, and in the test split."""
+        test = self.data.test
+        assert test is not None
+        aligned, aligned_in_test = self.data.is_aligned(self.judge), self.data.is_aligned(test)
+        if aligned is not None and aligned_in_test is not None:
+            misled, in_test = ~aligned.all(1), ~aligned_in_test.all(1)
+            p = torch.zeros(len(misled), len(self.data.classes), dtype=torch.double)
+            points_to = torch.where(misled, (self.judge.y + 1) % len(self.data.classes), self.judge.y)
+            p[torch.arange(len(misled)), points_to] = 1.0  # the attribute speaks for the label, or against it
+            return Evidence(p, self.judge.y, True), in_test, f"the attribute {' and '.join(self.data.attributes)}"
+        easy = self._train(Easy())
+        p, in_test = (self._answers(easy.classifier, split) for split in (self.judge, test))
+        shown = shows_shortcut(self.judge.y, p.argmax(1))
+        return Evidence(p, self.judge.y, shown), in_test.argmax(1) != test.y, "what a short training finds easy"
+
+    def _answers(self, net: Net | None, split: Split) -> Tensor:
+        assert net is not None
+        recipe = Recipe(channels_last=False)
+        inputs = Inputs(self.data, recipe, self.device)
+        return outputs(net.to(self.device), split, inputs, recipe, self.device).double().softmax(1).cpu()
+
+    def _right(self, net: Net | None, split: Split) -> Tensor:
+        return self._answers(net, split).argmax(1) == split.y
+
+    def _tried(self, name: str, result: Result, score: float, p: float | None, misled: Tensor) -> Tried:
+        assert self.data.test is not None
+        right = self._right(result.classifier, self.data.test)
+        misleads, helps, average = (share(right[rows].numpy()) for rows in (misled, ~misled, misled | ~misled))
+        return Tried(name, result.seconds, 100 * score, p, misleads, helps, average, result.labels_used)
+
+    def _below(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / name
+
+    def _save(self, fixed: Fixed) -> None:
+        if self.folder is None:
+            return
+        from spurless.report.card import card
+
+        with atomic(self.folder / FILE) as file:
+            file.write_text(json.dumps(fixed.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        chosen = self.folder / (fixed.chosen or "erm")
+        if (chosen / "result.json").exists():
+            with atomic(self.folder / "README.md") as file:
+                file.write_text(card(chosen), encoding="utf-8")
+
+
+def held_out(data: Bundle, seed: int) -> tuple[Bundle, Split, list[str]]:
+    """The data with a validation and a test split; half of the validation split, which chooses and which no training
+    sees; and what was drawn, in words."""
+    notes = []
+    for name in ("test", "val"):
+        if getattr(data, name) is None:
+            kept, held = _halves(data.train.y, seed, HELD_OUT)
+            if len(held) < 2 * len(data.classes):
+                raise DataError(f"{data.name} has too few samples to hold some out; give it a {name} split.")
+            splits: Any = {"train": split_rows(data.train, kept), name: split_rows(data.train, held)}
+            data = replace(data, **splits)
+            notes.append(f"{len(held):,} training samples are the {name} split, because there was none.")
+    assert data.val is not None
+    mine, judging = _halves(data.val.y, seed + 1, 0.5)
+    return replace(data, val=split_rows(data.val, mine)), split_rows(data.val, judging), notes
+
+
+def _halves(y: Tensor, seed: int, part: float) -> tuple[Tensor, Tensor]:
+    """Numbers of the samples to keep and of those to take out, the same share of every class."""
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    out = torch.zeros(len(y), dtype=torch.bool)
+    for c in y.unique():
+        own = order[y[order] == c]
+        out[own[: round(part * len(own))]] = True
+    return (~out).nonzero()[:, 0], out.nonzero()[:, 0]
+
+
+def _changes(after: Tensor, before: Tensor) -> tuple[int, int]:
+    return int((after & ~before).sum()), int((before & ~after).sum())
+
+
+def _check_folder(folder: Path, asked: Mapping[str, str]) -> None:
+    """A folder of a repair of the same data is resumed; anything else is refused."""
+    mark = folder / "asked.json"
+    if folder.exists() and any(folder.iterdir()):
+        if not mark.exists():
+            raise FolderError(f"{folder} is not empty and holds no repair. Name another --out folder.")
+        if json.loads(mark.read_text(encoding="utf-8")) != dict(asked):
+            raise FolderError(f"{folder} holds a repair of other data. Name another --out folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic(mark) as file:
+        file.write_text(json.dumps(dict(asked)) + "\n", encoding="utf-8")
+
+
+def _text(before: Tried, best: Tried | None, known_by: str) -> str:
+    if best is None:
+        return (
+            "Keep your model: no candidate is better beyond chance on held-out samples, "
+            f"where {known_by} misleads (n = {before.misleads['n'] if before.misleads else 0:,} in the test split)."
+        )
+    told = [f"{best.method} is better."]
+    for where, old, new in (
+        (f"Where {known_by} misleads", before.misleads, best.misleads),
+        ("elsewhere", before.helps, best.helps),
+    ):
+        if old and new:
+            told.append(f"{where}: {old['value']:.1f} % right before, {new['value']:.1f} % now (n = {new['n']:,}).")
+    return " ".join(told)
