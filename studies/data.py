@@ -1,12 +1,8 @@
-"""How fast and in how much memory images become batches.
+"""In how much memory images become batches.
 
-    python -m studies.data [--size 224] [--rounds 3] [--images 100000]
+    python -m studies.data [--images 100000]
 
-Speed: rows a second on BAR's training images, beside torchvision's ImageFolder and a DataLoader with as many workers as
-there are cores, turn by turn in one run. "First epoch" decodes into an empty cache and then passes over all rows in
-batches of 64, shuffled; "second epoch" passes over them again. Files are in the system's page cache for both.
-
-Memory: a folder of small JPEG files, loaded as folder:PATH and passed over once, each size in a process of its own.
+A folder of small JPEG files, loaded as folder:PATH and passed over once, each size in a process of its own.
 "Own" is the peak of what only this process holds (RssAnon), less what it held after its imports. "Mapped" (RssFile) are
 pages of the cache file, which the system takes back when it needs them.
 """
@@ -15,7 +11,6 @@ import argparse
 import io
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,76 +27,14 @@ BATCH = 64
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--size", type=int, default=224, help="side of an image in pixels (speed)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each reader; the median counts")
-    parser.add_argument("--images", type=int, default=100_000, help="files in the large folder (memory); 0: leave out")
+    parser.add_argument("--images", type=int, default=100_000, help="files in the large folder; a tenth in the other")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
         print(json.dumps(measure(args.measure)))
         return
     with tempfile.TemporaryDirectory(prefix="spurless-bench-") as scratch:
-        compare_speed(Path(scratch), args.size, args.rounds)
-        if args.images:
-            compare_memory(Path(scratch), [args.images // 10, args.images])
-
-
-def compare_speed(scratch: Path, size: int, rounds: int) -> None:
-    import torchvision  # noqa: F401  neither reader's imports are timed
-
-    import spurless.data.ingest.images  # noqa: F401
-    from spurless.core.files import data_root
-
-    source = data_root() / "BAR" / "train"
-    if not source.is_dir():
-        print(f"BAR is not in {data_root()}: no speed is measured. Set SPURLESS_DATA.")
-        return
-    tree = scratch / "bar"
-    for file in sorted(source.iterdir()):
-        folder = tree / file.stem.rpartition("_")[0]
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / file.name).symlink_to(file)
-        file.read_bytes()
-    n = sum(1 for _ in tree.glob("*/*"))
-    seconds: dict[str, list[float]] = {}
-    for turn in range(rounds):
-        os.environ["SPURLESS_CACHE"] = str(scratch / f"cache{turn}")
-        for reader, epochs in {"spurless": ours(tree, size), "torchvision": theirs(tree, size)}.items():
-            for epoch in ("first", "second"):
-                start = time.perf_counter()
-                assert next(epochs) == n
-                seconds.setdefault(f"{reader} {epoch}", []).append(time.perf_counter() - start)
-    rate = {name: n / statistics.median(of) for name, of in seconds.items()}
-    print(f"\nBAR, {n:,} training images to {size} px, {os.cpu_count()} cores, median of {rounds}: rows a second")
-    print(f"{'':14}{'spurless':>12}{'torchvision':>14}{'ratio':>9}")
-    for epoch in ("first", "second"):
-        mine, other = rate[f"spurless {epoch}"], rate[f"torchvision {epoch}"]
-        print(f"{epoch + ' epoch':14}{mine:12,.0f}{other:14,.0f}{mine / other:8.1f}x")
-
-
-def ours(tree: Path, size: int) -> Iterator[int]:
-    """An epoch at a time; how many rows it held."""
-    import torch
-
-    from spurless.core.data import Split
-    from spurless.data.ingest.image_cache import decode_cached
-    from spurless.data.ingest.images import Frame
-
-    files = sorted(str(path) for path in tree.glob("*/*"))
-    data = Split(decode_cached(files, Frame(size)).x, torch.zeros(len(files), dtype=torch.long))
-    while True:
-        yield sum(len(data[idx]) for idx in torch.randperm(len(data)).split(BATCH))
-
-
-def theirs(tree: Path, size: int) -> Iterator[int]:
-    from torch.utils.data import DataLoader
-    from torchvision.datasets import ImageFolder
-    from torchvision.transforms import CenterCrop, Compose, PILToTensor, Resize
-
-    data = ImageFolder(str(tree), Compose([Resize(size), CenterCrop(size), PILToTensor()]))
-    loader = DataLoader(data, BATCH, shuffle=True, num_workers=os.cpu_count() or 1, persistent_workers=True)
-    while True:
-        yield sum(len(x) for x, _ in loader)
+        compare_memory(Path(scratch), [args.images // 10, args.images])
 
 
 def compare_memory(scratch: Path, counts: list[int]) -> None:

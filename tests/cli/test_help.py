@@ -42,6 +42,38 @@ def test_the_start_is_quick(script):
     assert min(took) < 0.3
 
 
+@pytest.mark.parametrize("command", [["--help"], ["train", "--help"], ["data", "describe", "--help"], ["--version"]])
+def test_help_loads_nothing_that_it_does_not_show(command):
+    """Neither torch and numpy nor rich's Markdown and tracebacks, which take longer than all else."""
+    heavy = ("torch", "numpy", "pandas", "matplotlib", "rich.markdown", "markdown_it", "rich.traceback", "pygments")
+    script = f"""
+import sys
+from spurless.cli.main import main
+sys.argv = ["spurless", *{command!r}]
+try:
+    main()
+except SystemExit:
+    pass
+print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+    assert "Usage" in done.stdout or spurless.__version__ in done.stdout
+
+
+def test_what_help_leaves_out_is_still_there_for_others():
+    script = """
+from spurless.cli.app import quick_help
+quick_help()
+from typer import rich_utils
+made = rich_utils.Markdown("*so*"), rich_utils.Traceback.__mro__[1].__name__
+from rich.markdown import Markdown
+print(type(made[0]) is Markdown, made[1])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "_Unused"]
+
+
 def test_an_error_does_not_stick_to_a_spinner(monkeypatch):
     stopped = []
     monkeypatch.setattr("spurless.core.messages.displays", [lambda: stopped.append(True)])

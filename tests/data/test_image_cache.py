@@ -1,5 +1,6 @@
 """Images come out as a person sees them, are decoded once, and survive a kill."""
 
+import gc
 import os
 import signal
 import struct
@@ -20,6 +21,7 @@ from spurless.data.ingest import image_cache, images
 from spurless.data.ingest.collection import read_splits, to_split
 from spurless.data.ingest.image_cache import ROW, decode_cached
 from spurless.data.ingest.images import Frame, LazyRows, decode
+from spurless.data.ingest.pillow_memory import rgb_pixels
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
@@ -186,6 +188,46 @@ def test_a_large_jpeg_decoded_small_is_nearly_the_same(tmp_path):
     with Image.open(tmp_path / "large.jpg") as full:
         whole = Frame(64).cut(full)
     assert np.abs(decoded(tmp_path / "large.jpg", 64).astype(int) - whole).mean() < 1
+
+
+@pytest.mark.parametrize("size", [(37, 61), (1, 1), (640, 480)])
+def test_pillows_own_memory_holds_the_same_pixels(size):
+    image = picture(3, *size).crop((0, 0, *size))
+    seen, copied = rgb_pixels(image), np.array(image)
+    assert seen.shape[-1] == 4, "a copy was made"
+    del image  # the memory stays
+    gc.collect()
+    assert (seen[..., :3].numpy() == copied).all()
+
+
+@pytest.mark.parametrize("missing", [AttributeError, ValueError, MemoryError])
+def test_where_pillow_does_not_give_its_memory_the_cut_is_the_same(monkeypatch, missing):
+    image = picture(4, 300, 200)
+    frames = [Frame(32), Frame(224), Frame(56, "squash", zoom=64 / 56)]
+    expected = [frame.cut(image) for frame in frames]
+
+    def refuse(self):
+        raise missing
+
+    monkeypatch.setattr(Image.Image, "__arrow_c_array__", refuse, raising=False)
+    assert rgb_pixels(image).shape == (200, 300, 3)
+    for frame, cut in zip(frames, expected, strict=True):
+        assert (frame.cut(image) == cut).all()
+
+
+def test_a_picture_in_several_blocks_of_memory():
+    large = picture(5, 2600, 2000)
+    assert (rgb_pixels(large)[..., :3].numpy() == np.array(large)).all()
+
+
+def test_pixels_are_compared_once_they_were_written_by_an_earlier_start(tmp_path, monkeypatch):
+    files, sums = write_folder(tmp_path / "a", 5), []
+    real = image_cache.checksum
+    monkeypatch.setattr(image_cache, "checksum", lambda data: (sums.append(1), real(data))[1])
+    decode_cached(files, Frame(8))
+    assert len(sums) == 5  # as they were decoded
+    decode_cached(files, Frame(8))
+    assert len(sums) == 10
 
 
 def test_cache_holds_what_decoding_gives(tmp_path, count):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -23,6 +26,32 @@ def _escaped() -> Iterator[None]:
         raise
 
 
+class _Unused:
+    """Stands in for a class of rich that help never makes; whoever does make one gets the real one."""
+
+    module = name = ""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        return getattr(importlib.import_module(cls.module), cls.name)(*args, **kwargs)
+
+
+def quick_help() -> None:
+    """Load what typer prints help with, less Markdown and tracebacks, which would take a third of the time."""
+    if "typer.rich_utils" in sys.modules:
+        return
+    placed = []
+    for module, name in (("rich.markdown", "Markdown"), ("rich.traceback", "Traceback")):
+        if module not in sys.modules:
+            placed.append(module)
+            sys.modules[module] = ModuleType(module)
+            setattr(sys.modules[module], name, type(name, (_Unused,), {"module": module, "name": name}))
+    try:
+        importlib.import_module("typer.rich_utils")
+    finally:
+        for module in placed:
+            del sys.modules[module]
+
+
 def _without_types(params: list[Any]) -> list[Any]:
     """Flags are shown without a type in --help, as they take no value."""
     for param in params:
@@ -32,6 +61,10 @@ def _without_types(params: list[Any]) -> list[Any]:
 
 
 class Command(TyperCommand):
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        quick_help()
+        super().format_help(ctx, formatter)
+
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))
 
@@ -41,6 +74,10 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        quick_help()
+        super().format_help(ctx, formatter)
+
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))
 

@@ -4,8 +4,8 @@ The cache is one file of pixels for each list of files, and beside it for each i
 change), a stamp (of ctime and inode), a hash of the file's bytes and a checksum of the pixels. An image counts once its
 key is written, after its pixels: so a decode that was killed is resumed, and images that another list has already are
 copied, not decoded again. A file whose stamp has changed is read again, and decoded again if its bytes have changed.
-All pixels are compared with their checksums whenever the cache is opened, at about 1 GB a second on each core; damaged
-ones are decoded again.
+All pixels of an earlier start are compared with their checksums whenever the cache is opened, at about 1 GB a second on
+each core; damaged ones are decoded again.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from spurless.data.ingest.images import VERSION, Frame, attempt, content
 
 T = TypeVar("T")
 CHUNK = 2**24  # bytes of pixels that are written together: what is lost if the machine goes down
+Image = tuple[np.ndarray, bytes, int]  # pixels, the hash of the file's bytes, the checksum of the pixels
 # What is kept for each image; no key: not decoded yet.
 ROW = np.dtype([("key", "S16"), ("digest", "S16"), ("stamp", "u8"), ("pixels", "u8")])
 
@@ -92,6 +93,7 @@ class _Cache:
             self.rows = np.zeros(len(files), ROW)
         here = np.flatnonzero(self.rows["key"] == self.keys)
         self.renew_stamps(here, self.unchanged(here, self.rows[here]))
+        self.found = self.rows["key"] == self.keys  # rows that an earlier start has written
 
     def unchanged(self, mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
         """(n,) bool: whether my files `mine` are still what these rows of a cache were made from. By the stamp, and
@@ -112,9 +114,9 @@ class _Cache:
                 self.write_rows(renewed.tolist(), at_rows)
 
     def drop_damaged(self) -> int:
-        """Forget rows whose pixels are not those that were written; how many there are."""
+        """Forget rows whose pixels are not those that an earlier start has written; how many there are."""
         pixels = _open_pixels(self.index, self.frame, "r")
-        here = np.flatnonzero(self.rows["key"] == self.keys)
+        here = np.flatnonzero(self.found)
         parts = np.array_split(here, max(1, len(here) * self.frame.nbytes // CHUNK))
         found = pool().map(lambda rows: [checksum(pixels[row]) for row in rows], parts)
         sums = np.fromiter(itertools.chain.from_iterable(found), "u8", len(here))
@@ -143,8 +145,8 @@ class _Cache:
                 if isinstance(got, str):
                     broken[row] = got
                     continue
-                images[row], content = got
-                self.rows[row] = self.keys[row], content, self.stamps[row], checksum(np.ascontiguousarray(images[row]))
+                images[row], content, check = got
+                self.rows[row] = self.keys[row], content, self.stamps[row], check
                 if len(images) == chunk:
                     self.write(images, at_pixels, at_rows)
                     images = {}
@@ -167,7 +169,7 @@ class _Cache:
             at_rows.write(self.rows[row].tobytes())
         at_rows.flush()
 
-    def known_elsewhere(self) -> Iterator[tuple[int, tuple[np.ndarray, bytes]]]:
+    def known_elsewhere(self) -> Iterator[tuple[int, Image]]:
         """Missing rows that another list has, from its cache."""
         for index in sorted(self.folder.glob("*.rows")):
             missing, there = self.missing, _open_rows(index, self.frame)
@@ -179,13 +181,16 @@ class _Cache:
                 pixels = _open_pixels(index, self.frame, "r")
                 for row, source in sorted(zip(missing[mine][same].tolist(), theirs[same].tolist(), strict=True)):
                     if checksum(pixels[source]) == there["pixels"][source]:
-                        yield row, (pixels[source], there["digest"][source])
+                        yield row, (pixels[source], there["digest"][source], there["pixels"][source])
 
-    def decoded(self, label: str, ahead: int) -> Iterator[tuple[int, tuple[np.ndarray, bytes] | str]]:
+    def decoded(self, label: str, ahead: int) -> Iterator[tuple[int, Image | str]]:
         """Missing rows, decoded by all cores."""
         missing = self.missing.tolist()
-        work = _in_threads(missing, lambda row: attempt(self.files[row], self.frame), ahead)
-        yield from track(work, label, len(missing))
+        yield from track(_in_threads(missing, self.image, ahead), label, len(missing))
+
+    def image(self, row: int) -> Image | str:
+        got = attempt(self.files[row], self.frame)
+        return got if isinstance(got, str) else (*got, checksum(got[0]))
 
 
 def _open_rows(index: Path, frame: Frame) -> np.ndarray:

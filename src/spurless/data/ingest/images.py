@@ -28,6 +28,7 @@ from spurless.core.files import open_regular, read_bytes
 from spurless.core.messages import track
 from spurless.core.settings import Range
 from spurless.core.threads import pool
+from spurless.data.ingest.pillow_memory import rgb_pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -101,13 +102,13 @@ class Frame:
     def cut(self, picture: Image) -> Pixels:
         """(3, size, size) uint8 pixels of an open picture."""
         self.check(picture)
-        pixels = torch.from_numpy(np.array(to_rgb(picture)))  # (h, w, 3)
+        pixels = rgb_pixels(to_rgb(picture))  # (h, w, 3 or 4)
         height, width, _ = pixels.shape
         w, h = self.scaled(width, height)
         # Pillow's own resize gives the same to within a level, in twice the time.
         large = F.interpolate(pixels.permute(2, 0, 1)[None], (h, w), mode="bilinear", antialias=True)[0]
         top, left = round((h - self.size) / 2), round((w - self.size) / 2)
-        return large[:, top : top + self.size, left : left + self.size].contiguous().numpy()
+        return large[:3, top : top + self.size, left : left + self.size].contiguous().numpy()
 
 
 DEFAULT_FRAME = Frame()
