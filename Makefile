@@ -45,6 +45,7 @@ soak: setup
 results: setup
 	$(BIN)/python -m studies.readme
 	$(BIN)/python -m studies.pages
+	$(BIN)/python -m studies.papers
 
 # The site, in site/; a broken link or a page that is not in the navigation is an error.
 docs: setup

@@ -11,6 +11,7 @@ from studies.rows import RESULTS, ROOT, rows
 
 PAGES = ("groups", "audit", "text", "metrics", "sweep")
 PAPERS = ("pgd", "pgd-tables", "dcwp-tables", "large-lr", "biasadv", "avp")
+PAGES += ("reproduction",)
 PAGES += tuple(f"papers/{name}" for name in PAPERS)
 SPLITS = ("test", "train")
 MEASURED = {  # in sweeps: the heading, and digits
@@ -359,6 +360,8 @@ def pgd_ccifar_table():
 
 
 def tables():
+    from studies import papers
+
     return (
         reproductions()
         | sweep_tables()
@@ -372,6 +375,7 @@ def tables():
             "metrics": metrics_table(),
             "pruning_forms": pruning_forms_table(),
             "pgd_ccifar": pgd_ccifar_table(),
+            "published": papers.counts(),
         }
     )
 
