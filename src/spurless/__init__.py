@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 # OpenMP threads that spin while they wait cost up to ten times the work when another process wants the core. How they
-# wait is decided when torch is first imported: if that was before, a run on a busy machine says so once, and everything
-# else is the same. Processes that are started from here wait as they should.
+# wait is decided when torch is first imported: if that was before, a run sees to it (train/device.py). Processes that
+# are started from here wait as they should.
 THREADS_MAY_SPIN = "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Deterministic matrix products on a GPU need a fixed workspace; read when the first one is made.

@@ -105,7 +105,7 @@ def _ours(kind: Kind, name: str) -> Any:
         return import_module(f"spurless.data.sets.{name}").load
     if kind == "net":
         if name.endswith(":NAME"):  # as the list writes it
-            raise SettingError(f"There is no net '{name}': put the network's own name in the place of NAME.")
+            raise SettingError(f"There is no net '{name}': replace NAME by the network's own name.")
         return getattr(import_module("spurless.nets"), name)
     module, _, own = entry.where.partition(":")
     return getattr(import_module(f"spurless.methods.{module}"), own)

@@ -410,7 +410,7 @@ def test_rows_that_a_given_model_may_have_learnt_clear_it_of_nothing(tmp_path):
     whole = replace(load_data({"name": "toy", "n": 600, "rho": 0.5}), val=None, test=None)  # without a shortcut
     run = fit("erm", whole, net="mlp", recipe={"epochs": 60}, out=tmp_path / "run", **QUIET)
     assert run.scored_on == "train"
-    with pytest.raises(UserError, match="was trained on all rows of toy"):
+    with pytest.raises(UserError, match="was trained on all samples of toy"):
         audit(whole, model=tmp_path / "run", **QUIET)
     found = audit(whole, model=run.classifier, **QUIET)
     assert found["verdict"] == "cannot tell" and "known to be new to the model" in found["headline"]

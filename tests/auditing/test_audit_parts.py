@@ -215,7 +215,7 @@ def test_what_rows_are_taken_for_is_told_only_of_several_classes():
     y, _, features, wrong, _ = planted()
     x = torch.zeros(len(y), 4, dtype=torch.long)  # numbers of words, of which more or less means nothing
     (found,) = find_slices(case_of(x, y, wrong, features, classes=("one", "two", WEIRD[0])))
-    assert len(found["words"]) == 1 and found["words"][0].startswith(f"taken for {WEIRD[0]}: ")
+    assert len(found["words"]) == 1 and found["words"][0].startswith(f"predicted as {WEIRD[0]}: ")
     (found,) = find_slices(case_of(x, y, wrong, features))
     assert found["words"] == []
 

@@ -195,8 +195,8 @@ def test_a_table_of_nothing_but_test_rows(shortcut):
     header, *lines = Path(patients("b.csv", 0.5, seed=1)[4:]).read_text().splitlines()
     Path("b.csv").write_text("\n".join([header + ",split", *(line + ",test" for line in lines)]))
     row = json.loads(invoke("evaluate", shortcut, "csv:b.csv", "--json").stdout)
-    assert row["n"] == 1500 and any("all rows are scored together" in note for note in row["notes"])
-    assert "gives no row to train" in mistake("data", "describe", "csv:b.csv", "--set", "data.label=ill")
+    assert row["n"] == 1500 and any("all samples are scored together" in note for note in row["notes"])
+    assert "gives no sample to train" in mistake("data", "describe", "csv:b.csv", "--set", "data.label=ill")
 
 
 def test_a_folder_of_nothing_but_test_images_and_of_one_class():
@@ -394,7 +394,7 @@ def test_images_on_which_the_model_was_not_trained_are_no_evidence():
 
 def test_too_few_rows_to_hold_any_out():
     Path("two.csv").write_text("a,label\n1,x\n2,y\n")
-    with pytest.raises(UserError, match="too few rows"):
+    with pytest.raises(UserError, match="too few samples"):
         audit("csv:two.csv", **QUIET)
 
 

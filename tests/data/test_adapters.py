@@ -166,16 +166,16 @@ def test_floats_become_the_nearest_of_256_levels():
         ({"y": Y / 3}, "whole numbers or words"),
         ({"y": Y - 1}, "negative"),
         ({"y": [" cat", "dog"] * 20}, "stray spaces"),
-        ({"y": [None, "dog"] * 20}, "holds None in row 0; it takes whole numbers or words"),
-        ({"y": ["cat", "dog", None, "dog"] * 10}, "y of train holds None in row 2; it takes whole numbers or words"),
-        ({"y": ["cat", "dog", float("nan"), "dog"] * 10}, "holds nan in row 2"),
+        ({"y": [None, "dog"] * 20}, "holds None in sample 0; it takes whole numbers or words"),
+        ({"y": ["cat", "dog", None, "dog"] * 10}, "y of train holds None in sample 2; it takes whole numbers or words"),
+        ({"y": ["cat", "dog", float("nan"), "dog"] * 10}, "holds nan in sample 2"),
         ({"y": np.array(["cat", "dog", "nan", "dog"] * 10)}, "holds 'nan'; take"),
-        ({"y": np.where(np.arange(N) == 3, np.nan, Y)}, "holds nan in row 3; it takes whole"),
-        ({"y": np.where(np.arange(N) == 3, 0.5, Y)}, "holds 0.5 in row 3; it takes whole"),
-        ({"y": [[0], [1, 2]] * 20}, "rows of different lengths"),
-        ({"a": {"place": ["sea", "land", None, "sea"] * 10}}, "'place' of train holds None in row 2"),
-        ({"a": [["sea", 0], ["land", None]] * 20}, "'a1' of train holds None in row 1"),
-        ({"a": [["sea", 0], ["land"]] * 20}, "rows of different lengths"),
+        ({"y": np.where(np.arange(N) == 3, np.nan, Y)}, "holds nan in sample 3; it takes whole"),
+        ({"y": np.where(np.arange(N) == 3, 0.5, Y)}, "holds 0.5 in sample 3; it takes whole"),
+        ({"y": [[0], [1, 2]] * 20}, "samples of different lengths"),
+        ({"a": {"place": ["sea", "land", None, "sea"] * 10}}, "'place' of train holds None in sample 2"),
+        ({"a": [["sea", 0], ["land", None]] * 20}, "'a1' of train holds None in sample 1"),
+        ({"a": [["sea", 0], ["land"]] * 20}, "samples of different lengths"),
         ({"a": torch.stack([A, A], 1), "attributes": ("u", "u")}, "a name twice: u, u"),
         ({"a": {"u": A}, "attributes": ("v",)}, r"columns \['u'\], but the names \['v'\]"),
         ({"classes": ["one"]}, "has no name"),
@@ -200,7 +200,10 @@ def test_mistakes(change, match):
 @pytest.mark.parametrize(
     ("y", "match"),
     [
-        (Y + 1, r"labels go up to 2, but smaller numbers have no row \(1, beginning with 0\).*0, 1, 2.*'2'.*`classes`"),
+        (
+            Y + 1,
+            r"labels go up to 2, but smaller numbers have no sample \(1, beginning with 0\).*0, 1, 2.*'2'.*`classes`",
+        ),
         (torch.where(Y == 1, 2000, 10), r"\(1,999, beginning with 0\); each would be a class"),
         (torch.where(Y == 1, 10**12, 0), r"beginning with 1\)"),  # and no list of that length is made
     ],
@@ -216,7 +219,7 @@ def test_a_gap_in_the_labels_is_said():
     assert bundle.classes == ("0", "1", "2") and bundle.train.y.tolist() == y.tolist()
     assert bundle.notes == (
         "mine",
-        "labels that no row has, though larger ones occur, each taken as a class (words would not be): 1",
+        "labels that no sample has, though larger ones occur, each taken as a class (words would not be): 1",
     )
     assert from_arrays(pictures(), y, classes=("a", "b", "c"), val=0, test=0).notes == ()
     assert from_arrays(pictures(), y + 1, classes=("a", "b", "c", "d"), val=0, test=0).notes == ()
@@ -229,7 +232,7 @@ def test_a_gap_in_the_labels_is_said():
 def test_attributes_with_gaps_are_said_and_codes_refused():
     bundle = from_arrays(pictures(), Y, A + 1, attributes="sex", val=0, test=0)
     assert bundle.values == (("0", "1", "2"),) and bundle.attributes == ("sex",)
-    assert [n for n in bundle.notes if n.startswith("values of 'sex' that no row has") and n.endswith(": 0")]
+    assert [n for n in bundle.notes if n.startswith("values of 'sex' that no sample has") and n.endswith(": 0")]
     with pytest.raises(UserError, match=r"values of 'patient' go up to 10039.*10,000, beginning with 0.*value"):
         from_arrays(pictures(), Y, torch.arange(N) + 10_000, attributes=["patient"])
 
@@ -341,7 +344,7 @@ def test_dataset_mistakes():
         from_dataset(Listed([torch.zeros(3)] * 3))
     with pytest.raises(UserError, match="map-style"):
         from_dataset(iter([1, 2]))
-    with pytest.raises(UserError, match="train has no rows"):
+    with pytest.raises(UserError, match="train has no samples"):
         from_dataset(Listed([]))
     vector = torch.zeros(3)
     with pytest.raises(UserError, match="Item 0 of train has 2 columns, but 1 names"):

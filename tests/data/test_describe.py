@@ -126,7 +126,7 @@ def test_a_description_by_hand():
     assert test["conflicting"]["share"] == 0.5
     assert said["aligned"] == {"colour": {"cat": ["red"], "dog": ["blue"]}}
     assert said["association"]["label"]["colour"]["cramers_v"] == pytest.approx(0.98)  # φ = (99² - 1) / 100²
-    assert "colour predicts the class for 99 % of the training rows" in said["meaning"]
+    assert "colour predicts the class for 99 % of the training samples" in said["meaning"]
     assert "score 99 % by looking at it alone" in said["meaning"]
     assert "scores 50 %" in said["meaning"]
 

@@ -35,7 +35,7 @@ def test_statistics_come_from_training_rows_alone():
     # mean 2, standard deviation 1, median 2 of the two training rows
     assert x.tolist() == [[-1, 1, 0], [1, 0, 1], [98, 0, 0], [0, 1, 0]]
     assert x.dtype == np.float32
-    assert "rows with a value that no training row has: job 1" in notes
+    assert "samples with a value that no training sample has: job 1" in notes
 
     other = frame.assign(age=[1.0, 3.0, -7.0, 9e9], job=["cook", "nurse", "x", "y"])
     assert np.array_equal(encode(other, train)[0][:2], x[:2])
@@ -68,8 +68,8 @@ def test_constant_columns_and_ids_are_left_out_and_said():
     x, names, notes, _ = encode(frame, np.ones(n, bool), max_categories=5)
     assert names == ["w"]
     assert x.shape == (n, 1)
-    assert "left out, the same in all training rows: unit, pi" in notes
-    assert "left out, a different text in every training row (data.keep=NAME keeps it): id" in notes
+    assert "left out, the same in all training samples: unit, pi" in notes
+    assert "left out, a different text in every training sample (data.keep=NAME keeps it): id" in notes
 
 
 def test_a_text_that_differs_in_every_row_is_left_out_of_small_tables_too():
@@ -80,9 +80,9 @@ def test_a_text_that_differs_in_every_row_is_left_out_of_small_tables_too():
         _, found, notes, _ = encode(frame, np.ones(n, bool), categorical=["at"])
         assert found == [*names, "w"]
         assert notes == (
-            ["kept, though a different text in each of fewer than 20 training rows; data.ignore an id: at"]
+            ["kept, though a different text in each of fewer than 20 training samples; data.ignore an id: at"]
             if names
-            else ["left out, a different text in every training row (data.keep=NAME keeps it): at"]
+            else ["left out, a different text in every training sample (data.keep=NAME keeps it): at"]
         )
         kept = encode(frame, np.ones(n, bool), categorical=["at"], keep=["at"])
         assert len(kept[1]) == min(n, 101) + 1 and not [note for note in kept[2] if "different text" in note]
@@ -92,7 +92,7 @@ def test_an_empty_column_is_only_left_out():
     frame = pd.DataFrame({"w": np.arange(30) % 7, "none": [np.nan] * 30, "blank": [None] * 30})
     frame["blank"] = frame["blank"].astype(object)
     _, names, notes, _ = encode(frame, np.ones(30, bool), categorical=["blank"])
-    assert (names, notes) == (["w"], ["left out, the same in all training rows: none, blank"])
+    assert (names, notes) == (["w"], ["left out, the same in all training samples: none, blank"])
 
 
 def test_gaps_outside_the_training_rows_are_not_said_to_be_marked():
@@ -100,7 +100,7 @@ def test_gaps_outside_the_training_rows_are_not_said_to_be_marked():
     _, names, notes, _ = encode(frame, np.array([True, True, False]))
     assert names == ["age", "town=a", "town=b"]
     assert "missing values, none in training, filled with the training median: age 1" in notes
-    assert "rows with a value that no training row has: town 1" in notes
+    assert "samples with a value that no training sample has: town 1" in notes
     assert not [note for note in notes if "marked" in note or "value of their own" in note]
 
 
@@ -376,14 +376,14 @@ def test_everything_wrong_is_said_at_once_with_lines_and_remedies(tmp_path):
         (13, "'Red' in column 'colour'", "data.spellings=merge"),
         (15, "a quotation mark that does not close", "close it"),
         (22, "'unknown' in column 'size', whose other values are numbers", "data.missing"),
-        (42, "class 'bird' stands in test but not in train", "move some of its rows"),
+        (42, "class 'bird' stands in test but not in train", "move some of its samples"),
         (52, "'tset' in column 'split' is no split", "write train, val or test"),
     ]:
         found = [s for s in said if s.startswith(f"  line {line}: ")]
         assert len(found) == 1, (line, text)
         assert words in found[0]
         assert remedy in found[0]
-    assert "equal rows in two splits: line 33 (train) = line 32 (test)" in text
+    assert "equal samples in two splits: line 33 (train) = line 32 (test)" in text
     assert "data.duplicates=drop" in text
 
 
@@ -476,7 +476,7 @@ def test_the_usual_names_are_found_and_said(tmp_path):
         ("a,,y\n1,5,0\n2,5,1\n", "column 2 has no name"),
         ("a,y\n" + "".join(f"1,{i / 7}\n" for i in range(40)), "not a class"),
         ("a;y\n1,5;0\n2,5;1\n", "data.decimal=comma"),
-        ("a,y,split\n1,0,test\n2,1,test\n", "gives no row to train"),
+        ("a,y,split\n1,0,test\n2,1,test\n", "gives no sample to train"),
     ],
 )
 def test_tables_that_are_no_tables(tmp_path, text, words):
@@ -561,12 +561,12 @@ def test_equal_rows_of_two_splits(tmp_path):
     assert len(load(tmp_path, [head, *rows], duplicates="keep").train) == 2
     data = load(tmp_path, [head, *rows, "3,c,0,train", "4,d,1,train"], duplicates="drop")
     assert data.train.names == ["line 7", "line 8"]
-    assert "2 rows left out because a later split holds the same one" in data.notes
+    assert "2 samples left out because a later split holds the same one" in data.notes
 
 
 def test_equal_rows_of_a_drawn_split_are_counted(tmp_path):
     data = load(tmp_path, ["w,y", *(["1,0", "2,1"] * 20)])
-    assert "16 val or test rows are equal to a row of an earlier split in all columns" in data.notes
+    assert "16 val or test samples are equal to a sample of an earlier split in all columns" in data.notes
 
 
 def test_a_row_number_is_no_input(tmp_path):
@@ -574,7 +574,7 @@ def test_a_row_number_is_no_input(tmp_path):
     for name in ("", "id"):
         data = load(tmp_path, [f"{name},{HEADER}", *rows], label="kind")
         assert data.shape == (4,)
-        assert [n for n in data.notes if "it only counts the rows" in n]
+        assert [n for n in data.notes if "it only counts the samples" in n]
 
 
 @pytest.mark.parametrize("first", [10_001, -5, 1950])
@@ -583,9 +583,9 @@ def test_a_row_number_may_begin_anywhere(tmp_path, first, step):
     rows = [f"{first + step * i},{r}" for i, r in enumerate(ROWS)]
     data = load(tmp_path, [f"patient,{HEADER}", *rows], label="kind")
     assert data.shape == (4,)
-    assert "left out, it only counts the rows: patient (data.keep=patient keeps it)" in data.notes
+    assert "left out, it only counts the samples: patient (data.keep=patient keeps it)" in data.notes
     kept = load(tmp_path, [f"patient,{HEADER}", *rows], label="kind", keep=("patient",))
-    assert kept.inputs.columns[0] == "patient" and not [n for n in kept.notes if "counts the rows" in n]
+    assert kept.inputs.columns[0] == "patient" and not [n for n in kept.notes if "counts the samples" in n]
     skipped = load(tmp_path, [f"patient,{HEADER}", *rows[:30], *rows[31:]], label="kind")
     assert skipped.inputs.columns[0] == "patient"  # it tells more than the place in the file
     few = load(tmp_path, [f"patient,{HEADER}", *rows[:19]], label="kind")
@@ -595,7 +595,7 @@ def test_a_row_number_may_begin_anywhere(tmp_path, first, step):
 def test_a_row_number_alone_is_nothing_to_learn_from(tmp_path):
     rows = [f"{i},{i % 2}" for i in range(100, 140)]
     (said,) = fails(tmp_path, ["year,y", *rows])[1:]
-    assert "keep 'year', which only counts the rows, with data.keep" in said
+    assert "keep 'year', which only counts the samples, with data.keep" in said
     assert load(tmp_path, ["year,y", *rows], keep=("year",)).inputs.columns == ("year",)
     assert "no column 'yaer' (data.keep); did you mean 'year'?" in fails(tmp_path, ["year,y", *rows], keep=("yaer",))[1]
 
@@ -605,7 +605,7 @@ def test_a_table_of_few_rows_leaves_out_what_a_larger_one_does(tmp_path):
         rows = [f"2024-{i:04},{ROWS[i % 60]}" for i in range(n)]
         data = load(tmp_path, [f"visit,{HEADER}", *rows], label="kind")
         assert data.shape == (4,)
-        assert "left out, a different text in every training row (data.keep=NAME keeps it): visit" in data.notes
+        assert "left out, a different text in every training sample (data.keep=NAME keeps it): visit" in data.notes
 
 
 def test_an_input_that_is_the_label_is_pointed_out(tmp_path):
@@ -714,7 +714,7 @@ def test_adult_layout(tmp_path):
     assert data.test is not None
     assert data.test.y.tolist() == [0, 1, 0, 1]
     assert torch.equal(data.test[torch.arange(4)], data.train[torch.arange(4)])
-    assert "adult.data holds 4 rows; the distributed file has 32,561" in data.notes
+    assert "adult.data holds 4 samples; the distributed file has 32,561" in data.notes
     assert [n for n in data.notes if "workclass 2, occupation 2, native-country 2" in n]
 
 

@@ -46,7 +46,7 @@ def test_it_trains_predicts_and_keeps_its_promise(name):
     if name == "erm":
         assert conflicting < ERM_AT_MOST
     elif name not in UNPROMISED:
-        assert conflicting > PROMISED.get(name, OTHERS), f"{name}: {conflicting:.1f} % on conflicting rows"
+        assert conflicting > PROMISED.get(name, OTHERS), f"{name}: {conflicting:.1f} % on conflicting samples"
         # Not by turning the shortcut round: right on conflicting rows and wrong on aligned ones is no repair.
         assert result.scores["unbiased"] > on_toy("erm").scores["unbiased"]
     x = load_data("toy").test.x[:5]

@@ -116,7 +116,7 @@ def test_targets():
     assert torch.allclose(at.attribute(net, x, how="ig"), x * weight[net(x).argmax(1)], atol=1e-5)  # the predicted
     assert torch.allclose(at.attribute(net, x, 2, "ig"), x * weight[2], atol=1e-5)
     for wrong in (3, -1, torch.tensor([0, 1])):
-        with pytest.raises(UserError, match="from 0 to 2 for each of 5 rows"):
+        with pytest.raises(UserError, match="from 0 to 2 for each of 5 samples"):
             at.attribute(net, x, wrong, "ig")
     with pytest.raises(UserError, match="did you mean 'gradcam'"):
         at.attribute(net, x, how="grad_cam")

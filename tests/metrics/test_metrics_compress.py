@@ -311,7 +311,7 @@ def test_prunability_of_ones_own_module_and_of_data_without_attributes():
     some = pr.data_prunability(own, data, rows=[0, 1, 2, 3, 4, 5, 6, 7], score="average", kappas=(0,))
     right = (own(data.test.x[:8]).argmax(1) == data.test.y[:8]).float().mean()
     assert some.accuracy[0] == pytest.approx(100 * float(right))
-    with pytest.raises(UserError, match="no rows that its worst_group"):
+    with pytest.raises(UserError, match="no samples that its worst_group"):
         pr.data_prunability(own, plain, score="worst_group")
 
 

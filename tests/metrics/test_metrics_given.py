@@ -138,7 +138,7 @@ def columns(mask):
         (lambda: at.attribute(NARROW, V, how="ig"), r"Sequential cannot take inputs of shape \(7,\), float32"),
         (lambda: at.attribute(CONV, (X * 255).to(torch.uint8)), "uint8"),
         (lambda: at.unit_shares(NARROW, V, V[0] > 0, [0]), "cannot take inputs"),
-        (lambda: at.attribute(MLP, V[0], how="ig"), r"One row is x\[None\]"),
+        (lambda: at.attribute(MLP, V[0], how="ig"), r"One sample is x\[None\]"),
         (lambda: at.attribute(MLP, V, 0.5, how="ig"), "one number from 0 to 1"),
         (lambda: at.attribute(MLP, V, "cat", how="ig"), "target must be"),
         (lambda: at.attribute(MLP, V, how="ig", steps=2.5), "steps = 2.5"),
@@ -177,8 +177,8 @@ def columns(mask):
         (lambda: pr.activation_prunability(V[:0], HEAD, share_of_half), "table of rows and neurons"),
         (lambda: pr.activation_prunability(V[:, :0], nn.Identity(), share_of_half), "table of rows and neurons"),
         (lambda: pr.activation_prunability(V[:, :5], HEAD, share_of_half), r"Linear cannot take inputs of shape \(5"),
-        (lambda: pr.data_accuracy(DATA, rows=[0, 1])(torch.zeros(1, 2)), "logits for 1 rows, and 2 rows"),
-        (lambda: pr.data_accuracy(DATA, rows=[0, 1])(torch.zeros(3, 2)), "logits for 3 rows, and 2 rows"),
+        (lambda: pr.data_accuracy(DATA, rows=[0, 1])(torch.zeros(1, 2)), "logits for 1 samples, and 2 samples"),
+        (lambda: pr.data_accuracy(DATA, rows=[0, 1])(torch.zeros(3, 2)), "logits for 3 samples, and 2 samples"),
         (lambda: pr.data_accuracy(DATA, rows=[], score="average")(MLP), "no average accuracy"),
         (lambda: pr.data_prunability(NARROW, DATA, rows=[0]), "cannot take inputs"),
         (lambda: pr.data_prunability(NARROW, DATA, "activations", rows=[0]), "cannot take inputs"),
@@ -191,7 +191,7 @@ def columns(mask):
         (lambda: fu.feature_use(NARROW, DATA), "cannot take inputs"),
         (lambda: fu.some_rows(DATA, "test", 2.5), "rows = 2.5"),
         (lambda: fu.some_rows(DATA, "test", NAN), "rows = nan"),
-        (lambda: pa.unit_parts(Net.wrap(MLP), EMPTY), "has no rows"),
+        (lambda: pa.unit_parts(Net.wrap(MLP), EMPTY), "has no samples"),
         (lambda: columns(torch.ones(9, 9)), "mask of 'classify.weight' must have its shape"),
         # Counting
         *[(lambda given=given: wilson(*given), "0 ≤ correct ≤ n")
@@ -272,7 +272,7 @@ def columns(mask):
         (lambda: rp.project(torch.tensor(1.0)), "table of rows"),
         # Robustness
         (lambda: ro.robustness(CONV, ONE_CHANNEL, ["jpeg"]), "cannot take inputs"),
-        (lambda: ro.robustness(CONV, BLANK, ["jpeg"]), "has no rows"),
+        (lambda: ro.robustness(CONV, BLANK, ["jpeg"]), "has no samples"),
         (lambda: ro.robustness(Says(lambda x: (x, x)), PICTURES, ["jpeg"]), "gives a tuple"),
         (lambda: ro.robustness(Says(lambda x: x.flatten(1)[:, 0]), PICTURES, ["jpeg"]), "a number for each class"),
         (lambda: ro.as_table([{"corruption": "none", "severity": None, "average": 1.0}], ["avrage"]),

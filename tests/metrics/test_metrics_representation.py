@@ -127,7 +127,7 @@ def test_bias_selectivity_is_that_of_the_attribute():
         rp.bsi(x, a)
     with pytest.raises(UserError, match="at least two classes"):
         rp.csi(x, torch.zeros(len(x)).long())
-    with pytest.raises(UserError, match="60 rows have labels of shape"):
+    with pytest.raises(UserError, match="60 samples have labels of shape"):
         rp.csi(x, y[:5])
 
 
@@ -285,7 +285,7 @@ def test_projection_of_odd_features():
     assert rp.project(torch.ones(10, 4)).xy.abs().max() == 0
     assert rp.project(torch.arange(10.0)[:, None]).xy.isfinite().all()
     assert rp.project(torch.rand(12, 3) * 1e30).xy.isfinite().all()
-    with pytest.raises(UserError, match="at least 4 rows"):
+    with pytest.raises(UserError, match="at least 4 samples"):
         rp.project(torch.rand(3, 2))
     with pytest.raises(UserError, match="not finite"):
         rp.project(torch.full((5, 2), torch.nan))

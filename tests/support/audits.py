@@ -96,7 +96,7 @@ def make_audit(folder, classes=CLASSES, grounds=GROUND, pictures=6, points=300, 
             {"class": classes[1], "size": 133, "accuracy": score(58.6, 133), "elsewhere": score(94.7, 133), "p": 1e-6}
             | {"words": ["brighter", "more green"], "pictures": [i["picture"] for i in gallery[1]["conflicting"]]}
         ],
-        "histogram": {"edges": [i / 20 for i in range(21)], "title": "Score of each training row"}
+        "histogram": {"edges": [i / 20 for i in range(21)], "title": "Score of each training sample"}
         | {"aligned": [int(3000 * 0.6**i) for i in range(20)], "conflicting": [1 + i**2 // 8 for i in range(20)]},
         "map2d": {"how": "t-SNE of the features before the head", "labels": list(classes), "groups": list(grounds)}
         | {

@@ -197,6 +197,33 @@ def test_spurless_works_the_same_before_and_after_torch():
     assert said["after"][1:] == ["PASSIVE", ":4096:8"]
 
 
+WAITS = """
+import time, torch, spurless
+from spurless.train.device import let_threads_sleep
+torch.set_num_threads(2)
+x = torch.randn(200_000)
+
+def spent():
+    start = time.process_time()
+    for _ in range(30):
+        x.add_(1)  # by two threads, which wait for the next one
+        time.sleep(0.005)
+    return time.process_time() - start
+
+before = spent()
+let_threads_sleep()
+print(before, spent(), torch.get_num_threads())
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="threads of one processor never spin")
+def test_threads_sleep_while_they_wait_though_torch_was_imported_first():
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OMP_")}
+    done = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, text=True, check=True, env=environment)
+    before, after, threads = map(float, done.stdout.split())
+    assert after < before / 2 and threads == 2
+
+
 @pytest.mark.parametrize(
     "args",
     [("--help",), ("train", "--help"), ("list", "nets"), ("train", "pdg", "toy"), ("train", "erm", "tyo"),

@@ -127,7 +127,7 @@ def test_a_description_says_how_many_texts_were_cut(tmp_path):
     name = word_tokenizer(tmp_path / "words")
     texts = ["a b c d e f good bad film"] * 3 + ["bad film"] * 7
     make = lambda length: Bundle.from_texts(texts, [0, 1] * 5, tokenizer=name, length=length)  # noqa: E731
-    assert describe(make(6))["input"].endswith("; 3 of 10 rows fill them, and longer texts were cut")
+    assert describe(make(6))["input"].endswith("; 3 of 10 samples fill them, and longer texts were cut")
     assert "cut" not in describe(make(16))["input"]
     exact = replace(make(11), settings={"length": 64})  # the longest row is as long as the rows are: nothing was cut
     assert "cut" not in describe(exact)["input"]

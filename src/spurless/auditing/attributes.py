@@ -34,17 +34,17 @@ def examine(case: Case) -> list[dict[str, Any]]:
     """One entry for each attribute and pair of attributes, the most telling first. Empty where none is known."""
     if case.held.a is None or case.data.train.a is None:
         return []
-    found = [_entry(case, *column) for column in columns(case)]
+    entries = [_entry(case, *column) for column in columns(case)]
     leans = [] if case.own else [_leaning(case, *column) for column in columns(case)]
-    corrected = holm([e["p"] for e in found + leans])
-    for entry, p in zip(found + leans, corrected, strict=True):
+    corrected = holm([e["p"] for e in entries + leans])
+    for entry, p in zip(entries + leans, corrected, strict=True):
         entry["p"] = p
-    for entry, p in zip(found, holm([e["association_p"] for e in found]), strict=True):
+    for entry, p in zip(entries, holm([e["association_p"] for e in entries]), strict=True):
         entry["association_p"] = p
         entry["finding"] = _finding(entry)
     if leans:
-        found = [_told_by_answers(e, lean, case.own) for e, lean in zip(found, leans, strict=True)]
-    return sorted(found, key=lambda e: (e["p"], -(e["gap"] or {"value": 0})["value"]))
+        entries = [_told_by_answers(e, lean, case.own) for e, lean in zip(entries, leans, strict=True)]
+    return sorted(entries, key=lambda e: (e["p"], -(e["gap"] or {"value": 0})["value"]))
 
 
 Column = tuple[
@@ -54,24 +54,24 @@ Column = tuple[
 
 def columns(case: Case) -> Iterator[Column]:
     """Every attribute, and every pair of them as one attribute whose values are the combinations."""
-    data, train, held = case.data, case.data.train.a, case.held.a
-    assert train is not None and held is not None
+    data, train, test = case.data, case.data.train.a, case.held.a
+    assert train is not None and test is not None
     for k, name in enumerate(data.attributes):
-        yield name, train[:, k], held[:, k], data.aligned[k], data.values[k]
+        yield name, train[:, k], test[:, k], data.aligned[k], data.values[k]
     pairs = list(combinations(range(len(data.attributes)), 2))
     for i, j in pairs if len(pairs) <= PAIRS else []:
         width = len(data.values[j])
         names = tuple(f"{a} & {b}" for a in data.values[i] for b in data.values[j])
-        of_train, of_held = train[:, i] * width + train[:, j], held[:, i] * width + held[:, j]
+        of_train, of_held = train[:, i] * width + train[:, j], test[:, i] * width + test[:, j]
         table = overrepresented(data.train.y, of_train, len(data.classes), len(names))
         yield f"{data.attributes[i]} & {data.attributes[j]}", of_train, of_held, table, names
 
 
 def _entry(
-    case: Case, name: str, train: Tensor, held: Tensor, aligned: Tensor, values: tuple[str, ...]
+    case: Case, name: str, train: Tensor, test: Tensor, aligned: Tensor, values: tuple[str, ...]
 ) -> dict[str, Any]:
     y, right = case.held.y, case.right.numpy()
-    follows = aligned[y, held].numpy()  # (n,)
+    follows = aligned[y, test].numpy()  # (n,)
     table = counts(case.data.train.y.numpy(), train.numpy(), len(case.data.classes), len(values))
     following, contradicting = share(right[follows]), share(right[~follows])
     error = 1 - (following["value"] / 100 if following else 1.0)
@@ -86,67 +86,68 @@ def _entry(
         "following": following,
         "contradicting": contradicting,
         "needed": rows_needed(error),
-        "groups": list(_groups(case, name, held, aligned, values)),
+        "groups": list(_groups(case, name, test, aligned, values)),
         "follows": torch.from_numpy(follows),
-        "by": "rows",  # what says which values go with which classes: training rows, or the model's answers
+        "by": "rows",  # what says which values go with which classes: training samples, or the model's answers
     }
 
 
 def _leaning(
-    case: Case, name: str, train: Tensor, held: Tensor, aligned: Tensor, values: tuple[str, ...]
+    case: Case, name: str, train: Tensor, test: Tensor, aligned: Tensor, values: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Of a model that may have learnt from other rows than these: does it answer by the attribute, given the label?
+    """Of a model that may have learnt from other samples than these: does it answer by the attribute, given the label?
 
-    Where it leans to is read off one half of the rows, and tested on the other.
+    Where it leans to is read off one half of the samples, and tested on the other.
     """
     y, right = case.held.y, case.right.numpy()
     half = torch.zeros(len(y), dtype=torch.bool)
     half[torch.randperm(len(y), generator=torch.Generator().manual_seed(case.seed))[: len(y) // 2]] = True
-    excess = torch.from_numpy(leaning(case.predicted[half], held[half], y[half], (len(case.data.classes), len(values))))
+    excess = torch.from_numpy(leaning(case.predicted[half], test[half], y[half], (len(case.data.classes), len(values))))
     table = excess > 1e-9  # more than rounding
-    follows = table[y, held]  # (n,)
+    follows = table[y, test]  # (n,)
     rows, marked = (~half).numpy(), (~follows).numpy()
     tested = ~right[rows], marked[rows], y[~half].numpy()
     once = more_errors(*tested)
     following, contradicting = share(right[~marked]), share(right[marked])
     return {
         # In two classes, or a class that is hard at some value would do, and at two values, or a hard value would.
-        "p": max(once, more_errors_in_two(*tested), more_errors_in_two(*tested[:2], held[~half].numpy())),
+        "p": max(once, more_errors_in_two(*tested), more_errors_in_two(*tested[:2], test[~half].numpy())),
         "p_once": once,  # in one class at least
         "gap": apart(following, contradicting),
         "following": following,
         "contradicting": contradicting,
         "needed": 2 * rows_needed(1 - (following["value"] / 100 if following else 1.0)),  # half of them are tested
-        "groups": list(_groups(case, name, held, table, values)),
+        "groups": list(_groups(case, name, test, table, values)),
         "follows": follows,
-        "says": torch.where(table.any(0), excess.argmax(0), -1)[held],
+        "says": torch.where(table.any(0), excess.argmax(0), -1)[test],
         "by": "answers",
     }
 
 
 def _told_by_answers(entry: dict[str, Any], lean: dict[str, Any], own: bool | None) -> dict[str, Any]:
-    """The entry, or what the model's answers say where that is worse, or where these training rows were not its own."""
+    """The entry, or what the model's answers say where that is worse, or where these training samples were not its
+    own."""
     large = lean["gap"] is not None and lean["gap"]["value"] >= LEAST_GAP
     level = "none" if not large else "found" if lean["p"] < FOUND else "suspected" if lean["p"] < SUSPECTED else "none"
     rank = ("none", "cannot tell", "suspected", "found").index
-    # Where both find it, the answers of a model that learnt from other rows tell more than these rows.
+    # Where both find it, the answers of a model that learnt from other samples tell more than these samples.
     if level != "none" and rank(level) >= rank(entry["finding"]) + (own is None):
         return entry | lean | {"finding": level}
     if rank(entry["finding"]) >= rank("suspected"):
         return entry
     few = lean["contradicting"] is None or lean["contradicting"]["n"] < lean["needed"]
     unclear = large and lean["p_once"] < FOUND
-    if own is None and not unclear:  # it is taken to have learnt from these training rows
+    if own is None and not unclear:  # it is taken to have learnt from these training samples
         return entry
     unclear |= few
     return entry | lean | {"finding": "cannot tell" if unclear else "none"}
 
 
-def _groups(case: Case, name: str, held: Tensor, aligned: Tensor, values: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _groups(case: Case, name: str, test: Tensor, aligned: Tensor, values: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     y, right = case.held.y, case.right
     for c, label in enumerate(case.data.classes):
         for v, value in enumerate(values):
-            score = share(right[(y == c) & (held == v)].numpy())
+            score = share(right[(y == c) & (test == v)].numpy())
             if score:
                 yield {
                     "label": label,
@@ -170,7 +171,7 @@ def _finding(entry: dict[str, Any]) -> str:
         if entry["p"] < SUSPECTED and entry["association_p"] < SUSPECTED:
             return "suspected"
     if entry["association_p"] >= SUSPECTED or np.isclose(entry["association"], 0):
-        # What says nothing about the label cannot stand in for it; but in a few rows it may say nothing by chance.
+        # What says nothing about the label cannot stand in for it; but in a few samples it may say nothing by chance.
         return "cannot tell" if entry["varies"] and entry["rows"] < FEWEST_ROWS else "none"
     few = entry["contradicting"] is None or entry["contradicting"]["n"] < entry["needed"]
     return "cannot tell" if few else "none"

@@ -75,9 +75,9 @@ def make_case(
     data: Bundle, net: Net, source: str, split: str, device: torch.device, seed: int = 0, own: bool | None = True
 ) -> Case:
     """Ask the model about every sample of a split."""
-    held = data.splits[split]
+    samples = data.splits[split]
     net = net.to(device).eval()
-    features = outputs(net, held, Inputs(data, RECIPE, device), RECIPE, device, features=True)
+    features = outputs(net, samples, Inputs(data, RECIPE, device), RECIPE, device, features=True)
     with torch.no_grad():
         logits = net.head(features)  # which is what the network does with them: one pass is enough
-    return Case(data, net, source, held, split, device, logits.float().cpu(), features.cpu(), seed, own)
+    return Case(data, net, source, samples, split, device, logits.float().cpu(), features.cpu(), seed, own)

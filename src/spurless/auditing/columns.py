@@ -35,15 +35,15 @@ def columns_of(data: Bundle) -> list[Column]:
     """
     if not isinstance(data.inputs, Table):
         return []
-    found, at = [], 0
+    columns, at = [], 0
     for code in data.inputs.coding:
         words = len(code["values"]) + code["other"] if "values" in code else 0
         width = words or (code["mean"] is not None) + code["marked"]  # the last of two marks the gaps
-        found.append(Column(code["column"], list(range(at, at + width))))
+        columns.append(Column(code["column"], list(range(at, at + width))))
         if not words and code["marked"] and width == 2:
-            found.append(Column(f"missing '{code['column']}'", [at + 1]))
+            columns.append(Column(f"missing '{code['column']}'", [at + 1]))
         at += width
-    if not found and len(data.shape) == 1:
+    if not columns and len(data.shape) == 1:
         names = data.inputs.columns or tuple(f"input {k}" for k in range(data.shape[0]))
-        found = [Column(name, [k]) for k, name in enumerate(names)] if len(names) <= 200 else []
-    return found
+        columns = [Column(name, [k]) for k, name in enumerate(names)] if len(names) <= 200 else []
+    return columns

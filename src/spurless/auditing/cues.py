@@ -1,4 +1,4 @@
-"""Simple properties of an image that a model can take for the class: how each is read, and how it is exchanged.
+"""Simple properties of an image from which a model can predict the class: how each is read, and how it is exchanged.
 
 Each cue has two sides. `read(x)` are a few numbers that hold the cue and little else. `swap(x, donor)` is the image x
 with the cue of another image, and all else left as it is. Images are numbers from 0 to 1, at the size the model sees.
@@ -159,9 +159,9 @@ def swap_noise(x: Tensor, donor: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     noisy = x + 1.25 * more * torch.randn(x.shape, generator=generator)
     smooth = smoothed(x)
-    part = ((mine - theirs) / (mine - diagonal(grey(smooth)).abs().flatten(1).mean(1)).clamp_min(1e-4)).clamp(0, 1)
-    part = part[:, None, None, None]
-    return torch.where(more > 0, noisy, part * smooth + (1 - part) * x).clamp(0, 1)
+    mixture = ((mine - theirs) / (mine - diagonal(grey(smooth)).abs().flatten(1).mean(1)).clamp_min(1e-4)).clamp(0, 1)
+    mixture = mixture[:, None, None, None]
+    return torch.where(more > 0, noisy, mixture * smooth + (1 - mixture) * x).clamp(0, 1)
 
 
 def smoothed(x: Tensor) -> Tensor:

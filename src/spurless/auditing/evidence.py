@@ -16,10 +16,10 @@ Floats = NDArray[np.floating[Any]]
 
 
 def more_errors(wrong: ArrayLike, marked: ArrayLike, label: ArrayLike) -> float:
-    """The p-value of "errors are no more frequent among the marked rows, class by class": exact, one-sided.
+    """The p-value of "errors are no more frequent among the marked samples, class by class": exact, one-sided.
 
-    Given how many rows, errors and marked rows each class has, the errors among its marked rows are hypergeometric; the
-    test is on their sum over the classes (the exact form of the Cochran-Mantel-Haenszel test).
+    Given how many samples, errors and marked samples each class has, the errors among its marked samples are
+    hypergeometric; the test is on their sum over the classes (the exact form of the Cochran-Mantel-Haenszel test).
 
     >>> wrong, marked = [True] * 3 + [False] * 5, [True] * 3 + [False] * 5
     >>> round(more_errors(wrong, marked, [0] * 8), 6) == round(1 / 56, 6)  # one of the 8 over 3 draws
@@ -38,7 +38,7 @@ def more_errors(wrong: ArrayLike, marked: ArrayLike, label: ArrayLike) -> float:
 
 
 def more_errors_in_two(wrong: ArrayLike, marked: ArrayLike, label: ArrayLike) -> float:
-    """The p-value of "errors are more frequent among the marked rows in one class at most".
+    """The p-value of "errors are more frequent among the marked samples in one class at most".
 
     The second smallest p-value of the classes, times how many could have been it (a partial conjunction). With other
     strata than classes, such as the values of an attribute, the same for those.
@@ -56,24 +56,25 @@ def more_errors_in_two(wrong: ArrayLike, marked: ArrayLike, label: ArrayLike) ->
 
 
 def leaning(answers: ArrayLike, values: ArrayLike, label: ArrayLike, shape: tuple[int, int]) -> Floats:
-    """(classes, values): how many rows more than expected get an answer at a value of an attribute, given their label.
+    """(classes, values): how many samples more than expected get an answer at a value of an attribute, given their
+    label.
 
     >>> answers, values, label = [0, 1, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1]  # it answers by the value alone
     >>> leaning(answers, values, label, (2, 2)).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
     """
-    said, at, y = (np.asarray(each) for each in (answers, values, label))  # (n,) each
+    predicted, at, y = (np.asarray(each) for each in (answers, values, label))  # (n,) each
     excess = np.zeros(shape)
     for c in np.unique(y):
         own = y == c
         table = np.zeros(shape)
-        np.add.at(table, (said[own], at[own]), 1)
+        np.add.at(table, (predicted[own], at[own]), 1)
         excess += table - np.outer(table.sum(1), table.sum(0)) / own.sum()
     return excess
 
 
 def _hypergeometric(rows: int, bad: int, picked: int) -> tuple[Floats, int]:
-    """The chances of each possible number of bad rows among the picked ones, and the least such number."""
+    """The chances of each possible number of bad samples among the picked ones, and the least such number."""
     least, most = max(0, picked + bad - rows), min(bad, picked)
     k = np.arange(least, most + 1)
     log = _log_choose(bad, k) + _log_choose(rows - bad, picked - k) - _log_choose(rows, np.array([picked]))
@@ -123,7 +124,7 @@ def share(right: ArrayLike) -> Score | None:
 
 
 def apart(better: Score | None, worse: Score | None) -> Score | None:
-    """The difference of two shares of different rows, in points, with its 95 % interval (Newcombe).
+    """The difference of two shares of different samples, in points, with its 95 % interval (Newcombe).
 
     >>> gap = apart(share([True] * 9 + [False]), share([True] * 4 + [False] * 6))
     >>> {k: round(v, 1) for k, v in gap.items()}
@@ -138,7 +139,8 @@ def apart(better: Score | None, worse: Score | None) -> Score | None:
 
 
 def rows_needed(error: float, gap: float = 0.10) -> int:
-    """How many contradicting rows it takes to see that they err more often than `error` by `gap`, four times in five.
+    """How many contradicting samples it takes to see that they err more often than `error` by `gap`, four times in
+    five.
 
     The usual formula for a share against a known one, one-sided at 2.5 %.
 

@@ -30,7 +30,7 @@ WHOLE = ("light", "detail", "file")
 
 
 def suspicion(case: Case, shortcut: Shortcut | None) -> Tensor:
-    """(n,) 1 − the probability of each row's label; rows that follow the shortcut count for half."""
+    """(n,) 1 − the probability of each row's label; samples that follow the shortcut count for half."""
     score = 1 - case.logits.softmax(1).gather(1, case.held.y[:, None])[:, 0]
     return score if shortcut is None else torch.where(shortcut.follows, score / 2, score)
 
@@ -38,7 +38,7 @@ def suspicion(case: Case, shortcut: Shortcut | None) -> Tensor:
 def exhibits(
     case: Case, shortcut: Shortcut | None, slices: list[dict[str, Any]], folder: Path | None, hurry: bool = False
 ) -> dict[str, Any]:
-    """The rows, galleries, slices and charts; with pictures where there is a folder for them.
+    """The samples, galleries, slices and charts; with pictures where there is a folder for them.
 
     In a `hurry` there is no map of all samples."""
     score = suspicion(case, shortcut)
@@ -79,7 +79,7 @@ class _Shown:
         return [r["row"] for r in self.rows] + of_gallery
 
     def each(self, add: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
-        """Add something to all items of rows and gallery."""
+        """Add something to all items of samples and gallery."""
         self.rows = add(self.rows)
         self.gallery = [g | {k: add(g[k]) for k in ("aligned", "conflicting")} for g in self.gallery]
 
@@ -97,5 +97,5 @@ class _Shown:
 
 
 def _worst(rows: list[int], score: Tensor, most: int = 2) -> list[int]:
-    """The rows of a slice that are shown: those with the highest scores."""
+    """The samples of a slice that are shown: those with the highest scores."""
     return sorted(rows, key=lambda r: (-float(score[r]), r))[:most]

@@ -26,7 +26,7 @@ NAMES = {
 def read_files(files: Sequence[str]) -> dict[str, Tensor]:
     """(n, k) numbers for each property that varies. Only headers are read."""
     facts = [_facts(file) for file in files]
-    found = {}
+    contents = {}
     for name in NAMES:
         values = [fact.get(name) for fact in facts]
         if any(isinstance(v, str) for v in values):
@@ -37,8 +37,8 @@ def read_files(files: Sequence[str]) -> dict[str, Tensor]:
                 continue  # not all are JPEG files: the format says so
             numbers = torch.cat([numbers.nan_to_num(0.0), numbers.isnan().float()], 1)
         if bool((numbers.std(0) > 1e-9).any()):
-            found[name] = numbers.float()
-    return found
+            contents[name] = numbers.float()
+    return contents
 
 
 def _facts(file: str) -> dict[str, Any]:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 FILE, REPORT = "audit.json", "report.html"
 
 
-def save(found: AuditReport, folder: Path) -> None:
+def save(report: AuditReport, folder: Path) -> None:
     """Write audit.json, and the report that is made from it."""
     from spurless.report import write_audit
 
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic(folder / FILE) as part:
-        part.write_text(found.to_json(), encoding="utf-8")
+    with atomic(folder / FILE) as unfinished:
+        unfinished.write_text(report.to_json(), encoding="utf-8")
     write_audit(folder, folder / REPORT)
 
 
@@ -45,8 +45,9 @@ def check_folder(folder: Path, data: Bundle, model: Any, net: NetSpec | None) ->
 
 
 def set_aside_if_changed(folder: Path, data: Bundle, seed: int) -> None:
-    """Give another name to what a finished audit trained on rows that are others by now: it would not go on with these.
-    Rows that were drawn with another seed are others too, but that is another audit, which is refused."""
+    """Give another name to what a finished audit trained on samples that are others by now: it could not be resumed
+    with these. Samples that were drawn with another seed are others too, but that is another audit, which is
+    refused."""
     file = folder / "model" / SETTINGS
     if not (folder / FILE).exists() or not file.exists():
         return
@@ -62,7 +63,7 @@ def set_aside_if_changed(folder: Path, data: Bundle, seed: int) -> None:
 
 
 def _is_of(file: Path, data: Bundle, model: Any, net: NetSpec | None) -> bool:
-    """Whether the file is an audit of this data and model; the rows may be others, such as mended ones."""
+    """Whether the file is an audit of this data and model; the samples may be others, such as mended ones."""
     from spurless.train.identity import describe_net
 
     if model is None:
@@ -73,17 +74,17 @@ def _is_of(file: Path, data: Bundle, model: Any, net: NetSpec | None) -> bool:
         saved = json.loads(file.read_text(encoding="utf-8"))
         made = saved["model"] or {"name": None, "source": "trained for this audit"}  # a quick one has no model
         of = saved["data"]["name"], saved["settings"]["data"], made["name"], made["source"]
-        place = {"model": saved["settings"]["model"]} if "model" in saved["settings"] else {}
+        given_model = {"model": saved["settings"]["model"]} if "model" in saved["settings"] else {}
     except (ValueError, KeyError, TypeError):  # damaged, or of another program
         return False
     same_data = of[:2] == (data.name, in_words(data.settings))
-    return same_data and name in (None, of[2]) and of[3] == source and place in ({}, location(model))
+    return same_data and name in (None, of[2]) and of[3] == source and given_model in ({}, location(model))
 
 
 def _left_by_a_kill(folder: Path, trains: bool) -> bool:
     """Whether all that lies here is what an audit writes before its file: the model first, then pictures and fixes."""
     names = _names(folder)
-    if trains and "model" in names:  # that it is this audit's own is checked when its training goes on
+    if trains and "model" in names:  # that it is this audit's own is checked when its training is resumed
         return names <= {"model", "pictures", "fix", "review", REPORT}
     drawn = _names(folder / "pictures") if "pictures" in names else set()
     return names <= {"pictures", "fix", "review"} and all(re.fullmatch(r"\d+(-map)?\.png", name) for name in drawn)

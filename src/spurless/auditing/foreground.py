@@ -14,14 +14,14 @@ from torch import Tensor
 SIDE = 40  # pixels a side at which the mask is made
 COLOURS = 4  # of each mixture
 ROUNDS = 3  # of colours and mask in turn
-AREA = 0.08, 0.45  # the least and the largest part of an image that is taken for the object
+AREA = 0.08, 0.45  # the least and the largest part of an image that can be the object
 BANDWIDTH = 0.06  # difference of colours (0 to 1) beyond which neighbours are not alike
 
 
-def ellipse(height: int, width: int, part: float = 0.33) -> Tensor:
+def ellipse(height: int, width: int, share: float = 0.33) -> Tensor:
     """(1, 1, h, w) A soft ellipse in the middle of the image, where the object of a photograph mostly is."""
     down, across = (torch.linspace(-0.5, 0.5, side) for side in (height, width))
-    radius = ((down[:, None] / part).square() + (across[None] / part).square()).sqrt()
+    radius = ((down[:, None] / share).square() + (across[None] / share).square()).sqrt()
     return torch.sigmoid((1 - radius) / 0.06)[None, None]
 
 
@@ -54,9 +54,9 @@ def _inside(x: Tensor) -> Tensor:
     return inside
 
 
-def grown(mask: Tensor, part: float = 0.05) -> Tensor:
+def grown(mask: Tensor, share: float = 0.05) -> Tensor:
     """The mask with a rim of this part of the image's side, so that nothing of the object's outline stays outside."""
-    k = 2 * max(1, round(part * mask.shape[-1])) + 1
+    k = 2 * max(1, round(share * mask.shape[-1])) + 1
     return F.avg_pool2d(F.max_pool2d(mask, k, 1, k // 2), k, 1, k // 2, count_include_pad=False)
 
 
@@ -66,9 +66,9 @@ def background_only(x: Tensor) -> Tensor:
     filled = (x * outside).sum((2, 3), keepdim=True) / outside.sum((2, 3), keepdim=True).clamp_min(1)
     filled = filled.expand_as(x)
     for cells in (5, 10, 20, 40):  # from coarse to fine, as far as a cell has enough ground
-        known = _resized(F.adaptive_avg_pool2d(outside, cells), x)
-        mean = _resized(F.adaptive_avg_pool2d(x * outside, cells), x) / known.clamp_min(1e-3)
-        sure = (known / 0.3).clamp(0, 1)
+        background = _resized(F.adaptive_avg_pool2d(outside, cells), x)
+        mean = _resized(F.adaptive_avg_pool2d(x * outside, cells), x) / background.clamp_min(1e-3)
+        sure = (background / 0.3).clamp(0, 1)
         filled = filled * (1 - sure) + mean * sure
     return x * outside + filled * (1 - outside)
 
@@ -100,13 +100,13 @@ def _log_density(colours: Tensor, weight: Tensor) -> Tensor:
     spread, share = torch.full((n, COLOURS), 0.01), torch.full((n, COLOURS), 1 / COLOURS)
     for _ in range(4):
         log = _components(colours, mean, spread, share)
-        part = log.softmax(2) * weight[..., None]  # (n, p, k)
-        total = part.sum(1).clamp_min(1e-3)
-        mean = part.transpose(1, 2) @ colours / total[..., None]
+        log_weighted = log.softmax(2) * weight[..., None]  # (n, p, k)
+        total = log_weighted.sum(1).clamp_min(1e-3)
+        mean = log_weighted.transpose(1, 2) @ colours / total[..., None]
         apart = (colours.square().sum(2)[..., None] - 2 * colours @ mean.transpose(1, 2)) + mean.square().sum(2)[
             :, None
         ]
-        spread = ((part * apart).sum(1) / total / c).clamp_min(0.002)
+        spread = ((log_weighted * apart).sum(1) / total / c).clamp_min(0.002)
         share = total / total.sum(1, keepdim=True)
     return _components(colours, mean, spread, share).logsumexp(2)
 

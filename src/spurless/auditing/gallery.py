@@ -1,4 +1,5 @@
-"""What a person looks at: the most suspicious rows, pictures of them with attribution maps, and a map of all rows."""
+"""What a person looks at: the most suspicious samples, pictures of them with attribution maps, and a map of all
+samples."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from spurless.core.data import Texts
 from spurless.core.errors import UserError
 from spurless.core.messages import log
 
-Drawn = dict[int, tuple[str, str | None]]  # row -> its picture, and its attribution map where there is one
+Drawn = dict[int, tuple[str, str | None]]  # sample -> its picture, and its attribution map where there is one
 
 BARS = 20
 AT_ONCE = 32  # passes whose activations are in memory at a time
@@ -26,15 +27,15 @@ TEXTS_AT_ONCE, MOST_WORDS = 256, 100  # passes of texts in memory at a time; wor
 
 
 def suspicious_rows(case: Case, says: Tensor | None, score: Tensor, most: int = 40) -> list[dict[str, Any]]:
-    """The held-out rows with the highest scores (n,), highest first; rows that score 0 are not suspicious.
+    """The held-out samples with the highest scores (n,), highest first; samples that score 0 are not suspicious.
 
     `says` (n,) is the class that the shortcut points to, -1 where it points to none.
     """
-    classes, found = case.data.classes, []
+    classes, ranked = case.data.classes, []
     suspicious = (score.isfinite() & (score > 0)).nonzero()[:, 0]
     for rank, row in enumerate(_highest(score, suspicious)[:most], start=1):
         points_to = -1 if says is None else int(says[row])
-        found.append(
+        ranked.append(
             {
                 "rank": rank,
                 "row": row,
@@ -49,54 +50,55 @@ def suspicious_rows(case: Case, says: Tensor | None, score: Tensor, most: int = 
                 "text": None,
             }
         )
-    return found
+    return ranked
 
 
 def galleries(
     case: Case, contradicting: Tensor, score: Tensor, most_classes: int = 6, each: int = 6
 ) -> list[dict[str, Any]]:
-    """For the classes with most contradicting rows (n,): those with the highest scores, against usual ones.
+    """For the classes with most contradicting samples (n,): those with the highest scores, against usual ones.
 
-    Usual rows are right, do not contradict, and are nearest to the mean of all such rows of the class in the model's
-    features. Items hold their "row", for `draw` and `with_pictures`. Only of images and texts.
+    Usual samples are right, do not contradict, and are nearest to the mean of all such samples of the class in the
+    model's features. Items hold their "row", for `draw` and `with_pictures`. Only of images and texts.
     """
     count = torch.bincount(case.held.y[contradicting], minlength=len(case.data.classes))
     order = count.argsort(descending=True, stable=True)[:most_classes]
-    found = []
+    entries = []
     for label in [c for c in order.tolist() if count[c] and (case.images or case.texts)]:
         own = case.held.y == label
         usual, against = ((own & mask).nonzero()[:, 0] for mask in (case.right & ~contradicting, contradicting))
         rows = _typical(case.features, usual)[:each], _highest(score, against)[:each]
         empty = {"picture": None, "map": None, "text": None}
-        kinds = [[{"row": r, "name": name_of(case, r)} | empty for r in part] for part in rows]
-        found.append({"class": case.data.classes[label], "aligned": kinds[0], "conflicting": kinds[1]})
-    return found
+        kinds = [[{"row": r, "name": name_of(case, r)} | empty for r in group] for group in rows]
+        entries.append({"class": case.data.classes[label], "aligned": kinds[0], "conflicting": kinds[1]})
+    return entries
 
 
 def name_of(case: Case, row: int) -> str:
-    """Where a row came from, as text that any file can hold: names of files need not be valid Unicode."""
+    """Where a sample came from, as text that any file can hold: names of files need not be valid Unicode."""
     names = case.held.names
     return f"row {row}" if names is None else str(names[row]).encode("utf-8", "backslashreplace").decode()
 
 
 def with_pictures(items: Sequence[Mapping[str, Any]], drawn: Drawn) -> list[dict[str, Any]]:
-    """The items with the pictures of their rows, where they were drawn.
+    """The items with the pictures of their samples, where they were drawn.
 
     >>> with_pictures([{"row": 3}, {"row": 4}], {3: ("pictures/3.png", None)})
     [{'row': 3, 'picture': 'pictures/3.png', 'map': None}, {'row': 4, 'picture': None, 'map': None}]
     """
-    found = [(item, drawn.get(item["row"], (None, None))) for item in items]
-    return [{**item, "picture": picture, "map": heat} for item, (picture, heat) in found]
+    with_maps = [(item, drawn.get(item["row"], (None, None))) for item in items]
+    return [{**item, "picture": picture, "map": heat} for item, (picture, heat) in with_maps]
 
 
 # Texts
 
-Shown = dict[int, list[list[Any]]]  # row -> its words, each with a number from -1 to 1
+Shown = dict[int, list[list[Any]]]  # sample -> its words, each with a number from -1 to 1
 
 
 def highlight(case: Case, rows: Sequence[int]) -> Shown:
-    """The words of rows, each with how much it speaks for the model's prediction: 1 for the strongest word of the row,
-    below 0 against it; None where attribution cannot be made. Long texts are cut. Empty for data that is no text."""
+    """The words of samples, each with how much it speaks for the model's prediction: 1 for the strongest word of the
+    sample, below 0 against it; None where attribution cannot be made. Long texts are cut. Empty for data that is no
+    text."""
     wanted = sorted(set(rows))
     if not isinstance(case.data.inputs, Texts) or not wanted:
         return {}
@@ -124,24 +126,24 @@ def _weighted(x: Tensor, words: Sequence[Any], weights_of: Tensor | None) -> lis
 
     weights = [None if weights_of is None else float(weights_of[w.start : w.stop].sum()) for w in words]
     top = max((abs(w) for w in weights if w is not None), default=0.0) or 1.0
-    cut, found = words[:MOST_WORDS], list[list[Any]]()
+    cut, spans = words[:MOST_WORDS], list[list[Any]]()
     for k, (t, w) in enumerate(zip(as_text([word.text for word in cut]), weights[: len(cut)], strict=True)):
         if k and x[1, cut[k].start] != x[1, cut[k - 1].start]:  # the second text of a pair begins
-            found.append([" |", None])
+            spans.append([" |", None])
             t = f" {t.lstrip()}"
-        found.append([t, None if w is None else round(w / top, 2)])
-    return [*found, [" …", None]] if len(words) > len(cut) else found
+        spans.append([t, None if w is None else round(w / top, 2)])
+    return [*spans, [" …", None]] if len(words) > len(cut) else spans
 
 
 def _of_words(encoder: Presence, weight: Tensor, x: Tensor, predicted: Tensor) -> Tensor:
     """(n, l) What each word adds to the predicted class against the mean of all: exact, since the model is a sum."""
     beyond = torch.nn.functional.pad(weight - weight.mean(0), (0, 1))  # unknown words add nothing
-    place = torch.where(x[:, 1] > 0, encoder.place.cpu()[x[:, 0].long()], encoder.known)
-    return beyond[predicted[:, None], place]
+    columns = torch.where(x[:, 1] > 0, encoder.place.cpu()[x[:, 0].long()], encoder.known)
+    return beyond[predicted[:, None], columns]
 
 
 def with_texts(items: Sequence[Mapping[str, Any]], shown: Shown) -> list[dict[str, Any]]:
-    """The items with the words of their rows.
+    """The items with the words of their samples.
 
     >>> with_texts([{"row": 3}, {"row": 4}], {3: [["dull", 1.0]]})
     [{'row': 3, 'text': [['dull', 1.0]]}, {'row': 4, 'text': None}]
@@ -183,7 +185,7 @@ def _read(case: Case, row: int) -> Tensor | None:
 
 
 def _maps(case: Case, read: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """The maps (h, w) of these rows; none where they cannot be made, or not quickly."""
+    """The maps (h, w) of these samples; none where they cannot be made, or not quickly."""
     from spurless.metrics.attribution import attribute, usable
 
     rows = list(read)
@@ -192,8 +194,8 @@ def _maps(case: Case, read: Mapping[int, Tensor]) -> dict[int, Tensor]:
         if not rows or (how == "ig" and max(case.data.shape[1:]) > LARGEST):
             return {}
         x = case.prepared(torch.stack([read[row] for row in rows]))
-        found = attribute(case.net, x, case.predicted[rows], how, steps=STEPS, batch_size=AT_ONCE)
-        return dict(zip(rows, found, strict=True))
+        maps = attribute(case.net, x, case.predicted[rows], how, steps=STEPS, batch_size=AT_ONCE)
+        return dict(zip(rows, maps, strict=True))
     except Exception as error:
         log.warning(f"No attribution maps: {error}")
         return {}
@@ -241,26 +243,26 @@ def _save(image: Tensor, file: Path, size: int) -> None:
 
 
 def histogram(
-    score: Tensor, candidates: Tensor, title: str = "How suspicious each held-out row is"
+    score: Tensor, candidates: Tensor, title: str = "How suspicious each held-out sample is"
 ) -> dict[str, Any] | None:
-    """How many usual rows and candidates (n,) have which score (n,); None without scores.
+    """How many usual samples and candidates (n,) have which score (n,); None without scores.
 
     >>> found = histogram(torch.tensor([0.0, 0.02, 1.0]), torch.tensor([False, False, True]))
     >>> found["edges"][:3], found["aligned"][:2], found["conflicting"][-1]
     ([0.0, 0.05, 0.1], [2, 0], 1)
     """
-    known = score.isfinite()
-    if not bool(known.any()):
+    finite = score.isfinite()
+    if not bool(finite.any()):
         return None
-    low, high = min(0.0, float(score[known].min())), max(1.0, float(score[known].max()))
+    low, high = min(0.0, float(score[finite].min())), max(1.0, float(score[finite].max()))
     edges = [round(low + (high - low) * i / BARS, 6) for i in range(BARS + 1)]
-    place = ((score.double() - low) / (high - low) * BARS).nan_to_num().long().clamp(0, BARS - 1)
-    counts = [place[known & mask].bincount(minlength=BARS).tolist() for mask in (~candidates, candidates)]
+    bins = ((score.double() - low) / (high - low) * BARS).nan_to_num().long().clamp(0, BARS - 1)
+    counts = [bins[finite & mask].bincount(minlength=BARS).tolist() for mask in (~candidates, candidates)]
     return {"edges": edges, "aligned": counts[0], "conflicting": counts[1], "title": title}
 
 
 def map2d(case: Case, groups: Tensor | None, names: Sequence[str], most: int = 1500) -> dict[str, Any] | None:
-    """Two coordinates for at most so many rows, so that rows alike to the model lie together (t-SNE).
+    """Two coordinates for at most so many samples, so that samples alike to the model lie together (t-SNE).
 
     `groups` (n,) number the `names`; None: by the first attribute or, where none is known, by right and wrong.
     """
@@ -271,26 +273,26 @@ def map2d(case: Case, groups: Tensor | None, names: Sequence[str], most: int = 1
     elif groups is None:
         groups, names = (~case.right).long(), ("right", "wrong")
     try:
-        found = project(case.features, most=most, seed=case.seed)
-    except UserError:  # too few rows, or features that are not finite
+        projection = project(case.features, most=most, seed=case.seed)
+    except UserError:  # too few samples, or features that are not finite
         return None
-    n, m = len(found.rows), len(case.features)
-    places = [[round(v, 2) for v in place] for place in found.xy.tolist()]
-    codes = zip(case.held.y[found.rows].tolist(), groups[found.rows].tolist(), strict=True)
+    n, m = len(projection.rows), len(case.features)
+    places = [[round(v, 2) for v in point] for point in projection.xy.tolist()]
+    codes = zip(case.held.y[projection.rows].tolist(), groups[projection.rows].tolist(), strict=True)
     return {
-        "how": f"t-SNE of the model's features of {n:,} held-out rows" + (f", drawn from {m:,}" if n < m else ""),
-        "points": [[*place, *code] for place, code in zip(places, codes, strict=True)],
+        "how": f"t-SNE of the model's features of {n:,} held-out samples" + (f", drawn from {m:,}" if n < m else ""),
+        "points": [[*point, *code] for point, code in zip(places, codes, strict=True)],
         "labels": [str(c) for c in case.data.classes],
         "groups": [str(g) for g in names],
     }
 
 
 def _highest(score: Tensor, rows: Tensor) -> list[int]:
-    """The rows by score, highest first and unknown last; of several with one score, the first row first."""
+    """The samples by score, highest first and unknown last; of several with one score, the first sample first."""
     return rows[score[rows].nan_to_num(-torch.inf).argsort(descending=True, stable=True)].tolist()
 
 
 def _typical(features: Tensor, rows: Tensor) -> list[int]:
-    """The rows by how near they are to their mean, nearest first."""
+    """The samples by how near they are to their mean, nearest first."""
     z = features[rows].double().nan_to_num(0.0, 0.0, 0.0)
     return rows[(z - z.mean(0)).norm(dim=1).argsort(stable=True)].tolist()

@@ -66,8 +66,8 @@ def _of_texts(case: Case, pool: Pool) -> Iterator[Cue]:
 def _of_images(case: Case, pool: Pool, model: bool) -> Iterator[Cue]:
     shape = case.data.shape
     read: dict[str, list[Tensor]] = {p.name: [] for p in properties(shape[0])}
-    for part in torch.arange(len(pool)).split(CHUNK):
-        x = floats(pool.x[part])
+    for chunk in torch.arange(len(pool)).split(CHUNK):
+        x = floats(pool.x[chunk])
         for p in properties(shape[0]):
             read[p.name].append(p.read(x).nan_to_num(0.0, 0.0, 0.0))
     for p in properties(shape[0]):
@@ -99,7 +99,7 @@ def _marks(case: Case, pool: Pool) -> Iterator[Cue]:
 
 def _in_parts(read: Callable[[Tensor], Tensor], pool: Pool) -> Tensor:
     """What is read of all images, from 0 to 1, a chunk at a time."""
-    return torch.cat([read(floats(pool.x[part])) for part in torch.arange(len(pool)).split(CHUNK)])
+    return torch.cat([read(floats(pool.x[chunk])) for chunk in torch.arange(len(pool)).split(CHUNK)])
 
 
 def _background(case: Case, pool: Pool) -> Cue:
@@ -115,15 +115,15 @@ def _background(case: Case, pool: Pool) -> Cue:
 
 def attribute_cue(case: Case, pool: Pool, k: int, swap: Swap | None) -> Cue | None:
     """A known attribute as a cue; None where it is not known for all samples of the pool."""
-    train, held, name = case.data.train.a, case.held.a, case.data.attributes[k]
-    if held is None or (case.fold is None and train is None):
+    train, test, name = case.data.train.a, case.held.a, case.data.attributes[k]
+    if test is None or (case.fold is None and train is None):
         return None
     if case.fold is None:
         assert train is not None
         rows = drawn(len(train), min(LEARN, len(pool.learn)), case.seed)
-        column = torch.cat([train[rows, k], held[pool.asked, k]])
+        column = torch.cat([train[rows, k], test[pool.asked, k]])
     else:
-        column = held[pool.asked, k]
+        column = test[pool.asked, k]
     if len(column) != len(pool):
         return None
     values = torch.nn.functional.one_hot(column, len(case.data.values[k])).float()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spurless.core.errors import DataError
 
@@ -28,7 +29,7 @@ class Grouping:
         self.codes, self.names, self.features = codes.copy(), list(names), features
 
     def counts(self) -> list[int]:
-        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.names)).tolist()
+        return [int(n) for n in np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))]
 
     def apply(self, edit: Mapping[str, Any]) -> None:
         """Carry out an edit; a DataError where it does not fit, and then nothing has changed."""
@@ -107,8 +108,8 @@ def _name(given: Any) -> str:
 
 
 def two_means(x: np.ndarray) -> np.ndarray:
-    """(n,) bool: the second of two clusters, the smaller one; none where all rows are the same. Nothing is random: it
-    begins with the two sides of the first principal direction.
+    """(n,) bool: the second of two clusters, the smaller one; none where all samples are the same. Nothing is random:
+    it begins with the two sides of the first principal direction.
 
     >>> two_means(np.array([[0.0], [0.1], [0.2], [5.0]])).tolist()
     [False, False, False, True]
@@ -117,7 +118,7 @@ def two_means(x: np.ndarray) -> np.ndarray:
     z = z - z.mean(0) if len(z) else z
     if len(z) < 2 or not np.abs(z).max() > 1e-9:
         return np.zeros(len(z), dtype=bool)
-    second = z @ np.linalg.svd(z, full_matrices=False)[2][0] > 0
+    second: NDArray[np.bool_] = z @ np.linalg.svd(z, full_matrices=False)[2][0] > 0
     for _ in range(ROUNDS):
         if not second.any() or second.all():
             break

@@ -54,20 +54,20 @@ def search(x: Tensor, y: Tensor, classes: int, seed: int, most: int = 4) -> list
     told = strength(numbers, y, classes, half)  # (windows, classes)
     across, some = numbers.shape[3], x[:LOOK]
     edge = torch.cat([some[..., 0, :], some[..., -1, :], some[..., 0], some[..., -1]], dim=2).median(2).values  # (n, c)
-    found: list[tuple[int, int, int, bool]] = []
+    marks: list[tuple[int, int, int, bool]] = []
     parts = 0
     for at in told.flatten().argsort(descending=True).tolist()[: 40 * min(3, classes)]:
-        if float(told.flatten()[at]) < 0.3 or len(found) >= most:
+        if float(told.flatten()[at]) < 0.3 or len(marks) >= most:
             break
         c, at = at % classes, at // classes
         top, left = at // across * step, at % across * step
-        if any(abs(top - t) < side and abs(left - s) < side for t, s, _, _ in found):
+        if any(abs(top - t) < side and abs(left - s) < side for t, s, _, _ in marks):
             continue
         steady = is_steady(x[:LOOK, :, top : top + side, left : left + side], edge, y[:LOOK] == c)
         if steady or parts < 1:
-            found.append((top, left, side, steady))
+            marks.append((top, left, side, steady))
             parts += not steady
-    return sorted(found, key=lambda each: not each[3])
+    return sorted(marks, key=lambda each: not each[3])
 
 
 def is_steady(cut: Tensor, edge: Tensor, own: Tensor) -> bool:
@@ -136,7 +136,7 @@ class Spot:
         return -(square - 2 * F.conv2d(x, self.code[None]) + self.code.square().sum())[:, 0] / ones.numel()
 
     def read(self, x: Tensor) -> Tensor:
-        return torch.cat([self.fit(part).flatten(1).amax(1) for part in x.split(500)])[:, None]
+        return torch.cat([self.fit(chunk).flatten(1).amax(1) for chunk in x.split(500)])[:, None]
 
     def swap(self, x: Tensor, donor: Tensor) -> Tensor:
         """The donor's patch, at the donor's place; my own is painted over by what surrounds it."""
@@ -155,20 +155,20 @@ def search_spots(x: Tensor, y: Tensor, classes: int, seed: int) -> Spot | None:
     """The patch whose presence anywhere tells most about one class, of many that were drawn from images."""
     generator = torch.Generator().manual_seed(seed)
     x, y, k = x[:700], y[:700], SPOT
-    found = None
+    best = None
     patches = F.unfold(x, k, stride=2)  # (n, c k k, places)
     spread = patches.std(1)
     rows = torch.randint(0, len(x), (CODES * 4,), generator=generator)
-    place = torch.randint(0, patches.shape[2], (CODES * 4,), generator=generator)
-    order = spread[rows, place].argsort(descending=True)[: CODES * 2]
+    positions = torch.randint(0, patches.shape[2], (CODES * 4,), generator=generator)
+    order = spread[rows, positions].argsort(descending=True)[: CODES * 2]
     order = order[torch.randperm(len(order), generator=generator)[:CODES]]
-    codes = patches[rows[order], :, place[order]].view(-1, x.shape[1], k, k)
+    codes = patches[rows[order], :, positions[order]].view(-1, x.shape[1], k, k)
     ones = torch.ones(1, x.shape[1], k, k)
     square, size = F.conv2d(x.square(), ones), codes.square().sum((1, 2, 3))
     nearest = torch.cat(
         [
-            (square[part] - 2 * F.conv2d(x[part], codes) + size[None, :, None, None]).flatten(2).amin(2)
-            for part in torch.arange(len(x)).split(250)
+            (square[chunk] - 2 * F.conv2d(x[chunk], codes) + size[None, :, None, None]).flatten(2).amin(2)
+            for chunk in torch.arange(len(x)).split(250)
         ]
     )  # (n, codes)
     top = 0.0
@@ -177,8 +177,8 @@ def search_spots(x: Tensor, y: Tensor, classes: int, seed: int) -> Spot | None:
         for sign in (1.0, -1.0):
             gap = _apart(sign * nearest[own], sign * nearest[~own])
             if float(gap.max()) > top:
-                top, found = float(gap.max()), int(gap.argmax())
-    return None if found is None or top < 0.5 else Spot(codes[found])
+                top, best = float(gap.max()), int(gap.argmax())
+    return None if best is None or top < 0.5 else Spot(codes[best])
 
 
 def _apart(one: Tensor, other: Tensor) -> Tensor:

@@ -34,7 +34,9 @@ from spurless.train.run_folder import MODEL, SETTINGS
 if TYPE_CHECKING:
     from spurless.auditing.request import Request
 
-HELD_OUT = 0.3  # share of the training rows that are held out where the data has neither a test nor a validation split
+HELD_OUT = (
+    0.3  # share of the training samples that are held out where the data has neither a test nor a validation split
+)
 SIDE = 80  # pixels at which photographs are audited, where the user names no size: enough for most shortcuts, and fast
 STEPS = 2000  # at most, of a training from scratch
 QUICK_NETS = ("linear", "mlp", "fcn", "simconv1", "simconv2", "conv3")  # that train in seconds on a CPU
@@ -57,7 +59,7 @@ class Audited:
     spec: NetSpec  # how to make such a network again
     recipe: Recipe
     seconds: float  # of training
-    own: bool | None = None  # whether it was trained on the training rows of this data; None: nobody knows
+    own: bool | None = None  # whether it was trained on the training samples of this data; None: nobody knows
 
 
 def open_data(data: Any, root: str | Path | None, model: Any = None) -> Bundle:
@@ -76,31 +78,34 @@ def open_data(data: Any, root: str | Path | None, model: Any = None) -> Bundle:
 
 
 def with_held_out(data: Bundle, seed: int) -> tuple[Bundle, str]:
-    """The data, and the split whose rows a model has not seen; drawn from the training rows where there is none."""
+    """The data, and the split whose samples a model has not seen; drawn from the training samples where there is
+    none."""
     if data.test is not None:
         return data, "test"
     if data.val is not None:
         return data, "val"
-    kept, held = (split_rows(data.train, rows) for rows in _kept_and_held(data.train.y, seed))
-    if not len(held):
-        raise UserError(f"{data.name} has too few rows to hold any out: an audit takes rows that were not trained on.")
-    return replace(data, train=kept, val=held), "val"
+    kept, test = (split_rows(data.train, rows) for rows in _kept_and_held(data.train.y, seed))
+    if not len(test):
+        raise UserError(
+            f"{data.name} has too few samples to hold any out: an audit takes samples that were not trained on."
+        )
+    return replace(data, train=kept, val=test), "val"
 
 
 def drawn_from_training(whole: Bundle, drawn: Bundle, model: Any) -> Bundle:
-    """The drawn data, with a note that a given model may have been trained on its held-out rows; refuse a run of
+    """The drawn data, with a note that a given model may have been trained on its held-out samples; refuse a run of
     Spurless that is known to have been."""
     run = Path(model) if isinstance(model, (str, Path)) else None
     if run is not None and (run / SETTINGS).exists():
         trained_on = read_toml(run / SETTINGS).get("data", {}).get("fingerprint")
         if same_content(trained_on, fingerprint(whole)):
             raise UserError(
-                f"{run} was trained on all rows of {whole.name}: none is new to it. Give data with a test or "
-                "validation split, or leave out the model: then one is trained without 30 % of the rows."
+                f"{run} was trained on all samples of {whole.name}: none is new to it. Give data with a test or "
+                "validation split, or leave out the model: then one is trained without 30 % of the samples."
             )
     note = (
-        f"{whole.name} has neither a test nor a validation split: the held-out rows were drawn from its training rows, "
-        "and the given model may have learnt them."
+        f"{whole.name} has neither a test nor a validation split: the held-out samples were drawn from its training "
+        "samples, and the given model may have learnt them."
     )
     return replace(drawn, notes=(*drawn.notes, note))
 
@@ -108,11 +113,11 @@ def drawn_from_training(whole: Bundle, drawn: Bundle, model: Any) -> Bundle:
 def _kept_and_held(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Row numbers to train on and to hold out, the same share of every class."""
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
-    held = torch.zeros(len(y), dtype=torch.bool)
+    test_mask = torch.zeros(len(y), dtype=torch.bool)
     for c in y.unique():
         own = order[y[order] == c]
-        held[own[: round(HELD_OUT * len(own))]] = True
-    return (~held).nonzero()[:, 0], held.nonzero()[:, 0]
+        test_mask[own[: round(HELD_OUT * len(own))]] = True
+    return (~test_mask).nonzero()[:, 0], test_mask.nonzero()[:, 0]
 
 
 def split_rows(split: Split, rows: Tensor) -> Split:
@@ -138,9 +143,9 @@ def given(model: Any, data: Bundle, net: NetSpec | None, split: str) -> Audited:
         raise UserError(f"{path} is neither a run's folder nor a weights file.")
     if net is None:
         own = is_its_own(path, data)
-        found, data, _ = trained(path, data)
+        classifier, data, _ = trained(path, data)
         facts = load_tensors(path / MODEL if path.is_dir() else path)[1]
-        return Audited(data, found, path.name, "given", split, facts["net"], data.recipe, 0.0, own)
+        return Audited(data, classifier, path.name, "given", split, facts["net"], data.recipe, 0.0, own)
     if not isinstance(net, (str, Mapping)):
         raise UserError("The network of a weights file is named: net='resnet18', or a table of its settings.")
     spec: dict[str, Any] = {"name": net} if isinstance(net, str) else dict(net)
@@ -169,7 +174,8 @@ def train(data: Bundle, split: str, asked: Request, device: torch.device) -> Aud
 
 
 def begun_with(folder: Path | None) -> int | None:
-    """The steps that an audit here was begun with: timed again, they would be others, and it could not go on."""
+    """The steps that an audit here was begun with: timed again, they would differ, and the audit could not be
+    resumed."""
     if folder is None or not (folder / SETTINGS).exists():
         return None
     steps: int | None = read_toml(folder / SETTINGS).get("recipe", {}).get("iterations")
@@ -239,54 +245,56 @@ def plain_case(
 
     With a `budget` of seconds, as many samples as its encoder can read in time."""
     if len(data.train) < FOLDS:
-        raise UserError(f"{data.name} has too few rows to hold any out: an audit takes rows that were not trained on.")
-    held, fold = everything(data, seed)
+        raise UserError(
+            f"{data.name} has too few samples to hold any out: an audit takes samples that were not trained on."
+        )
+    samples, fold = everything(data, seed)
     learn = (fold >= 0).nonzero()[:, 0]
     order = torch.randperm(len(learn), generator=torch.Generator().manual_seed(seed))
     rows = learn if isinstance(data.inputs, Texts) else learn[order[:500]]
-    frozen, name = encoder(data, Inputs(data, RECIPE, torch.device("cpu"))(held[rows]), seed)
+    frozen, name = encoder(data, Inputs(data, RECIPE, torch.device("cpu"))(samples[rows]), seed)
     net = Net(frozen, nn.Linear(1, len(data.classes))).to(device).eval()
-    most = None if budget is None else affordable(net, data, held, device, FOR_FEATURES * budget)
-    if most is not None and most < len(held):
-        held, fold = everything(data, seed, most)
+    most = None if budget is None else affordable(net, data, samples, device, FOR_FEATURES * budget)
+    if most is not None and most < len(samples):
+        samples, fold = everything(data, seed, most)
         learn = (fold >= 0).nonzero()[:, 0]
     else:
         most = None
-    features = encoded(net, data, held, device, step)
-    heads = fit_heads(features[learn], held.y[learn], len(data.classes), fold[learn])
+    features = encoded(net, data, samples, device, step)
+    heads = fit_heads(features[learn], samples.y[learn], len(data.classes), fold[learn])
     net = Net(frozen, heads.linear(features.shape[1], len(data.classes))).to(device).eval()
     logits = heads.logits(features, fold)
     spec = suited(data)
     source = "trained for this audit"
-    case = Case(data, net, source, held, "all", device, logits, features, seed, True, heads, fold, most)
+    case = Case(data, net, source, samples, "all", device, logits, features, seed, True, heads, fold, most)
     # No seconds: how long this took says nothing about how long a network trains.
     made = Audited(data, net, name, source, "all", spec, suited_recipe(data, spec), 0.0, True)
     return case, made
 
 
-def affordable(net: Net, data: Bundle, held: Split, device: torch.device, seconds: float) -> int:
+def affordable(net: Net, data: Bundle, samples: Split, device: torch.device, seconds: float) -> int:
     """How many samples the encoder reads in so many seconds; at least FEWEST."""
-    inputs, some = Inputs(data, RECIPE, device), split_rows(held, torch.arange(min(64, len(held))))
+    inputs, some = Inputs(data, RECIPE, device), split_rows(samples, torch.arange(min(64, len(samples))))
     outputs(net, some, inputs, RECIPE, device, features=True)  # the first pass also sets things up
     started = time.monotonic()
     outputs(net, some, inputs, RECIPE, device, features=True)
     return max(FEWEST, int(len(some) * seconds / max(1e-6, time.monotonic() - started)))
 
 
-def encoded(net: Net, data: Bundle, held: Split, device: torch.device, step: Callable[..., None]) -> Tensor:
+def encoded(net: Net, data: Bundle, samples: Split, device: torch.device, step: Callable[..., None]) -> Tensor:
     """(n, d) The features of all samples."""
     inputs, parts = Inputs(data, RECIPE, device), []
-    for rows in torch.arange(len(held)).split(AT_ONCE):
-        step("model", f"{int(rows[0]):,} of {len(held):,} samples")
-        parts.append(outputs(net, split_rows(held, rows), inputs, RECIPE, device, features=True).float().cpu())
+    for rows in torch.arange(len(samples)).split(AT_ONCE):
+        step("model", f"{int(rows[0]):,} of {len(samples):,} samples")
+        parts.append(outputs(net, split_rows(samples, rows), inputs, RECIPE, device, features=True).float().cpu())
     return torch.cat(parts)
 
 
 def drawn_rows(data: Bundle, seed: int, most: int | None = None) -> Iterator[tuple[str, Tensor]]:
     """Of each split the samples that are answered: of very many a draw, or its part of `most`."""
-    part = 1.0 if most is None else min(1.0, most / sum(len(split) for split in data.splits.values()))
+    share = 1.0 if most is None else min(1.0, most / sum(len(split) for split in data.splits.values()))
     for name, split in data.splits.items():
-        limit = min(MOST_TRAIN if name == "train" else MOST_OTHER, max(1, round(part * len(split))))
+        limit = min(MOST_TRAIN if name == "train" else MOST_OTHER, max(1, round(share * len(split))))
         yield name, torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))[:limit].sort().values
 
 
@@ -296,13 +304,13 @@ def everything(data: Bundle, seed: int, most: int | None = None) -> tuple[Split,
     for name, rows in drawn_rows(data, seed, most):
         parts.append(split_rows(data.splits[name], rows))
         folds.append(folds_of(parts[-1].y, seed) if name == "train" else torch.full((len(rows),), -1))
-    x = torch.cat([torch.as_tensor(part.x) for part in parts])
-    known = [part.a for part in parts if part.a is not None]
-    names = [name for part in parts for name in part.names or ()]
+    x = torch.cat([torch.as_tensor(split.x) for split in parts])
+    attributes = [split.a for split in parts if split.a is not None]
+    names = [name for split in parts for name in split.names or ()]
     whole = Split(
         x,
-        torch.cat([part.y for part in parts]),
-        torch.cat(known) if len(known) == len(parts) else None,
+        torch.cat([split.y for split in parts]),
+        torch.cat(attributes) if len(attributes) == len(parts) else None,
         names if len(names) == len(x) else None,
     )
     return whole, torch.cat(folds)

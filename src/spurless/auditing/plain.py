@@ -60,15 +60,15 @@ class Presence(nn.Module):
 
     def __init__(self, rows: Tensor, size: int):
         super().__init__()
-        held = torch.zeros(size, dtype=torch.long)
+        counts = torch.zeros(size, dtype=torch.long)
         for row in rows:
-            held[row[0][row[1] > 0].unique().long()] += 1
-        order = held.argsort(descending=True, stable=True)
-        known = order[(held[order] >= FEWEST) & (held[order] < 0.98 * len(rows))][:WORDS]
-        place = torch.full((size,), len(known), dtype=torch.long)
-        place[known] = torch.arange(len(known))
-        self.known = len(known)
-        self.register_buffer("place", place)
+            counts[row[0][row[1] > 0].unique().long()] += 1
+        order = counts.argsort(descending=True, stable=True)
+        vocabulary = order[(counts[order] >= FEWEST) & (counts[order] < 0.98 * len(rows))][:WORDS]
+        column_of = torch.full((size,), len(vocabulary), dtype=torch.long)
+        column_of[vocabulary] = torch.arange(len(vocabulary))
+        self.known = len(vocabulary)
+        self.register_buffer("place", column_of)
 
     def forward(self, x: Tensor) -> Tensor:
         at = torch.where(x[:, 1] > 0, self.place[x[:, 0].long()], self.known)  # (n, l)
@@ -119,7 +119,7 @@ class Heads:
     strength: float
 
     def logits(self, features: Tensor, fold: Tensor) -> Tensor:
-        """(n, classes) Each row by the head that has not seen its fold; fold -1: by the head of all."""
+        """(n, classes) Each sample by the head that has not seen its fold; fold -1: by the head of all."""
         z = _padded((features - self.mean) / self.scale)
         out = z @ self.whole
         for k in range(len(self.without)):
@@ -167,39 +167,39 @@ def fit_heads(
     parts = [fold != k for k in range(int(fold.max()) + 1)]
     best: tuple[float, list[Tensor], float] | None = None
     for each in STRENGTHS if strength is None else (strength,):
-        found = _ridge(z, target, w.double(), parts, each)
+        heads = _ridge(z, target, w.double(), parts, each)
         error = sum(
             float((w[~own, None] * (z[~own] @ f - target[~own]).square()).sum())
-            for own, f in zip(parts, found, strict=True)
+            for own, f in zip(parts, heads, strict=True)
         )
         if best is None or error < best[0]:
-            best = error, found, each
+            best = error, heads, each
     assert best is not None
     whole = _ridge(z, target, w.double(), [torch.ones_like(fold, dtype=torch.bool)], best[2])[0]
     return Heads(mean, scale, whole.float(), torch.stack(best[1]).float(), best[2])
 
 
 def _ridge(z: Tensor, target: Tensor, w: Tensor, parts: list[Tensor], strength: float) -> list[Tensor]:
-    """One solution (d + 1, classes) for each part of the rows."""
-    found, d = [], z.shape[1]
+    """One solution (d + 1, classes) for each part of the samples."""
+    heads, d = [], z.shape[1]
     penalty = strength * len(z) * float(z[:, :-1].square().mean())
     root = w.sqrt()[:, None]
     rows = z * root
     dual = len(z) < d
     gram = rows @ rows.T if dual else rows.T @ rows
-    for part in parts:
-        own = rows[part]
-        aim = (target * root)[part]
+    for fold in parts:
+        own = rows[fold]
+        aim = (target * root)[fold]
         if dual:
-            block = gram[part][:, part]
+            block = gram[fold][:, fold]
             block = block + penalty * torch.eye(len(block), dtype=block.dtype)
-            found.append(own.T @ torch.cholesky_solve(aim, torch.linalg.cholesky(block)))
+            heads.append(own.T @ torch.cholesky_solve(aim, torch.linalg.cholesky(block)))
         else:
-            out = rows[~part]
+            out = rows[~fold]
             block = gram - out.T @ out + penalty * torch.eye(d, dtype=gram.dtype)
             block[-1, -1] -= penalty * 0.999  # the constant is hardly shrunk
-            found.append(torch.cholesky_solve(own.T @ aim, torch.linalg.cholesky(block)))
-    return found
+            heads.append(torch.cholesky_solve(own.T @ aim, torch.linalg.cholesky(block)))
+    return heads
 
 
 def head_only(net: Any, heads: Heads, classes: int) -> Net:

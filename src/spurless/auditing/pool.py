@@ -1,4 +1,4 @@
-"""The samples that an audit looks at: those that show what gives the label away, and those the model is asked about."""
+"""The samples that an audit uses: those that show what gives the label away, and those the model is asked about."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def files_of(data: Bundle, split: Split, rows: Tensor) -> list[str] | None:
         return None
     source = data.source
     base = Path(source.partition(":")[2]) if source.startswith("folder:") else Path()
-    found = [str(base / str(split.names[i])) for i in rows.tolist()]
-    return found if all(Path(name).is_file() for name in found[:3]) else None
+    paths = [str(base / str(split.names[i])) for i in rows.tolist()]
+    return paths if all(Path(name).is_file() for name in paths[:3]) else None
 
 
 def _size(case: Case) -> int:

@@ -93,16 +93,16 @@ class Candidates:
 
     def all(self) -> list[Repair]:
         """The model as it is, and every repair."""
-        found = [self.before()]
+        candidates = [self.before()]
         if int((~self.follows[self.learn]).sum()) >= 4:
             weights = group_weights(self.y, self.follows)[self.learn]
-            found.append(
+            candidates.append(
                 self._best("balanced head", "the last layer, fitted with all groups weighing the same", [weights])
             )
-            found.append(self._dfr())
-        found.append(self._afr())
+            candidates.append(self._dfr())
+        candidates.append(self._afr())
         edit = self._removal()
-        return found if edit is None else [*found, self._without(edit)]
+        return candidates if edit is None else [*candidates, self._without(edit)]
 
     def before(self) -> Repair:
         case, kept = self.case, None
@@ -225,7 +225,7 @@ REMOVALS: dict[str, Edit] = {"margin": cropped, "file": reencoded, "background":
 
 
 def _on_images(change: Edit, at_once: int = 400) -> Edit:
-    return lambda x: torch.cat([like(change(floats(part)), x[:1]) for part in x.split(at_once)])
+    return lambda x: torch.cat([like(change(floats(chunk)), x[:1]) for chunk in x.split(at_once)])
 
 
 def _unlabelled(x: Tensor) -> Split:

@@ -68,8 +68,8 @@ class Review:
                 self.decided[k] = replace(new, decision=kept.decision, edits=kept.edits if same else ())
 
     def _grouping(self, k: int) -> Grouping:
-        found = self.material.findings[k]
-        return Grouping(found.codes, found.values, self.material.features).replayed(self.decided[k].edits)
+        finding = self.material.findings[k]
+        return Grouping(finding.codes, finding.values, self.material.features).replayed(self.decided[k].edits)
 
     def apply(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out what the page asks for, save it, and return the finding as the page shows it."""
@@ -112,27 +112,28 @@ class Review:
         text = StringIO()
         write = writer(text)
         write.writerow(map(inert, [*FIXED[:4], *(self.decided[k].name for k in chosen)]))
-        for i, place in enumerate(self.material.places):
+        for i, path in enumerate(self.material.places):
             codes = [(self.groupings[k].names, self.groupings[k].codes[i]) for k in chosen]
-            write.writerow(map(inert, [*place[:4], *(names[c] if c >= 0 else "" for names, c in codes)]))
-        with atomic(self.folder / TABLE) as part:
-            part.write_text(text.getvalue(), encoding="utf-8", newline="")
+            write.writerow(map(inert, [*path[:4], *(names[c] if c >= 0 else "" for names, c in codes)]))
+        with atomic(self.folder / TABLE) as unfinished:
+            unfinished.write_text(text.getvalue(), encoding="utf-8", newline="")
 
     # What the page shows
 
     def state(self, k: int) -> dict[str, Any]:
         """A finding: its decision, and its groups with the samples that are shown of each."""
-        found, grouping = self.material.findings[k], self.groupings[k]
+        finding, grouping = self.material.findings[k], self.groupings[k]
         shown = np.array(self.material.shown, dtype=np.int64)
         groups = []
         for g, (name, n) in enumerate(zip(grouping.names, grouping.counts(), strict=True)):
             inside = shown[grouping.codes[shown] == g] if len(shown) else shown
-            aligned = found.aligned[inside]
+            aligned = finding.aligned[inside]
             rows = {"aligned": inside[aligned][:EACH].tolist(), "conflicting": inside[~aligned][:EACH].tolist()}
             groups.append({"name": name, "n": n} | rows)
-        counts = _counts(found)
+        counts = _counts(finding)
         decided = self.decided[k]
-        return {"finding": k, "name": found.name, "words": found.words, "text": found.text, "verdict": found.verdict,
+        return {"finding": k, "name": finding.name, "words": finding.words, "text": finding.text,
+                "verdict": finding.verdict,
                 "decision": decided.decision, "edits": len(decided.edits), "groups": groups} | counts  # fmt: skip
 
     def everything(self) -> dict[str, Any]:
@@ -152,9 +153,9 @@ class Review:
         return {"findings": [self.state(k) for k in range(len(self.decided))], "items": items}
 
 
-def _counts(found: Finding) -> dict[str, int]:
-    asked = found.codes >= 0
-    return {"aligned": int((asked & found.aligned).sum()), "conflicting": int((asked & ~found.aligned).sum())}
+def _counts(finding: Finding) -> dict[str, int]:
+    asked = finding.codes >= 0
+    return {"aligned": int((asked & finding.aligned).sum()), "conflicting": int((asked & ~finding.aligned).sum())}
 
 
 class Reviewer(Handler):
@@ -166,14 +167,14 @@ class Reviewer(Handler):
     done: threading.Event
 
     def _find(self, path: str) -> tuple[HTTPStatus, str, str]:
-        place = self._place(path)
-        if place is None:
+        folder = self._place(path)
+        if folder is None:
             return HTTPStatus.NOT_FOUND, "text/plain", "Open the whole address that the command printed."
-        if place == "":
+        if folder == "":
             return HTTPStatus.OK, "text/html", page(self.review)
-        if place == "state.json":
+        if folder == "state.json":
             return HTTPStatus.OK, "application/json", json.dumps(self.review.everything())
-        kind, _, number = place.partition("/")
+        kind, _, number = folder.partition("/")
         if kind in ("picture", "map") and number.isdecimal() and len(number) < 10:
             return self._picture(kind, int(number))
         return HTTPStatus.NOT_FOUND, "text/plain", "There is no such page."

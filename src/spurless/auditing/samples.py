@@ -73,8 +73,8 @@ def write_samples(case: Case, suspects: Sequence[Suspect], score: Tensor, folder
     if not findings:
         return
     rows = sorted({row for f in findings for row in _to_show(f, score, case.seed)})
-    place = folder / FOLDER
-    place.mkdir(parents=True, exist_ok=True)
+    samples_dir = folder / FOLDER
+    samples_dir.mkdir(parents=True, exist_ok=True)
     drawn = draw(case, rows, folder)
     texts = highlight(case, rows) if case.texts else {} if case.images else _cells(case, rows, findings)
     shown = {
@@ -83,24 +83,24 @@ def write_samples(case: Case, suspects: Sequence[Suspect], score: Tensor, folder
             | {"values": list(f.values), "aligned": _pairs(case, f)}
             for f in findings
         ],
-        "pictures": {str(row): list(found) for row, found in drawn.items()},
-        "texts": {str(row): found for row, found in texts.items()},
+        "pictures": {str(row): list(pictures) for row, pictures in drawn.items()},
+        "texts": {str(row): pictures for row, pictures in texts.items()},
     }
-    with atomic(place / SAMPLES) as part:
-        part.write_text(_table(case, findings), encoding="utf-8", newline="")
-    with atomic(place / FEATURES) as part, part.open("wb") as file:
+    with atomic(samples_dir / SAMPLES) as unfinished:
+        unfinished.write_text(_table(case, findings), encoding="utf-8", newline="")
+    with atomic(samples_dir / FEATURES) as unfinished, unfinished.open("wb") as file:
         np.save(file, _few_numbers(case))
-    with atomic(place / SHOWN) as part:
-        part.write_text(json.dumps(shown, allow_nan=False), encoding="utf-8")
+    with atomic(samples_dir / SHOWN) as unfinished:
+        unfinished.write_text(json.dumps(shown, allow_nan=False), encoding="utf-8")
 
 
 def read_samples(folder: str | Path) -> Material:
     """What an audit has written for its review."""
-    place = Path(folder) / FOLDER
+    samples_dir = Path(folder) / FOLDER
     try:
-        table = read_bytes(place / SAMPLES)
-        shown = from_json(read_bytes(place / SHOWN))
-        with (place / FEATURES).open("rb") as file:
+        table = read_bytes(samples_dir / SAMPLES)
+        shown = from_json(read_bytes(samples_dir / SHOWN))
+        with (samples_dir / FEATURES).open("rb") as file:
             features = np.load(file, allow_pickle=False)
         head, *lines = csv.reader(StringIO(table.decode("utf-8"), newline=""))
         places = [(line[0], int(line[1]), *line[2:5]) for line in lines]
@@ -115,19 +115,19 @@ def read_samples(folder: str | Path) -> Material:
             "something and was written by this version; a --quick one has none."
         ) from None
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise FolderError(f"{place} cannot be read ({error}). Run the audit again.") from None
+        raise FolderError(f"{samples_dir} cannot be read ({error}). Run the audit again.") from None
     digest = hashlib.sha256(table).hexdigest()[:16]
     return Material(Path(folder), places, findings, features, pictures, texts, digest)  # type: ignore[arg-type]
 
 
-def _read_finding(found: Any, head: list[str], lines: list[list[str]]) -> Finding:
-    column = head.index(found["name"], len(FIXED))
-    values = tuple(str(v) for v in found["values"])
+def _read_finding(saved: Any, head: list[str], lines: list[list[str]]) -> Finding:
+    column = head.index(saved["name"], len(FIXED))
+    values = tuple(str(v) for v in saved["values"])
     code = {value: k for k, value in enumerate(values)} | {"": -1}
-    pairs = {(str(label), str(value)) for label, value in found["aligned"]}
+    pairs = {(str(label), str(value)) for label, value in saved["aligned"]}
     codes = np.array([code[line[column]] for line in lines], dtype=np.int64)
     aligned = np.array([(line[3], line[column]) in pairs for line in lines], dtype=bool)
-    name, kind, verdict, words, text = (str(found[key]) for key in ("name", "kind", "verdict", "words", "text"))
+    name, kind, verdict, words, text = (str(saved[key]) for key in ("name", "kind", "verdict", "words", "text"))
     return Finding(name, kind, verdict, words, text, values, codes, aligned)
 
 
@@ -160,30 +160,30 @@ def _to_show(f: Finding, score: Tensor, seed: int) -> list[int]:
     """Of each value some aligned and some conflicting samples: half of them drawn, half the most suspicious."""
     each = max(2, MOST_SHOWN // max(1, 2 * len(f.values)))
     generator = np.random.default_rng(seed)
-    found: list[int] = []
+    shown: list[int] = []
     for value in range(len(f.values)):
         for kind in (f.aligned, ~f.aligned):
             rows = np.nonzero((f.codes == value) & kind)[0]
             worst = rows[np.argsort(-score[rows].nan_to_num(0.0).numpy(), kind="stable")][: each // 2]
             rest = np.setdiff1d(rows, worst)
             drawn = generator.choice(rest, min(each - len(worst), len(rest)), replace=False)
-            found += [*worst.tolist(), *drawn.tolist()]
-    return found
+            shown += [*worst.tolist(), *drawn.tolist()]
+    return shown
 
 
 def _cells(case: Case, rows: Sequence[int], findings: Sequence[Finding]) -> dict[int, list[list[Any]]]:
     """Of a table: each sample as its columns, those of the findings first and marked."""
     names = {f.name for f in findings}
-    found: dict[int, list[list[Any]]] = {}
+    cells: dict[int, list[list[Any]]] = {}
     codes = {code["column"]: code for code in coding_of(case.data)}
     x = case.held[torch.tensor(list(rows), dtype=torch.long)]
     for column in sorted(columns_of(case.data), key=lambda column: column.name not in names)[:40]:
         for row, numbers in zip(rows, column.read(x).tolist(), strict=True):
             value = _decoded(codes.get(column.name), numbers)
             if value is not None:
-                found.setdefault(row, []).append([f"{column.name}: {value}", float(column.name in names) or None])
-                found[row].append(["; ", None])
-    return found
+                cells.setdefault(row, []).append([f"{column.name}: {value}", float(column.name in names) or None])
+                cells[row].append(["; ", None])
+    return cells
 
 
 def _decoded(code: Any, numbers: list[float]) -> str | None:

@@ -16,7 +16,7 @@ LEAST_DROP = 10.0  # points
 def examine(case: Case) -> list[dict[str, Any]]:
     """Whether errors are more frequent in the test split than in the validation split, class by class (exact).
 
-    Both are new to the model. Where it does clearly worse on one of them, it goes by something that holds in the data
+    Both are new to the model. Where it does clearly worse on one of them, it relies on something that holds in the data
     it was trained on and not there: a shortcut, or a change of conditions. Which of them, no such test can say, so it
     only makes one suspect. Empty without both splits.
     """
@@ -36,8 +36,8 @@ def examine(case: Case) -> list[dict[str, Any]]:
         {
             "test": "errors in the test split against the validation split, given the label",
             "finding": "suspected" if p < FOUND and gap["value"] >= LEAST_DROP else "none",
-            "text": f"The model is right on {before['value']:.1f} % of {before['n']:,} validation rows and on "
-            f"{after['value']:.1f} % of {after['n']:,} test rows, "
+            "text": f"The model is right on {before['value']:.1f} % of {before['n']:,} validation samples and on "
+            f"{after['value']:.1f} % of {after['n']:,} test samples, "
             + ("none of which it was trained on." if case.own else "if these are all new to it."),
             "p": p,
             "effect": gap["value"],

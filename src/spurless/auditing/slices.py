@@ -1,4 +1,4 @@
-"""Groups of held-out rows of a class, alike to the model, that it gets wrong more often than the rest of the class.
+"""Groups of held-out samples of a class, alike to the model, that it gets wrong more often than the rest of the class.
 
 Slices say where to look. They never decide the verdict: data with no shortcut has hard samples too, and these lie
 together in the features of the model that finds them hard.
@@ -23,11 +23,11 @@ from spurless.methods.parts.clusters import cluster, reducer, sample
 
 LEVEL, GAP = 0.05, 10.0  # a slice is clearly worse below this corrected p-value, and by this many points
 # Of a class for each of its clusters. The number of clusters with the best silhouettes is mostly two, and finds fewer
-# of the rows that contradict a shortcut: those are few, and of several kinds.
+# of the samples that contradict a shortcut: those are few, and of several kinds.
 ROWS = 30
-SMALLEST, MOST = 5, 10  # rows of a slice, clusters of a class
-FIT_ROWS, DIMS = 3000, 32  # rows of a class that are clustered, the others being assigned; principal components
-LOOKED_AT = 300  # rows inside a slice, and outside, whose inputs are read for words
+SMALLEST, MOST = 5, 10  # samples of a slice, clusters of a class
+FIT_ROWS, DIMS = 3000, 32  # samples of a class that are clustered, the others being assigned; principal components
+LOOKED_AT = 300  # samples inside a slice, and outside, whose inputs are read for words
 EFFECT, SURE = 0.5, 3.0  # a difference is told from this many standard deviations, and standard errors, on
 WORDS = 3
 
@@ -53,22 +53,22 @@ class Slice(NamedTuple):
 def find_slices(case: Case, most: int = 8) -> list[dict[str, Any]]:
     """At most so many slices that are clearly worse than the rest of their class, worst first.
 
-    The rows of each class are clustered by the model's features, without a look at which are right. Each cluster is
+    The samples of each class are clustered by the model's features, without knowing which are right. Each cluster is
     compared with the rest of the class by Fisher's exact test, one-sided, corrected for the number of clusters of all
     classes (Holm). What it rejects is "errors fall evenly on the class", which is no claim about a shortcut: slices
     never decide the verdict.
     """
-    tried = [found for label in case.held.y.unique().tolist() for found in _clusters(case, label)]
+    tried = [candidate for label in case.held.y.unique().tolist() for candidate in _clusters(case, label)]
     worse = []
-    for found, p in zip(tried, holm([each.p for each in tried]), strict=True):
-        inside, elsewhere = share(case.right[found.rows].numpy()), share(case.right[found.others].numpy())
+    for candidate, p in zip(tried, holm([each.p for each in tried]), strict=True):
+        inside, elsewhere = share(case.right[candidate.rows].numpy()), share(case.right[candidate.others].numpy())
         if p < LEVEL and inside and elsewhere and inside["value"] <= elsewhere["value"] - GAP:
-            worse.append((found, {"accuracy": inside, "elsewhere": elsewhere, "p": p}))
+            worse.append((candidate, {"accuracy": inside, "elsewhere": elsewhere, "p": p}))
     worse.sort(key=lambda each: (each[1]["accuracy"]["value"], -len(each[0].rows), int(each[0].rows[0])))  # type: ignore[index]
     return [
-        {"class": case.data.classes[int(case.held.y[found.rows[0]])], "size": len(found.rows), **scores}
-        | {"words": in_words(case, found.rows, found.others), "rows": found.rows.tolist()}
-        for found, scores in worse[:most]
+        {"class": case.data.classes[int(case.held.y[candidate.rows[0]])], "size": len(candidate.rows), **scores}
+        | {"words": in_words(case, candidate.rows, candidate.others), "rows": candidate.rows.tolist()}
+        for candidate, scores in worse[:most]
     ]
 
 
@@ -82,12 +82,12 @@ def _clusters(case: Case, label: int) -> list[Slice]:
     z, seed = case.features[rows], derive(case.seed, "slices", label)
     fitted = sample(len(rows), FIT_ROWS, seed)
     reduce = reducer(z[fitted], "pca", DIMS, seed)
-    found = cluster(reduce(z[fitted]), min(MOST, max(2, len(rows) // ROWS)), seed=seed)
-    at = found.assign(reduce(z))  # (rows,)
+    clusters = cluster(reduce(z[fitted]), min(MOST, max(2, len(rows) // ROWS)), seed=seed)
+    at = clusters.assign(reduce(z))  # (samples,)
     one_class = torch.zeros(len(rows)).numpy()
     return [
         Slice(rows[inside], rows[~inside], more_errors(wrong.numpy(), inside.numpy(), one_class))
-        for inside in (at == k for k in range(found.number))
+        for inside in (at == k for k in range(clusters.number))
         if SMALLEST <= int(inside.sum()) <= len(rows) - SMALLEST
     ]
 
@@ -96,22 +96,22 @@ def _clusters(case: Case, label: int) -> list[Slice]:
 
 
 def in_words(case: Case, rows: Tensor, others: Tensor) -> list[str]:
-    """What sets rows of a class apart from others of it: known attributes, or else what their inputs look like; and
-    what they are taken for, where there is more than one way to be wrong."""
+    """What sets samples of a class apart from others of it: known attributes, or else what their inputs look like; and
+    what is predicted for them, where there is more than one way to be wrong."""
     data, a = case.data, case.held.a
-    said: list[str] = []
+    words: list[str] = []
     if a is not None:
         sizes = [len(values) for values in data.values]
         here, elsewhere = (torch.cat([_one_hot(a[i, k], m) for k, m in enumerate(sizes)], 1) for i in (rows, others))
         names = [[f"{name} = {v}" for v in values] for name, values in zip(data.attributes, data.values, strict=True)]
         # That one of two values is rare says no more than that the other is common.
-        said = told(here, elsewhere, [(n if len(of) > 2 else None, n) for of in names for n in of])
-    if case.texts or not said:  # the words of a text say more than the attribute alone
-        said = said + _inputs_in_words(case, rows, others)
+        words = told(here, elsewhere, [(n if len(of) > 2 else None, n) for of in names for n in of])
+    if case.texts or not words:  # the words of a text say more than the attribute alone
+        words = words + _inputs_in_words(case, rows, others)
     if len(data.classes) > 2:
         here, elsewhere = (_one_hot(case.predicted[i], len(data.classes)) for i in (rows, others))
-        said += told(here, elsewhere, [(None, f"taken for {name}") for name in data.classes])[:1]
-    return said
+        words += told(here, elsewhere, [(None, f"predicted as {name}") for name in data.classes])[:1]
+    return words
 
 
 def _inputs_in_words(case: Case, rows: Tensor, others: Tensor) -> list[str]:
@@ -156,12 +156,12 @@ def told(
     spread = ((n * here.double().var(0, False) + m * elsewhere.double().var(0, False)) / (n + m)).sqrt()
     effect = (means[0] - means[1]) / spread.clamp_min(1e-9)
     least = max(EFFECT, SURE * (1 / n + 1 / m) ** 0.5)
-    said = []
+    sentences = []
     for k in effect.abs().argsort(descending=True, stable=True).tolist():
         word, (ours, theirs) = words[k][int(effect[k] > 0)], (shown(k, float(mean[k])) for mean in means)
         if float(effect[k].abs()) >= least and word is not None and ours != theirs:
-            said.append(f"{word}: {ours} here, {theirs} elsewhere in the class")
-    return said[:WORDS]
+            sentences.append(f"{word}: {ours} here, {theirs} elsewhere in the class")
+    return sentences[:WORDS]
 
 
 def picture_measures(x: Tensor) -> Tensor:
@@ -177,12 +177,12 @@ def picture_measures(x: Tensor) -> Tensor:
     edge = torch.cat([grey[:, 0], grey[:, -1], grey[..., 0], grey[..., -1]], dim=1).median(1).values
     thing = (grey - edge[:, None, None]).abs() + 1e-6  # (n, h, w) how much a pixel differs from the ground
     across, down = ((each * _places(each)).sum(1) / each.sum(1) for each in (thing.sum(1), thing.sum(2)))
-    found = [grey.mean((1, 2)), contrast, steps.mean(1).nan_to_num() / (contrast + 0.02), across, down]
+    measures = [grey.mean((1, 2)), contrast, steps.mean(1).nan_to_num() / (contrast + 0.02), across, down]
     if x.shape[1] == 3:
         light = x.mean((2, 3)) + 1e-3  # (n, 3), black being grey
-        found += list((light / light.sum(1, keepdim=True)).unbind(1))
-        found.append((x.amax(1) - x.amin(1)).mean((1, 2)))
-    return torch.stack(found, dim=1)
+        measures += list((light / light.sum(1, keepdim=True)).unbind(1))
+        measures.append((x.amax(1) - x.amin(1)).mean((1, 2)))
+    return torch.stack(measures, dim=1)
 
 
 def column_names(case: Case) -> Sequence[str]:

@@ -198,18 +198,18 @@ def exchange_pairs(
     order = mixed(typical.nonzero()[:, 0])
     by_class = {int(c): order[y[order] == c] for c in y.unique()}
     others = {c: order[(y[order] != c) if best is None else (y[order] == best)] for c in by_class}
-    found: list[tuple[int, int, int]] = []
+    pairs: list[tuple[int, int, int]] = []
     # Classes in turn, so that the samples of a rare one take part.
     turns = sorted(range(len(rows)), key=lambda i, seen={}: _turn(seen, int(y[rows[i]])))  # type: ignore[misc]
     for i in rows[turns].tolist()[:PAIRS]:
         c = int(y[i])
         mine = by_class[c]
         if len(others[c]) and len(mine) > 1:
-            same = int(mine[len(found) % len(mine)])
+            same = int(mine[len(pairs) % len(mine)])
             if same == i:
-                same = int(mine[(len(found) + 1) % len(mine)])
-            found.append((i, int(others[c][len(found) % len(others[c])]), same))
-    made = torch.tensor(found, dtype=torch.long).reshape(-1, 3)
+                same = int(mine[(len(pairs) + 1) % len(mine)])
+            pairs.append((i, int(others[c][len(pairs) % len(others[c])]), same))
+    made = torch.tensor(pairs, dtype=torch.long).reshape(-1, 3)
     return made[:, 0], made[:, 1], made[:, 2]
 
 

@@ -15,33 +15,33 @@ COLOURS = {"found": "red", "gap": "yellow", "available": "yellow", "cannot tell"
 SAMPLES, ADVICE, FINDINGS = 5, 3, 4  # of each that are shown; the report has them all
 
 
-def screen(found: AuditReport) -> Group:
+def screen(report: AuditReport) -> Group:
     """Verdict, what it costs, what next, evidence, where."""
-    verdict = Text(f" {found.verdict.upper()} ", style=f"bold white on {COLOURS[found.verdict]}")
-    parts: list[RenderableType] = [verdict.append(f" {found.headline}", style="not bold default on default")]
-    if found.cost:
-        parts += [Text("What it costs", "bold"), *(_under(text) for text in found.cost["text"])]
-    if found.advice:
+    verdict = Text(f" {report.verdict.upper()} ", style=f"bold white on {COLOURS[report.verdict]}")
+    parts: list[RenderableType] = [verdict.append(f" {report.headline}", style="not bold default on default")]
+    if report.cost:
+        parts += [Text("What it costs", "bold"), *(_under(text) for text in report.cost["text"])]
+    if report.advice:
         parts.append(Text("What to do", "bold"))
-    for advice in found.advice[:ADVICE]:
+    for advice in report.advice[:ADVICE]:
         parts += _advised(advice)
-    if found.fix:
-        parts += [Text("After --fix", "bold"), *(_under(text) for text in found.fix["text"])]
-    parts += [Text("Evidence", "bold"), *_evidence(found)]
-    if few := (found.coverage or {}).get("notes"):
+    if report.fix:
+        parts += [Text("After --fix", "bold"), *(_under(text) for text in report.fix["text"])]
+    parts += [Text("Evidence", "bold"), *_evidence(report)]
+    if few := (report.coverage or {}).get("notes"):
         parts += [Text("Not known, or hardly", "bold"), *(_under(text) for text in few)]
-    if found.rows:
-        parts += [Text("Where", "bold"), *(_under(_told(row)) for row in found.rows[:SAMPLES])]
+    if report.rows:
+        parts += [Text("Where", "bold"), *(_under(_told(row)) for row in report.rows[:SAMPLES])]
     return Group(*parts)
 
 
-def _evidence(found: AuditReport) -> list[RenderableType]:
+def _evidence(report: AuditReport) -> list[RenderableType]:
     parts: list[RenderableType] = [
-        _under(f"{f['verdict']}: {f['name']}. {f['text']}") for f in found.findings[:FINDINGS]
+        _under(f"{f['verdict']}: {f['name']}. {f['text']}") for f in report.findings[:FINDINGS]
     ]
-    parts += [_under(m["text"]) for m in found.shift if m["finding"] != "none"]
-    if found.tested:
-        parts.append(_under(f"no evidence: {', '.join(found.tested)}.", "dim"))
+    parts += [_under(m["text"]) for m in report.shift if m["finding"] != "none"]
+    if report.tested:
+        parts.append(_under(f"no evidence: {', '.join(report.tested)}.", "dim"))
     return parts
 
 
@@ -58,8 +58,8 @@ def _advised(advice: dict[str, Any]) -> list[RenderableType]:
     return parts
 
 
-def show(found: AuditReport) -> None:
-    Console(highlight=False, soft_wrap=False).print(screen(found), crop=False)
+def show(report: AuditReport) -> None:
+    Console(highlight=False, soft_wrap=False).print(screen(report), crop=False)
 
 
 def _under(text: str, style: str = "", left: int = 2) -> Padding:

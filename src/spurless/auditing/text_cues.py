@@ -1,4 +1,5 @@
-"""Simple properties of a text that a model can take for the class: how it begins and ends, its words, length and signs.
+"""Simple properties of a text from which a model can predict the class: how it begins and ends, its words, length and
+signs.
 
 As with images each has two sides: numbers that hold it and little else, and `swap`, a text with the property of another
 text and all else left as it is. Of a pair of texts, the second one is read and changed. Which words and beginnings are
@@ -27,7 +28,8 @@ Change = Callable[[list[int], list[int]], list[int]]  # of my text, with the pro
 
 
 class Body(NamedTuple):
-    """A row in three pieces: what stands before the text that a cue is about, its token ids, and what stands after."""
+    """A sample in three pieces: what stands before the text that a cue is about, its token ids, and what stands
+    after."""
 
     before: np.ndarray  # (2, b)
     ids: list[int]
@@ -43,17 +45,17 @@ class Body(NamedTuple):
 
 
 def body(row: np.ndarray, special: np.ndarray) -> Body:
-    """The last text of a row (2, l), without special tokens around it.
+    """The last text of a sample (2, l), without special tokens around it.
 
     >>> special = np.array([True, True, False, False, False])
     >>> found = body(np.array([[1, 2, 3, 1, 0], [1, 1, 1, 1, 0]]), special)
     >>> found.ids, found.before.tolist(), found.row([4], 5).tolist()
     ([2, 3], [[1], [1]], [[1, 4, 1, 0, 0], [1, 1, 1, 0, 0]])
     """
-    ids, part = row[0], row[1]
-    last = int(part.max())
-    text = np.flatnonzero((part == last) & ~special[ids]) if last else np.zeros(0, int)
-    real = int((part > 0).sum())
+    ids, segments = row[0], row[1]
+    last = int(segments.max())
+    text = np.flatnonzero((segments == last) & ~special[ids]) if last else np.zeros(0, int)
+    real = int((segments > 0).sum())
     first, end = (int(text[0]), int(text[-1]) + 1) if len(text) else (real, real)
     return Body(row[:, :first], ids[first:end].tolist(), row[:, end:real], max(1, last))
 
@@ -67,7 +69,7 @@ class TextCue(NamedTuple):
 
 
 def text_cues(words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int) -> list[TextCue]:
-    """The properties of all rows (n, 2, l), the most specific first. Labels (n,) are looked at of `learn` only."""
+    """The properties of all samples (n, 2, l), the most specific first. Labels (n,) are looked at of `learn` only."""
     texts = _Texts(words, rows, y, learn, classes)
     ends = texts.ends()
     taken = {i for cue in ends for i in cue.tokens}
@@ -107,19 +109,19 @@ class _Texts:
 
     def ends(self) -> list[TextCue]:
         """How texts begin and end: the piece that goes most with a class, and a number at the beginning."""
-        found = []
+        ends = []
         for end, name, told in ((False, "starts with", "beginning"), (True, "ends with", "ending")):
             piece = _common_end(self.own, self.y, self.classes, end)
             if piece:
                 read = partial(_reads_end, piece, end)
                 name, told = f"{name} '{self.spelt(piece)}'", f"the {told} '{self.spelt(piece)}'"
-                found.append(self.cue(name, told, read, partial(_end, piece, end), piece))
+                ends.append(self.cue(name, told, read, partial(_end, piece, end), piece))
         digit = self.digit
         number = self.cue(
             "starts with a number", "a number at the beginning", lambda ids: [bool(ids) and bool(digit[ids[0]])],
             lambda mine, theirs: swap_run(mine, theirs, digit),
         )  # fmt: skip
-        return [*found, number] if 0.02 < float(number.values.mean()) < 0.98 else found
+        return [*ends, number] if 0.02 < float(number.values.mean()) < 0.98 else ends
 
     def phrases(self, taken: set[int]) -> Iterator[TextCue]:
         """The two words in a row that go most with a class."""
@@ -187,10 +189,10 @@ def _of_kind(kind: np.ndarray, mine: list[int], theirs: list[int]) -> list[int]:
     return swap_kind(mine, theirs, kind)
 
 
-def gains(held: np.ndarray, total: np.ndarray) -> np.ndarray:
+def gains(counts: np.ndarray, total: np.ndarray) -> np.ndarray:
     """(k,) For things that `held` (classes, k) samples of each class have: by how much more often one class has it."""
-    share = held / np.maximum(1, total)[:, None]
-    rest = (held.sum(0) - held) / np.maximum(1, total.sum() - total)[:, None]
+    share = counts / np.maximum(1, total)[:, None]
+    rest = (counts.sum(0) - counts) / np.maximum(1, total.sum() - total)[:, None]
     return np.asarray(np.abs(share - rest).max(0))
 
 
@@ -198,12 +200,12 @@ def marker_ids(
     texts: Sequence[list[int]], y: np.ndarray, classes: int, size: int, most: int, kind: np.ndarray | None = None
 ) -> list[int]:
     """The tokens (of a kind) whose presence tells most about a class, the most telling first."""
-    held = np.zeros((classes, size), np.int64)
+    counts = np.zeros((classes, size), np.int64)
     for ids, label in zip(texts, y.tolist(), strict=True):
-        held[label, np.unique(np.array(ids, np.int64))] += 1
+        counts[label, np.unique(np.array(ids, np.int64))] += 1
     total = np.bincount(y, minlength=classes)
-    gain = gains(held, total)
-    gain[held.sum(0) < FREQUENT * total.sum()] = 0
+    gain = gains(counts, total)
+    gain[counts.sum(0) < FREQUENT * total.sum()] = 0
     if kind is not None:
         gain[~kind] = 0
     order = np.argsort(-gain, kind="stable")[:most]
@@ -213,13 +215,13 @@ def marker_ids(
 def _best(keys: Sequence[int | None], y: np.ndarray, classes: int) -> int | None:
     """The key, of one for each text, that goes most with a class."""
     names = sorted({k for k in keys if k is not None})
-    place = {k: i for i, k in enumerate(names)}
-    held = np.zeros((classes, len(names) + 1), np.int64)
+    column_of = {k: i for i, k in enumerate(names)}
+    counts = np.zeros((classes, len(names) + 1), np.int64)
     for key, label in zip(keys, y.tolist(), strict=True):
-        held[label, len(names) if key is None else place[key]] += 1
+        counts[label, len(names) if key is None else column_of[key]] += 1
     total = np.bincount(y, minlength=classes)
-    gain = gains(held, total)[:-1]
-    gain[held.sum(0)[:-1] < FREQUENT * total.sum()] = 0
+    gain = gains(counts, total)[:-1]
+    gain[counts.sum(0)[:-1] < FREQUENT * total.sum()] = 0
     return names[int(gain.argmax())] if len(names) and gain.max() > 0.05 else None
 
 
@@ -247,11 +249,11 @@ def _holds(ids: list[int], piece: Sequence[int], end: bool) -> bool:
 
 def _phrase(texts: Sequence[list[int]], y: np.ndarray, classes: int) -> tuple[int, int] | None:
     """The two tokens in a row that go most with a class."""
-    held: dict[tuple[int, int], np.ndarray] = {}
+    counts: dict[tuple[int, int], np.ndarray] = {}
     for ids, label in zip(texts, y.tolist(), strict=True):
         for pair in set(pairwise(ids)):
-            held.setdefault(pair, np.zeros(classes, np.int64))[label] += 1
-    many = {pair: count for pair, count in held.items() if count.sum() >= FREQUENT * len(texts)}
+            counts.setdefault(pair, np.zeros(classes, np.int64))[label] += 1
+    many = {pair: count for pair, count in counts.items() if count.sum() >= FREQUENT * len(texts)}
     if not many:
         return None
     pairs = list(many)
@@ -299,11 +301,11 @@ def swap_form(mine: list[int], theirs: list[int], kind: np.ndarray) -> list[int]
     rest = [i for i in mine if not kind[i]]
     if not rest:
         return mine
-    found, at = [], 0
+    pieces, at = [], 0
     for i in theirs:
-        found.append(i if kind[i] else rest[at % len(rest)])
+        pieces.append(i if kind[i] else rest[at % len(rest)])
         at += not kind[i]
-    return found
+    return pieces
 
 
 def swap_marked(mine: list[int], theirs: list[int], marked: frozenset[int]) -> list[int]:

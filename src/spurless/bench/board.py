@@ -36,9 +36,9 @@ class Clock:
         for row in rows:
             self._learn(place_of(row.get("labels") or {}), row)
 
-    def _learn(self, place: str, row: dict[str, Any]) -> None:
+    def _learn(self, machine: str, row: dict[str, Any]) -> None:
         if row["status"] == "done":
-            self.known[place].append(max(row.get("wall_seconds") or 0, row.get("seconds") or 0))
+            self.known[machine].append(max(row.get("wall_seconds") or 0, row.get("seconds") or 0))
 
     def start(self, trial: Trial) -> None:
         if trial.key in self.left and trial.key not in self.began:
@@ -48,10 +48,10 @@ class Clock:
         self.began.setdefault(trial.key, time.monotonic())  # what someone else is doing is asked for again and again
 
     def end(self, trial: Trial, row: dict[str, Any]) -> None:
-        known = self.left.pop(trial.key, None)
+        started = self.left.pop(trial.key, None)
         began = self.began.pop(trial.key, None)  # on a cluster nobody says when a trial starts
-        if known is not None and began is None:
-            self.waiting[place_of(known.labels)] -= 1
+        if started is not None and began is None:
+            self.waiting[place_of(started.labels)] -= 1
         self.work += (row.get("wall_seconds") or 0) if began is None else time.monotonic() - began
         self._learn(place_of(trial.labels), row)
 
@@ -61,10 +61,10 @@ class Clock:
         if not self.known:
             return None
         # A median for each place and not for each trial: this is asked for at the end of every trial.
-        middles = {place: statistics.median(times) for place, times in self.known.items()}
+        middles = {machine: statistics.median(times) for machine, times in self.known.items()}
         usual = statistics.mean(middles.values())
         now = time.monotonic()
-        work = sum(count * middles.get(place, usual) for place, count in self.waiting.items())
+        work = sum(count * middles.get(machine, usual) for machine, count in self.waiting.items())
         for key, began in self.began.items():
             if key in self.left:
                 work += max(0.0, middles.get(place_of(self.left[key].labels), usual) - (now - began))

@@ -66,16 +66,16 @@ def finished_row(folder: Path, after: str | None = None) -> dict[str, Any] | Non
         return None
     if after is None or row["status"] != "done":
         return row
-    known = row["after"] if "after" in row else after if row.get("extra") else None  # older rows do not name it
-    return row if known == after else None
+    after_name = row["after"] if "after" in row else after if row.get("extra") else None  # older rows do not name it
+    return row if after_name == after else None
 
 
 def write_row(folder: Path, row: Mapping[str, Any]) -> str:
     """Whole or not at all, and what was written. Not forced to the disk: after a power cut the run folder, which is,
     makes it again."""
     text = json.dumps(finite(row), ensure_ascii=False, allow_nan=False) + "\n"
-    with atomic(folder / ROW, forced=False) as part:
-        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+    with atomic(folder / ROW, forced=False) as unfinished:
+        unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
     return text
 
 

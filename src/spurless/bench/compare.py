@@ -72,7 +72,7 @@ def compare(words: Sequence[str], metric: str | None = None, against: str | None
     sides = [asked_for(side, metric, labels) for side in sides]
     rows, named = _named(sides)
     split = len(sides[0])
-    first, second = (scores_by_name(part, metric, notes) for part in (named[:split], named[split:]))
+    first, second = (scores_by_name(whole_or_part, metric, notes) for whole_or_part in (named[:split], named[split:]))
     if not (names := list(dict.fromkeys([*first, *second]))):
         raise missing_score(metric, rows)
     chosen = [name for label in labels for name in names_of(label, names, named, metric)]
@@ -114,7 +114,7 @@ def _compared(couples: Sequence[Couple], metric: str, notes: list[str]) -> list[
 def _by_place(pairs: Sequence[Pair]) -> dict[str, list[list[Pair]]]:
     """The pairs of each place by seed, and those of all together where there are several."""
     places = list(dict.fromkeys(pair[0] for pair in pairs))
-    groups = {place: by_seed([pair for pair in pairs if pair[0] == place]) for place in places}
+    groups = {setting: by_seed([pair for pair in pairs if pair[0] == setting]) for setting in places}
     return {EVERYWHERE: by_seed(pairs)} | groups if len(places) > 1 else groups
 
 
@@ -182,31 +182,31 @@ def _range(numbers: Sequence[int]) -> str:
 
 def _knew_more(couples: Sequence[Couple]) -> list[str]:
     """What must be said where one side was told other bias labels, or had its weights picked by another rule."""
-    said = []
+    remarks = []
     for field, words in (("labels_used", "Bias labels used"), ("selection", "Weights picked by")):
         names: dict[str, dict[str, None]] = {}  # what was known, and by whom, in their order
         for couple in couples:
-            known = [(getattr(couple.mine[p], field), getattr(couple.yours[p], field)) for p in couple.pairs()]
-            if any(None not in two and two[0] != two[1] for two in known):
-                for two in known:
+            used = [(getattr(couple.mine[p], field), getattr(couple.yours[p], field)) for p in couple.pairs()]
+            if any(None not in two and two[0] != two[1] for two in used):
+                for two in used:
                     for who, what in zip((couple.a, couple.b), two, strict=True):
                         names.setdefault(str(what or "unknown"), {})[who] = None
         if names:
             each = "; ".join(f"{what} ({', '.join(whos)})" for what, whos in names.items())
-            said.append(f"{words}: {each}.")
-    return [" ".join(["What is compared did not go by the same labels or rule.", *said])] if said else []
+            remarks.append(f"{words}: {each}.")
+    return [" ".join(["What is compared did not use the same labels or rule.", *remarks])] if remarks else []
 
 
 def _groups_without(rows: Sequence[Row], metric: str) -> list[str]:
     """Of how many groups a score over groups is, where some have no samples."""
-    said: dict[str, None] = {}
+    remarks: dict[str, None] = {}
     for row in rows if metric in ("unbiased", "worst_group") else ():
         scores = row.get("scores") or {}
         empty = [g for g in scores.get("small_groups") or () if not g["n"]]
         if empty and scores.get(metric) is not None:
             notes = group_notes({**scores, "small_groups": empty}, str(row.get("scored_on") or "test"))
-            said |= dict.fromkeys(f"{row.get('data')}: {note}" for note in notes)
-    return list(said)
+            remarks |= dict.fromkeys(f"{row.get('data')}: {note}" for note in notes)
+    return list(remarks)
 
 
 def _without_common(places: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -215,12 +215,12 @@ def _without_common(places: Sequence[str]) -> tuple[list[str], list[str]]:
     >>> _without_common(["all together", "CMNIST, rho 0.01", "CMNIST, rho 0.05"])
     (['CMNIST'], ['all together', 'rho 0.01', 'rho 0.05'])
     """
-    parts = [place.split(", ") for place in places]
-    single = [own for own, place in zip(parts, places, strict=True) if place != EVERYWHERE]
+    parts = [label.split(", ") for label in places]
+    single = [own for own, label in zip(parts, places, strict=True) if label != EVERYWHERE]
     if len({tuple(own) for own in single}) < 2:
         return [], list(places)
-    common = [part for part in single[0] if all(part in own for own in single)]
-    return common, [", ".join(part for part in own if part not in common) or ", ".join(own) for own in parts]
+    common = [piece for piece in single[0] if all(piece in own for own in single)]
+    return common, [", ".join(piece for piece in own if piece not in common) or ", ".join(own) for own in parts]
 
 
 def terminal(lines: Sequence[Difference], notes: Sequence[str]) -> Group:

@@ -23,14 +23,14 @@ def rows_at_end(
     out = outside(points)
     means: dict[str, float] = {}
     for value, rows in points:
-        known = [v for row in rows if (v := value_of(row, line.metric)) is not None]
-        if known and value not in out:
-            means[value] = statistics.fmean(known)
-    said = [f"{value}: {why}" for value, why in out.items()]
+        values = [v for row in rows if (v := value_of(row, line.metric)) is not None]
+        if values and value not in out:
+            means[value] = statistics.fmean(values)
+    reasons = [f"{value}: {why}" for value, why in out.items()]
     if not means:
-        return "", [], said
+        return "", [], reasons
     at = (min if line.end == "min" else max)(means, key=lambda value: means[value])
-    return at, dict(points)[at], said
+    return at, dict(points)[at], reasons
 
 
 def outside(points: Sequence[tuple[str, Sequence[Row]]]) -> dict[str, str]:

@@ -48,7 +48,7 @@ class Guess:
 
 
 class Enough(Exception):
-    """The time for a look is over."""
+    """The time for the estimate is over."""
 
 
 @dataclass(frozen=True)
@@ -209,14 +209,14 @@ def guesses(
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Guess]:
     """For each kind of trial (Trial.kind) the seconds that one takes, one at a time. `say` is told what is timed."""
-    place = pick_device(device)
+    chosen_device = pick_device(device)
     torch.optim.SGD(
         [torch.nn.Parameter(torch.zeros(1))]
     )  # its first use imports for seconds, which no trial should pay
-    here = machine(versions(place)["device"])
-    found: dict[str, Guess] = {}
+    here = machine(versions(chosen_device)["device"])
+    estimates: dict[str, Guess] = {}
     like: dict[str, Guess] = {}
-    by_key = {row["key"]: row for row in rows if _counts(row, here, place)}
+    by_key = {row["key"]: row for row in rows if _counts(row, here, chosen_device)}
     by_kind: dict[str, list[Trial]] = {}
     for trial in trials:
         by_kind.setdefault(trial.kind(), []).append(trial)
@@ -224,7 +224,7 @@ def guesses(
     for number, (kind, own) in enumerate(by_kind.items(), 1):
         times = [by_key[c.key]["wall_seconds"] for c in own if c.key in by_key]
         if times:
-            found[kind] = Guess(statistics.median(times), "measured")
+            estimates[kind] = Guess(statistics.median(times), "measured")
             continue
         try:
             size = _size(own[0], root)
@@ -232,19 +232,19 @@ def guesses(
                 who = place_of(own[0].labels) or own[0].method["name"]
                 say(f"Timing a few steps, {number} of {len(by_kind)}: {who}")
                 began, share = time.monotonic(), left / (len(by_kind) - number + 1)
-                like[size] = timed(own[0], place, root, min(BUDGET, max(LEAST, share)))
+                like[size] = timed(own[0], chosen_device, root, min(BUDGET, max(LEAST, share)))
                 left -= time.monotonic() - began
-            found[kind] = like[size]
+            estimates[kind] = like[size]
         except UserError as error:
-            found[kind] = Guess(None, str(error))
-    return found
+            estimates[kind] = Guess(None, str(error))
+    return estimates
 
 
-def _counts(row: Mapping[str, Any], here: str, place: torch.device) -> bool:
+def _counts(row: Mapping[str, Any], here: str, machine: torch.device) -> bool:
     """Whether the time of a row is that of a whole trial on this machine; on a GPU, of one that had it for itself."""
     if row["status"] != "done" or row.get("machine") != here or row.get("resumed"):
         return False
-    return place.type != "cuda" or _alone(row)
+    return machine.type != "cuda" or _alone(row)
 
 
 def _alone(row: Mapping[str, Any]) -> bool:

@@ -63,11 +63,11 @@ def value_of(row: Mapping[str, Any], metric: str) -> float | None:
     if row.get("status") != "done":
         return None
     for start in (row.get("scores") or {}, row):
-        found: Any = start
-        for part in metric.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        if isinstance(found, (int, float)) and not isinstance(found, bool) and math.isfinite(found):
-            return float(found)
+        value: Any = start
+        for key in metric.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
     return None
 
 
@@ -140,7 +140,7 @@ def beside(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _mined(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """What runs say of the samples that they mined, where any is known to conflict."""
+    """How well runs identified conflicting samples, where any is known to conflict."""
     mined = [own for row in rows for own in (row.get("mining") or {}).values()]
     return [own for own in mined if "recall" in own and own.get("n_conflicting") != 0]
 
@@ -151,8 +151,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
     >>> _mean([1.0, None, 3.0]), _mean([None])
     (2.0, None)
     """
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
+    present = [value for value in values if value is not None]
+    return statistics.fmean(present) if present else None
 
 
 def _fewest(rows: Sequence[Mapping[str, Any]], metric: str) -> int | None:
@@ -179,7 +179,7 @@ def _said(values: Any) -> str:
     return ", ".join(dict.fromkeys(str(v) for v in values if v)) or NOTHING
 
 
-def _remark(line: Line, rows: Sequence[Mapping[str, Any]], found: Sequence[float | None]) -> str:
+def _remark(line: Line, rows: Sequence[Mapping[str, Any]], values: Sequence[float | None]) -> str:
     """
     >>> _remark(Line("", "a", {}, "unbiased"), [{"status": "failed"}, {"status": "failed"}, {"status": "done"}], [1.0])
     '2 failed'
@@ -190,7 +190,7 @@ def _remark(line: Line, rows: Sequence[Mapping[str, Any]], found: Sequence[float
     for status in ("failed",) if line.end else ("diverged", "failed"):  # a range says at which value it diverged
         count = sum(row["status"] == status for row in rows)
         parts += [f"{count} {status}"] if count else []
-    lacking = sum(row["status"] == "done" and v is None for row, v in zip(rows, found, strict=False))
+    lacking = sum(row["status"] == "done" and v is None for row, v in zip(rows, values, strict=False))
     # A score may be there and say nothing: see group_notes, which are among the rows' notes.
     classless = sum(bool((row.get("scores") or {}).get("missing_classes")) for row in rows)
     why = " (a class has no samples)" if classless else ""

@@ -42,7 +42,7 @@ def published_numbers(given: Any, where: str) -> dict[tuple[Any, ...], str | flo
         kind = isinstance(value, (str, int, float)) and not isinstance(value, bool)
         if not kind or not (published(value) or (isinstance(value, str) and NO_NUMBER.fullmatch(value))):
             raise UserError(f"{where}: paper.'{key}' = {value!r} is neither a number nor a text such as '60.9 ± 1.0'.")
-    return {tuple(comparable(part) for part in key.split(", ") if key): value for key, value in table.items()}
+    return {tuple(comparable(piece) for piece in key.split(", ") if key): value for key, value in table.items()}
 
 
 def comparable(text: str) -> Any:
@@ -90,12 +90,12 @@ def so_many(seeds: list[int], count: int) -> list[int]:
     return (seeds + list(itertools.islice(more, max(0, count - len(seeds)))))[:count]
 
 
-def check_keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+def check_keys(table: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:
     for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.5)
             hint = f"; did you mean '{near[0]}'?" if near else "."
-            raise UserError(f"{where}: there is no key '{key}'{hint} The keys are: {', '.join(known)}.")
+            raise UserError(f"{where}: there is no key '{key}'{hint} The keys are: {', '.join(allowed)}.")
 
 
 def tables_of(given: Any, name: str, where: str) -> list[Mapping[str, Any]]:

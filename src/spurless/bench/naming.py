@@ -80,8 +80,8 @@ def _told_apart(
 ) -> list[str]:
     """The names with those settings that differ between rows of the same name, place and side."""
     same: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
-    for name, own, place, side in zip(names, settings, places, sides, strict=True):
-        same.setdefault((name, side), {}).setdefault(place, []).append(own)
+    for name, own, group, side in zip(names, settings, places, sides, strict=True):
+        same.setdefault((name, side), {}).setdefault(group, []).append(own)
     differing = {
         who: [k for k in _keys(by_place) if any(_several(k, rows) for rows in by_place.values())]
         for who, by_place in same.items()

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from spurless.core.data import Bundle
     from spurless.train.result import Result
 
-HELD = 2**30  # bytes of data sets that a process keeps for the trials to come
-PATIENCE = 0.5  # seconds between two looks at a trial that someone else is doing
+HELD = 2**30  # bytes of datasets that a process keeps for the trials to come
+PATIENCE = 0.5  # seconds between two checks of a trial that someone else is doing
 
 _bundles: OrderedDict[str, Bundle] = OrderedDict()
 
@@ -50,10 +50,10 @@ def run_one(
     wait=False the answer is then None. A mistake becomes a row with the status "failed"; only Ctrl-C is raised.
     `processes` do trials side by side, this one among them: the row says so."""
     out = Path(out)
-    held = take(out / trial.folder, wait)
-    if held is None:
+    lock = take(out / trial.folder, wait)
+    if lock is None:
         return None
-    with held:
+    with lock:
         return run_claimed(trial, out, device, root, processes)
 
 
@@ -72,9 +72,9 @@ def run_claimed(
         return job.finish(error)
 
 
-def compiled(trials: Iterable[Trial], place: torch.device) -> list[Trial]:
+def compiled(trials: Iterable[Trial], device: torch.device) -> list[Trial]:
     """The trials, compiled where this device is a GPU for which it can be done; not those that are watched."""
-    able = place.type == "cuda" and can_compile()
+    able = device.type == "cuda" and can_compile()
     return [replace(c, recipe={"compile": True} | c.recipe) if able and not c.dynamics else c for c in trials]
 
 
@@ -86,18 +86,18 @@ def can_compile() -> bool:
 
 def take(folder: Path, wait: bool = True) -> Claim | None:
     """Claim the trial in this folder, when it is free; with wait=False, None if someone else has it."""
-    while (held := claim(folder)) is None and wait:
+    while (lock := claim(folder)) is None and wait:
         time.sleep(PATIENCE)
-    return held
+    return lock
 
 
 def bury(trial: Trial, out: Path, reason: str, wait: bool = True) -> dict[str, Any] | None:
     """The row of a trial whose process was lost. Should someone else be at it, that is waited for; with wait=False the
     answer is then None."""
-    held = take(out / trial.folder, wait)
-    if held is None:
+    lock = take(out / trial.folder, wait)
+    if lock is None:
         return None
-    with held:
+    with lock:
         return finished_row(out / trial.folder, trial.after) or Attempt(trial, out).finish(UserError(reason))
 
 
@@ -116,7 +116,7 @@ class Attempt:
         """Those of `fit`, but for the device and what is shown."""
         trial = self.trial
         recipe = dict(trial.recipe)
-        if self.resumed:  # it goes on as it was begun
+        if self.resumed:  # it is resumed with the settings it began with
             begun = read_toml(self.folder / SETTINGS).get("recipe", {})
             recipe |= {k: begun[k] for k in HOW if k in begun}
         return {
@@ -175,7 +175,7 @@ class Attempt:
 
 
 def data_of(trial: Trial, root: str | Path | None) -> Bundle:
-    """Its data set; one that was loaded for a trial before is kept while there is room."""
+    """Its dataset; one that was loaded for a trial before is kept while there is room."""
     from spurless.registry import load_data
 
     name = json.dumps([trial.data, str(root or "")], sort_keys=True)
@@ -199,23 +199,23 @@ def named(where: str) -> Callable[..., dict[str, Any]]:
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)  # at the end: no file there hides an installed module
     try:
-        found = import_module(module)
+        imported = import_module(module)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             told = f"there is no module '{error.name}', neither installed nor in {here}"
             raise UserError(f"after = {where!r} names no function: {told}. Give 'module:function'.") from None
         raise UserError(f"after = {where!r}: importing {module} fails ({type(error).__name__}: {error}).") from error
-    function: Callable[..., dict[str, Any]] | None = getattr(found, name, None)
+    function: Callable[..., dict[str, Any]] | None = getattr(imported, name, None)
     if not callable(function):
-        place = getattr(found, "__file__", None) or module
-        raise UserError(f"after = {where!r} names no function: {place} has no '{name}'. Give 'module:function'.")
+        source = getattr(imported, "__file__", None) or module
+        raise UserError(f"after = {where!r} names no function: {source} has no '{name}'. Give 'module:function'.")
     return function
 
 
 def as_written(measured: Any, after: str) -> Any:
     """What `after` returned, as it will be read from the row."""
-    found = finite(measured)
-    for key, value in found.items() if isinstance(found, dict) else [("all of it", found)]:
+    written = finite(measured)
+    for key, value in written.items() if isinstance(written, dict) else [("all of it", written)]:
         try:
             json.dumps(value)
         except (TypeError, ValueError) as error:
@@ -223,7 +223,7 @@ def as_written(measured: Any, after: str) -> Any:
                 f"after = {after!r} returned what cannot be written as JSON, in {key!r}: {error}. "
                 "Return numbers, texts, lists and dicts; of an array or a tensor, its .tolist()."
             ) from None
-    return json.loads(json.dumps(found))
+    return json.loads(json.dumps(written))
 
 
 def stamp(device: str = "cpu") -> dict[str, Any]:

@@ -69,7 +69,7 @@ def with_full_fingerprints(named: Sequence[Named]) -> list[Named]:
 def scores_by_name(named: Sequence[Named], metric: str, notes: list[str]) -> dict[str, dict[Pair, Scored]]:
     """By name: the score of each seed in each setting. Of several trainings that nothing tells apart the first counts:
     in a benchmark's folder, that of its specification, and not one of an older version of the package."""
-    found: dict[str, dict[Pair, Scored]] = {}
+    scores: dict[str, dict[Pair, Scored]] = {}
     further = classless = 0
     for who, where, row in named:
         value = value_of({"status": "done", **row}, metric)
@@ -78,28 +78,28 @@ def scores_by_name(named: Sequence[Named], metric: str, notes: list[str]) -> dic
             data, samples = data_of(row), samples_of({"status": "done", **row}, metric)
             pair = where, row.get("seed"), data.get("seed"), data.get("fingerprint")
             own = Scored(value, training_of(row), row.get("labels_used"), row.get("selection"), samples)
-            further += found.setdefault(who, {}).setdefault(pair, own).training != own.training
+            further += scores.setdefault(who, {}).setdefault(pair, own).training != own.training
     if classless:
         notes.append(f"{classless} results have no {metric} and are left out: a class has no samples to score.")
     if further:
         notes.append(
             f"{further} results have the name, data and seed of another one and are left out; the first counts."
         )
-    return found
+    return scores
 
 
 def names_of(label: str, whos: Sequence[str], named: Sequence[Named], metric: str) -> list[str]:
     """The names that a label stands for: a name itself, else those of its row; a method's where no row is called so."""
     if label in whos:
         return [label]
-    known = [who for who, _, row in named if label in (who, (row.get("labels") or {}).get("row"))]
-    known = known or [who for who, _, row in named if label == row.get("method")]
-    if not known:
+    labelled = [who for who, _, row in named if label in (who, (row.get("labels") or {}).get("row"))]
+    labelled = labelled or [who for who, _, row in named if label == row.get("method")]
+    if not labelled:
         raise unknown("label", label, whos)
-    found = [who for who in dict.fromkeys(known) if who in whos]
-    if not found:
+    names = [who for who in dict.fromkeys(labelled) if who in whos]
+    if not names:
         raise SettingError(f"No result of '{label}' has the score '{metric}'; see --metric.")
-    return found
+    return names
 
 
 def within(scores: Mapping[str, Scores], chosen: Sequence[str], base: Sequence[str] | None, path: str) -> list[Couple]:
@@ -150,7 +150,7 @@ def by_seed(pairs: Sequence[Pair]) -> list[list[Pair]]:
     >>> by_seed([("rho 0.1", 0, 0, "a"), ("rho 0.1", 1, 0, "a"), ("rho 0.2", 0, 0, "b")])
     [[('rho 0.1', 0, 0, 'a'), ('rho 0.2', 0, 0, 'b')], [('rho 0.1', 1, 0, 'a')]]
     """
-    found: dict[tuple[Any, Any], list[Pair]] = {}
+    pairs_of: dict[tuple[Any, Any], list[Pair]] = {}
     for pair in pairs:
-        found.setdefault(pair[1:3], []).append(pair)
-    return list(found.values())
+        pairs_of.setdefault(pair[1:3], []).append(pair)
+    return list(pairs_of.values())

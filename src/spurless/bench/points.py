@@ -68,7 +68,7 @@ def points_of(axis: Axis, rows: Sequence[Sequence[Mapping[str, Any]]]) -> list[P
     for point in points:
         point.stopped_short = sum(bool(run.get("stopped_short")) for run in point.runs)
         if not point.out:
-            point.means = {m: found for m in MEASURES if (found := mean_of(point.runs, m))}
+            point.means = {m: mean for m in MEASURES if (mean := mean_of(point.runs, m))}
     return points
 
 
@@ -107,10 +107,10 @@ def mark(points: Sequence[Point], ordered: bool = True) -> None:
         fallen = {}
         for run in point.runs:
             for what, value in watched(run).items():
-                known = (run["seed"], what)
-                if ordered and value < best.get(known, -math.inf) - DROP:
+                identity = (run["seed"], what)
+                if ordered and value < best.get(identity, -math.inf) - DROP:
                     fallen[what] = True
-                best[known] = max(value, best.get(known, -math.inf))
+                best[identity] = max(value, best.get(identity, -math.inf))
         point.fell = " and ".join(sorted(fallen, reverse=True))
         usable = usable and not point.out if ordered else not point.out
         stable_here = not point.diverged and "training accuracy" not in fallen
@@ -135,30 +135,30 @@ def mean_of(runs: Sequence[Mapping[str, Any]], measure: str) -> dict[str, Any] |
     values = [run[measure] for run in runs if run.get(measure) is not None]
     if not values:
         return None
-    known = estimate(values)
-    found: dict[str, Any] = {"mean": known.value, "n": known.n}
+    estimated = estimate(values)
+    summary: dict[str, Any] = {"mean": estimated.value, "n": estimated.n}
     if measure == "worst_group" and (few := [run["worst_group_n"] for run in runs if "worst_group_n" in run]):
-        found["samples"] = min(few)  # fewer than a group should have: its accuracy says little
-    if known.low is not None and known.high is not None:
+        summary["samples"] = min(few)  # fewer than a group should have: its accuracy says little
+    if estimated.low is not None and estimated.high is not None:
         top = 100.0 if measure in PERCENT else math.inf
-        found |= {"sd": known.sd, "least": min(values), "most": max(values)}
-        found |= {"low": max(0.0, known.low), "high": min(top, known.high)}
-    return found
+        summary |= {"sd": estimated.sd, "least": min(values), "most": max(values)}
+        summary |= {"low": max(0.0, estimated.low), "high": min(top, estimated.high)}
+    return summary
 
 
 def number(value: Any) -> float | None:
     """A finite number, or None."""
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if known else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number else None
 
 
 def ranges(points: Sequence[Point]) -> dict[str, dict[str, Any]]:
     """For each measure its least and greatest mean within the range, and at which values: the study's tables."""
     inside = [p for p in points if p.in_range]
-    found = {}
+    spans = {}
     for measure in MEASURES:
-        known = [(p.means[measure]["mean"], p.value) for p in inside if measure in p.means]
-        if known:
-            (low, at_low), (high, at_high) = min(known, key=lambda k: k[0]), max(known, key=lambda k: k[0])
-            found[measure] = {"min": low, "max": high, "at_min": at_low, "at_max": at_high}
-    return found
+        means = [(p.means[measure]["mean"], p.value) for p in inside if measure in p.means]
+        if means:
+            (low, at_low), (high, at_high) = min(means, key=lambda k: k[0]), max(means, key=lambda k: k[0])
+            spans[measure] = {"min": low, "max": high, "at_min": at_low, "at_max": at_high}
+    return spans

@@ -24,12 +24,12 @@ RANGE = (
 def remarks(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What must be said beside the table."""
     metrics = dict.fromkeys(line.metric for line in spec.lines)
-    said = [f"Published: {spec.source}."] if spec.source else []
-    said += [f"Ours: {' and '.join(metrics)}. {MEANING}"]
+    lines = [f"Published: {spec.source}."] if spec.source else []
+    lines += [f"Ours: {' and '.join(metrics)}. {MEANING}"]
     if any(line.end for line in spec.lines):
-        said.append(RANGE)
-    said += [f"{row} was not run: {why}" for row, why in _texts(spec.lines, lambda line: line.missing)]
-    said += [f"{row}: {note}" for row, note in _texts(spec.lines, lambda line: line.note)]
+        lines.append(RANGE)
+    lines += [f"{row} was not run: {why}" for row, why in _texts(spec.lines, lambda line: line.missing)]
+    lines += [f"{row}: {note}" for row, note in _texts(spec.lines, lambda line: line.note)]
     errors = dict.fromkeys(
         f"{row['method']} on {row['data']} {row['status']}: {str(row.get('error')).splitlines()[0]}"
         for row in rows
@@ -37,8 +37,8 @@ def remarks(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     )
     machines = dict.fromkeys(str(row["machine"]) for row in rows if row.get("machine") and row["status"] == "done")
     if machines:
-        said.append(f"Measured {days(rows)} on {'; '.join(machines)}.")
-    return [*said, *_mixed(spec, rows), *spec.choices, *spec.notes, *notes(rows), *errors]
+        lines.append(f"Measured {days(rows)} on {'; '.join(machines)}.")
+    return [*lines, *_mixed(spec, rows), *spec.choices, *spec.notes, *notes(rows), *errors]
 
 
 def _mixed(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -54,20 +54,20 @@ def _mixed(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 contents.setdefault(source, set()).add(as_full(content))
                 lines.setdefault(source, {})[line_name(line)] = None
     return [
-        f"{'; '.join(lines[source])}: trained on {len(found)} different contents of the same data. Their scores cannot "
-        "be compared; train them again in another folder."
-        for source, found in contents.items()
-        if len(found) > 1
+        f"{'; '.join(lines[source])}: trained on {len(versions)} different contents of the same data. Their scores "
+        "cannot be compared; train them again in another folder."
+        for source, versions in contents.items()
+        if len(versions) > 1
     ]
 
 
 def _texts(lines: Sequence[Line], of: Callable[[Line], str]) -> Iterator[tuple[str, str]]:
     """Rows, each with its text; with the blocks too, where those say different things of a row by the same name."""
-    found: dict[str, dict[str, dict[str, None]]] = {}  # by row, then by text: the blocks, each once
+    texts_of: dict[str, dict[str, dict[str, None]]] = {}  # by row, then by text: the blocks, each once
     for line in lines:
         if text := of(line):
-            found.setdefault(line.row, {}).setdefault(text, {})[line.block] = None
-    for row, texts in found.items():
+            texts_of.setdefault(line.row, {}).setdefault(text, {})[line.block] = None
+    for row, texts in texts_of.items():
         for text, blocks in texts.items():
             yield (f"{row} ({'; '.join(blocks)})" if len(texts) > 1 else row), text
 
@@ -78,8 +78,8 @@ def days(rows: Sequence[Mapping[str, Any]]) -> str:
     >>> days([{"date": "2026-11-17"}, {"date": "2026-11-16"}, {}]), days([{"date": "2026-11-17"}] * 2)
     ('2026-11-16 to 2026-11-17', '2026-11-17')
     """
-    known = sorted({str(row["date"]) for row in rows if row.get("date")})
-    return " to ".join(dict.fromkeys([known[0], known[-1]])) if known else NOTHING
+    dates = sorted({str(row["date"]) for row in rows if row.get("date")})
+    return " to ".join(dict.fromkeys([dates[0], dates[-1]])) if dates else NOTHING
 
 
 def line_name(line: Line) -> str:

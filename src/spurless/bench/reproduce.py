@@ -45,21 +45,21 @@ def papers() -> dict[str, Path]:
 
 
 def paper(name: str) -> Path:
-    known = papers()
-    if name not in known:
-        raise unknown("table", name, known) if known else UserError("No papers' tables are installed here.")
-    return known[name]
+    specs = papers()
+    if name not in specs:
+        raise unknown("table", name, specs) if specs else UserError("No papers' tables are installed here.")
+    return specs[name]
 
 
 def titles() -> dict[str, str]:
     """What each table is, with the labels that --only takes."""
-    found = {}
+    titles_of = {}
     for name, path in papers().items():
         content = read_toml(path)
         labels = [str(b["label"]) for b in content.get("block", []) if b.get("label")]
         more = f"; {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
-        found[name] = f"{content.get('title', '')} ({'; '.join(labels[:SHOWN])}{more})"
-    return found
+        titles_of[name] = f"{content.get('title', '')} ({'; '.join(labels[:SHOWN])}{more})"
+    return titles_of
 
 
 def write_page(spec: Spec, rows: Sequence[dict[str, Any]], out: Path, command: str = "") -> Path:
@@ -70,7 +70,7 @@ def write_page(spec: Spec, rows: Sequence[dict[str, Any]], out: Path, command: s
     for line in lines:
         line["data"] = ", ".join(filter(None, [line["data"], *line["grid"].values()]))
     done = [row for row in rows if row["status"] == "done"]
-    found = {
+    content = {
         "title": spec.title,
         "source": spec.source,
         "command": command or None,
@@ -79,8 +79,8 @@ def write_page(spec: Spec, rows: Sequence[dict[str, Any]], out: Path, command: s
         "notes": remarks(spec, rows),
         "versions": done[0].get("versions", {}) if done else {},
     }
-    with atomic(out / DATA) as part:
-        part.write_text(json.dumps(finite(found), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with atomic(out / DATA) as unfinished:
+        unfinished.write_text(json.dumps(finite(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return write_any([out / DATA], out / PAGE, spec.title)
 
 
@@ -93,11 +93,11 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
     left = {trial.key: trial for trial in trials if finished_row(out / trial.folder, trial.after) is None}
     kinds = {trial.kind() for trial in left.values()}
     log.info(f"Looking at {len(kinds)} kinds of trials ...")
-    known = guesses([trial for trial in trials if trial.kind() in kinds], all_rows(out), device, root, log.info)
+    estimates = guesses([trial for trial in trials if trial.kind() in kinds], all_rows(out), device, root, log.info)
     lines = []
     listed: set[str] = set()  # trials that an earlier line has, too
     for group in _same_trials(spec.lines):
-        lines.append(_planned(group, left, known, listed))
+        lines.append(_planned(group, left, estimates, listed))
         listed |= {trial.key for trial in group[0].trials if trial.key in left}
     total = len({trial.key for trial in trials})
     return {
@@ -105,8 +105,8 @@ def plan(spec: Spec, out: Path, device: str | None, workers: int | None, root: s
         "lines": lines,
         "cells": total,
         "done": total - len(left),
-        "missing_data": list(dict.fromkeys(g.how for g in known.values() if g.seconds is None)),
-        **_work([known[trial.kind()] for trial in left.values()], device, workers),
+        "missing_data": list(dict.fromkeys(g.how for g in estimates.values() if g.seconds is None)),
+        **_work([estimates[trial.kind()] for trial in left.values()], device, workers),
     }
 
 
@@ -116,28 +116,28 @@ def _work(guesses: Sequence[Guess], device: str | None, workers: int | None) -> 
     from spurless.core.threads import cores
     from spurless.train.device import pick_device
 
-    known = [guess for guess in guesses if guess.seconds is not None]
-    place = pick_device(device)
-    gpu = place.type == "cuda"
+    timed = [guess for guess in guesses if guess.seconds is not None]
+    chosen_device = pick_device(device)
+    gpu = chosen_device.type == "cuda"
     at_once = 1 if gpu else min(workers or cores(), max(1, len(guesses)))
-    together = workers or (processes_on(place, len(guesses)) if gpu else 1)
+    together = workers or (processes_on(chosen_device, len(guesses)) if gpu else 1)
     return {
-        "can_run": len(known),
-        "seconds": sum(guess.seconds or 0.0 for guess in known) / at_once,
+        "can_run": len(timed),
+        "seconds": sum(guess.seconds or 0.0 for guess in timed) / at_once,
         "at_once": at_once,
-        "bound": _bound({guess.how for guess in known}),
+        "bound": _bound({guess.how for guess in timed}),
         "one_at_a_time": gpu,
         "faster": f"{together} processes" if together > 1 else "lanes",
     }
 
 
 def _planned(
-    group: Sequence[Line], left: Mapping[str, Trial], known: Mapping[str, Guess], listed: Set[str]
+    group: Sequence[Line], left: Mapping[str, Trial], estimates: Mapping[str, Guess], listed: Set[str]
 ) -> dict[str, Any]:
     """What is to do of lines with the same trainings, of which those `listed` are another line's too."""
     line = group[0]
     todo = [trial for trial in line.trials if trial.key in left]
-    each = [known[trial.kind()] for trial in todo]
+    each = [estimates[trial.kind()] for trial in todo]
     ready = [guess.seconds for guess in each if guess.seconds is not None]
     ends = {line.end: f"{line.values[0]} to {line.values[-1]}"} if line.end else {}
     return {
@@ -161,11 +161,11 @@ def _same_trials(lines: Sequence[Line]) -> list[list[Line]]:
     return list(groups.values())
 
 
-def plan_text(found: dict[str, Any]) -> str:
+def plan_text(planned: dict[str, Any]) -> str:
     """The plan for a person."""
-    lines = [found["title"]]
-    reasons = {why: number for number, why in enumerate(found["missing_data"], 1)}
-    for (data, why), group in itertools.groupby(found["lines"], lambda x: (x["data"], _stuck(x))):
+    lines = [planned["title"]]
+    reasons = {why: number for number, why in enumerate(planned["missing_data"], 1)}
+    for (data, why), group in itertools.groupby(planned["lines"], lambda x: (x["data"], _stuck(x))):
         own = list(group)
         names = "; ".join(dict.fromkeys(line["method"] for line in own))
         if why in reasons:  # for all of them the same: one line, and the reason below
@@ -177,7 +177,7 @@ def plan_text(found: dict[str, Any]) -> str:
         else:
             lines += [f"  {_line_text(line)}" for line in own]
     lines += [f"({number}) {why}" for why, number in reasons.items()]
-    return "\n".join([*lines, _sum_text(found)])
+    return "\n".join([*lines, _sum_text(planned)])
 
 
 def _bound(hows: set[str]) -> str:
@@ -203,17 +203,17 @@ def _line_text(line: dict[str, Any]) -> str:
     return f"{where}: {there}{line['cells'] - line['done']} to do, {span(line['seconds_each'])} each, {line['how']}"
 
 
-def _sum_text(found: dict[str, Any]) -> str:
+def _sum_text(planned: dict[str, Any]) -> str:
     """How much there is to do, and how long it takes."""
-    said = f"{found['cells']} trials, {found['done']} done"
-    left = found["cells"] - found["done"]
+    sentence = f"{planned['cells']} trials, {planned['done']} done"
+    left = planned["cells"] - planned["done"]
     if not left:
-        return f"{said}."
-    if not found["can_run"]:
-        return f"{said}; none of the {left} that are left can be run here."
-    some = f", for the {found['can_run']} that can be run" if found["can_run"] < left else ""
-    speed = f"one at a time; {found['faster']} make it faster"
-    speed = speed if found["one_at_a_time"] else f"{found['at_once']} at a time"
-    text = f"{said}; {found['bound']} {span(found['seconds'])} here ({speed}){some}."
-    hows = {word for line in found["lines"] for word in line["how"].split(", ")}
+        return f"{sentence}."
+    if not planned["can_run"]:
+        return f"{sentence}; none of the {left} that are left can be run here."
+    some = f", for the {planned['can_run']} that can be run" if planned["can_run"] < left else ""
+    speed = f"one at a time; {planned['faster']} make it faster"
+    speed = speed if planned["one_at_a_time"] else f"{planned['at_once']} at a time"
+    text = f"{sentence}; {planned['bound']} {span(planned['seconds'])} here ({speed}){some}."
+    hows = {word for line in planned["lines"] for word in line["how"].split(", ")}
     return " ".join([text, *(f"{how}: {what}." for how, what in HOW.items() if how in hows), SHARED])

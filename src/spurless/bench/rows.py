@@ -27,10 +27,10 @@ def all_rows(out: Path, trials: Sequence[Trial] = ()) -> list[dict[str, Any]]:
 def write_jsonl(out: Path, trials: Sequence[Trial] = ()) -> Path:
     """Write rows.jsonl anew, whole; what is in the folder and not of these trials is marked."""
     named = {trial.key for trial in trials}
-    with atomic(out / JSONL) as part:
+    with atomic(out / JSONL) as unfinished:
         rows = [row if row["key"] in named else row | {LISTED: False} for row in all_rows(out, trials)]
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-        part.write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
+        unfinished.write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
     return out / JSONL
 
 
@@ -44,8 +44,8 @@ def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
     flat = [flat_row(row) for row in rows]
     columns = dict.fromkeys(name for row in flat for name in row)
     table = pyarrow.table({name: [row.get(name) for row in flat] for name in columns})
-    with atomic(path) as part:
-        pyarrow.parquet.write_table(table, part)
+    with atomic(path) as unfinished:
+        pyarrow.parquet.write_table(table, unfinished)
     return path
 
 
@@ -69,10 +69,10 @@ def flat_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(table: Mapping[str, Any], prefix: str = "") -> dict[str, float | str]:
-    found: dict[str, float | str] = {}
+    numbers: dict[str, float | str] = {}
     for name, value in table.items():
         if isinstance(value, Mapping):
-            found |= _numbers(value, f"{prefix}{name}.")
+            numbers |= _numbers(value, f"{prefix}{name}.")
         elif isinstance(value, (int, float)):
-            found[f"{prefix}{name}"] = float(value)  # one type for a column, whatever a run happened to have
-    return found
+            numbers[f"{prefix}{name}"] = float(value)  # one type for a column, whatever a run happened to have
+    return numbers

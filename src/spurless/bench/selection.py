@@ -39,9 +39,9 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
         # In rows.jsonl a trial may stand in two places of the table; what ended since it was written is in the trials.
         listed = _lines(path / JSONL) if (path / JSONL).exists() else []
         newest = {row["key"]: row for row in all_rows(path)}
-        known = {row["key"] for row in listed}
+        keys = {row["key"] for row in listed}
         rows = [newest.get(row["key"], row) | {k: row[k] for k in ("labels", LISTED) if k in row} for row in listed]
-        rows += [row for key, row in newest.items() if key not in known]
+        rows += [row for key, row in newest.items() if key not in keys]
     elif path.suffix == ".jsonl":
         rows = _lines(path)
     else:
@@ -77,8 +77,8 @@ def usual_metric(rows: Sequence[Row]) -> str:
     asked = {(row.get("labels") or {}).get("metric") for row in rows} - {None, ""}
     if len(asked) == 1:
         return str(asked.pop())
-    known = [m for m in (*METRICS, "average") if any(value_of({"status": "done", **r}, m) is not None for r in rows)]
-    return known[0] if known else "unbiased"
+    present = [m for m in (*METRICS, "average") if any(value_of({"status": "done", **r}, m) is not None for r in rows)]
+    return present[0] if present else "unbiased"
 
 
 def asked_for(rows: Sequence[dict[str, Any]], metric: str, labels: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -92,8 +92,8 @@ def asked_for(rows: Sequence[dict[str, Any]], metric: str, labels: Sequence[str]
     kept: dict[Any, int] = {}
     for i, row in sorted(enumerate(rows), key=lambda at: (at[1].get("labels") or {}).get("row") not in labels):
         if training_of(row) not in there:
-            place = row.get("labels") or {}
-            kept.setdefault((training_of(row), place.get("block"), place.get("grid")), i)
+            own_labels = row.get("labels") or {}
+            kept.setdefault((training_of(row), own_labels.get("block"), own_labels.get("grid")), i)
     chosen = set(kept.values())
     return [row for i, (row, asked) in enumerate(zip(rows, own, strict=True)) if asked or i in chosen]
 
@@ -104,13 +104,13 @@ def of_today(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     made = _settings_texts(rows)
     places = [_place(row) for row in rows]
     now: dict[tuple[Any, ...], set[str]] = {}
-    for row, place, settings in zip(rows, places, made, strict=True):
-        if place and row.get(LISTED, True) and finished(row):
-            now.setdefault(place, set()).add(settings)
+    for row, labels, settings in zip(rows, places, made, strict=True):
+        if labels and row.get(LISTED, True) and finished(row):
+            now.setdefault(labels, set()).add(settings)
     return [
         row
-        for row, place, settings in zip(rows, places, made, strict=True)
-        if row.get(LISTED, True) or place not in now or settings in now[place]
+        for row, labels, settings in zip(rows, places, made, strict=True)
+        if row.get(LISTED, True) or labels not in now or settings in now[labels]
     ]
 
 

@@ -69,7 +69,7 @@ class Line:
         """For each value of its range the trials; without a range, all of them under no value."""
         if not self.end:
             return [("", self.trials)]
-        return [(value, self.trials[place :: len(self.values)]) for place, value in enumerate(self.values)]
+        return [(value, self.trials[index :: len(self.values)]) for index, value in enumerate(self.values)]
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Spec:
     def trials(self) -> list[Trial]:
         """All trials, those of the first seed first: a benchmark that is cut short can still be compared."""
         rounds = itertools.zip_longest(*(line.trials for line in self.lines))
-        found = [trial for trials in rounds for trial in trials if trial is not None]
+        present = [trial for trials in rounds for trial in trials if trial is not None]
         # Both ends of a range come from the same trials.
-        return list({(trial.key, *trial.labels.values()): trial for trial in found}.values())
+        return list({(trial.key, *trial.labels.values()): trial for trial in present}.values())
 
     cells = trials  # as older scripts call it
 
@@ -161,15 +161,15 @@ def make_spec(table: Mapping[str, Any], where: str = "The specification", seeds:
     blocks = tables_of(table.get("block"), "block", where)
     for number, block in enumerate(blocks, 1):
         label = string_of(block.get("label", "" if len(blocks) == 1 else f"block {number}"), "label", where)
-        place = f"{where}, block '{label or number}'"
-        check_keys(block, BLOCK, place)
+        block_name = f"{where}, block '{label or number}'"
+        check_keys(block, BLOCK, block_name)
         if "note" in block:
-            notes.append(f"{label}: {string_of(block['note'], 'note', place)}".removeprefix(": "))
-        picked = seeds_of(block["seeds"], place) if "seeds" in block else usual
+            notes.append(f"{label}: {string_of(block['note'], 'note', block_name)}".removeprefix(": "))
+        picked = seeds_of(block["seeds"], block_name) if "seeds" in block else usual
         picked = picked if seeds is None else so_many(picked, seeds)
-        measured, usual_metric = _measured(table, block, place), metric_of(block.get("metric", metric), place)
-        for row in _rows(block, place):
-            own = _lines(block, row, label, picked, row.get("metric", usual_metric), measured, place)
+        measured, usual_metric = _measured(table, block, block_name), metric_of(block.get("metric", metric), block_name)
+        for row in _rows(block, block_name):
+            own = _lines(block, row, label, picked, row.get("metric", usual_metric), measured, block_name)
             lines += own
     _distinct(lines, where)
     return Spec(
@@ -245,14 +245,14 @@ def _ends(lines: Sequence[Line], over: Any, where: str) -> list[Line]:
     groups: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
         groups.setdefault(tuple(v for k, v in line.grid.items() if k != over), []).append(line)
-    found = []
+    ends = []
     for group in groups.values():
         values = tuple(line.grid[over] for line in group)
         rounds = zip(*(line.trials for line in group), strict=True)
         trials = tuple(trial for trials in rounds for trial in trials)
         for end in ENDS:
-            found.append(replace(group[0], grid=group[0].grid | {over: end}, trials=trials, end=end, values=values))
-    return found
+            ends.append(replace(group[0], grid=group[0].grid | {over: end}, trials=trials, end=end, values=values))
+    return ends
 
 
 def _measured(table: Mapping[str, Any], block: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -268,21 +268,21 @@ def _measured(table: Mapping[str, Any], block: Mapping[str, Any], where: str) ->
 
 def _settings(block: Mapping[str, Any], row: Mapping[str, Any], point: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The tables of a trial: the block's, over them the row's, over them the grid's values."""
-    found: dict[str, dict[str, Any] | None] = {}
+    settings: dict[str, dict[str, Any] | None] = {}
     for section in SECTIONS:
         base = as_table(block.get(section) if section != "method" else None, section, where)
         own = as_table(row.get(section), section, where)
-        found[section] = _merge(base, own)
+        settings[section] = _merge(base, own)
     for name, value in point.items():
         section, _, setting = name.partition(".")
         if setting:
-            found[section] = (found[section] or {}) | {setting: value}
+            settings[section] = (settings[section] or {}) | {setting: value}
         else:
-            found[section] = _merge(found[section], as_table(value, section, where))
-    if not found["data"]:
+            settings[section] = _merge(settings[section], as_table(value, section, where))
+    if not settings["data"]:
         raise UserError(f"{where}: there is no data.")
-    found["recipe"] = found["recipe"] or {}
-    return found
+    settings["recipe"] = settings["recipe"] or {}
+    return settings
 
 
 def _merge(base: dict[str, Any] | None, own: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -52,10 +52,10 @@ class BenchTable:
         return draw_entries(entries(self.spec, self.rows), ax)
 
 
-def cells_of(spec: Spec, found: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
+def cells_of(spec: Spec, listed: Sequence[Entry]) -> tuple[list[str], list[list[str]]]:
     """Headings and text of the printed table. Columns in which nothing would stand are left out."""
-    several = len({e.line.metric for e in found}) > 1
-    lines = [_texts_of(e, spec.over, several) for e in found]
+    several = len({e.line.metric for e in listed}) > 1
+    lines = [_texts_of(e, spec.over, several) for e in listed]
     titles = [title for title in lines[0] if any(line[title] for line in lines)] if lines else []
     return titles, [[line[title] or NOTHING for title in titles] for line in lines]
 
@@ -92,13 +92,13 @@ def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    found = entries(spec, rows)
-    columns = _narrow_columns(spec, found)
+    listed = entries(spec, rows)
+    columns = _narrow_columns(spec, listed)
     same = _same_everywhere(spec, columns)
     head = "; ".join(f"{title}: {text}" for title, text in same.items())
     columns = {title: texts for title, texts in columns.items() if title not in same}
-    odd = [f"{line_name(e.line)}: {e.remark}." for e in found if e.remark and e.ours.known]
-    said = [*([head] if head else []), *odd, *remarks(spec, rows)]
+    odd = [f"{line_name(e.line)}: {e.remark}." for e in listed if e.remark and e.ours.known]
+    notes = [*([head] if head else []), *odd, *remarks(spec, rows)]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for title in columns:
         words = title in WORDS
@@ -111,17 +111,17 @@ def terminal(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> Group:
         if above and above[: named - 1] != line[: named - 1]:
             table.add_section()
         table.add_row(*map(Text, (*_new(above[:named], line[:named]), *line[named:])))
-    return with_words(table, said, spec.title)
+    return with_words(table, notes, spec.title)
 
 
-def _narrow_columns(spec: Spec, found: Sequence[Entry]) -> dict[str, list[str]]:
+def _narrow_columns(spec: Spec, listed: Sequence[Entry]) -> dict[str, list[str]]:
     """The columns that a terminal has room for; the others are in every other format."""
-    titles, body = cells_of(spec, found)
+    titles, body = cells_of(spec, listed)
     columns = {title: [row[i] for row in body] for i, title in enumerate(titles)}
-    named_by_row = len({e.line.row for e in found}) == len({(e.line.row, e.line.metric) for e in found})
+    named_by_row = len({e.line.row for e in listed}) == len({(e.line.row, e.line.metric) for e in listed})
     for wide in ("remark", *BESIDE, *(["metric"] if named_by_row else [])):
         columns.pop(wide, None)
-    columns["ours"] = [e.text if e.ours.known else e.remark or NOTHING for e in found]
+    columns["ours"] = [e.text if e.ours.known else e.remark or NOTHING for e in listed]
     return columns
 
 
@@ -148,7 +148,7 @@ def markdown(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
     titles, body = cells_of(spec, entries(spec, rows))
     rule = [":--" if title in WORDS else "--:" for title in titles]
     lines = ["| " + " | ".join(row) + " |" for row in [list(map(plain, titles)), rule, *(map(plain, r) for r in body)]]
-    return "\n".join([f"**{plain(spec.title)}**\n", *lines, *(f"\n{plain(said)}" for said in remarks(spec, rows))])
+    return "\n".join([f"**{plain(spec.title)}**\n", *lines, *(f"\n{plain(remark)}" for remark in remarks(spec, rows))])
 
 
 def latex(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -156,7 +156,7 @@ def latex(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> str:
     titles, body = cells_of(spec, entries(spec, rows))
     columns = "".join("l" if title in WORDS else "r" for title in titles)
     lines = [" & ".join(map(tex, row)) + r" \\" for row in body]
-    comments = ["% " + said.replace("\n", " ") for said in [spec.title, *remarks(spec, rows)]]
+    comments = ["% " + remark.replace("\n", " ") for remark in [spec.title, *remarks(spec, rows)]]
     head = [r"\begin{tabular}{" + columns + "}", r"\toprule", " & ".join(map(tex, titles)) + r" \\", r"\midrule"]
     return "\n".join([*comments, *head, *lines, r"\bottomrule", r"\end{tabular}"])
 

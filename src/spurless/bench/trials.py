@@ -35,8 +35,8 @@ class Trial:
 
     data: dict[str, Any]
     method: dict[str, Any]
-    net: dict[str, Any] | None = None  # None: the data set's own
-    recipe: dict[str, Any] = field(default_factory=dict)  # without a name: over the data set's own
+    net: dict[str, Any] | None = None  # None: the dataset's own
+    recipe: dict[str, Any] = field(default_factory=dict)  # without a name: over the dataset's own
     seed: int = 0
     labels: dict[str, str] = field(default_factory=dict)
     after: str | None = None  # "module:function", called with (result, bundle, folder); its dict is row["extra"]
@@ -83,23 +83,23 @@ class Trial:
         return _text({k: v for k, v in self.given().items() if k != "seed"})
 
 
-def digest(known: Any) -> str:
+def digest(value: Any) -> str:
     """Sixteen letters that stand for a JSON-able value.
 
     >>> digest({"b": (1, 2), "a": 0.5}) == digest({"a": 0.5, "b": [1, 2]})
     True
     """
-    return hashlib.sha256(_text(known).encode()).hexdigest()[:16]
+    return hashlib.sha256(_text(value).encode()).hexdigest()[:16]
 
 
 def remember(out: Path) -> None:
     """Take the keys that a folder's trials had before, unless the package has changed since."""
     _remembered.pop(out.resolve(), None)  # of a folder that was there by this name before
     try:
-        found = json.loads((out / KEYS).read_text(encoding="utf-8"))
-        if found["package"] == _package():
-            _known.update(found["keys"])
-            _remembered[out.resolve()] = set(found["keys"])
+        saved = json.loads((out / KEYS).read_text(encoding="utf-8"))
+        if saved["package"] == _package():
+            _known.update(saved["keys"])
+            _remembered[out.resolve()] = set(saved["keys"])
     except (OSError, ValueError, KeyError, TypeError):
         return
 
@@ -115,8 +115,8 @@ def save_keys(out: Path, trials: list[Trial]) -> None:
         if keys.items() <= before["keys"].items():
             return
         keys = before["keys"] | keys
-    with atomic(out / KEYS) as part:
-        part.write_text(json.dumps({"package": _package(), "keys": keys}), encoding="utf-8")
+    with atomic(out / KEYS) as unfinished:
+        unfinished.write_text(json.dumps({"package": _package(), "keys": keys}), encoding="utf-8")
 
 
 def _is_ours(trial: Trial) -> bool:
@@ -185,7 +185,7 @@ def _changed(section: str, text: str) -> dict[str, Any]:
 
 @functools.cache
 def _recipe(text: str) -> dict[str, Any]:
-    """A named recipe as what it stands for; without a name it is over the data set's, so every given field counts."""
+    """A named recipe as what it stands for; without a name it is over the dataset's, so every given field counts."""
     from spurless.registry import check_recipe
 
     given = json.loads(text)
@@ -216,7 +216,7 @@ def _target(section: str, text: str) -> tuple[Callable[..., Any], dict[str, Any]
 
 @functools.cache
 def default_settings(section: str, name: str) -> dict[str, Any]:
-    """What the settings of a method, data set or network (or of the recipe) are if they are not given.
+    """What the settings of a method, dataset or network (or of the recipe) are if they are not given.
 
     Empty for a name that is not known here.
     """
@@ -226,6 +226,6 @@ def default_settings(section: str, name: str) -> dict[str, Any]:
         return {}
 
 
-def _text(known: Any) -> str:
+def _text(value: Any) -> str:
     """As JSON, in one way only."""
-    return json.dumps(known, sort_keys=True, default=str)
+    return json.dumps(value, sort_keys=True, default=str)

@@ -67,16 +67,16 @@ def audit(
     folder = out or default_folder("audit", data, net or "plain", seed, asked)
     network = {"name": net} | chosen["net"] if net else None
     with redirect_stdout(sys.stderr):
-        found = audit(
+        report = audit(
             {"name": data} | chosen["data"], model, folder, budget=budget, fix=fix, quick=quick, net=network,
             recipe=chosen["recipe"] or None, seed=seed, device=device, root=data_root,
             command=shlex.join(["spurless", *sys.argv[1:]]),
             settings=tuple(pair for pair in set_ or [] if pair.startswith("data.")), decisions=reviewed,
         )  # fmt: skip
     if as_json:
-        print_json(json.loads(found.to_json()))
+        print_json(json.loads(report.to_json()))
     else:
-        show(found)
+        show(report)
         echo(f"Report: {folder / REPORT}    for machines: {folder / FILE}")
-    if fail_on is not None and found.verdict in bad[fail_on]:
+    if fail_on is not None and report.verdict in bad[fail_on]:
         raise typer.Exit(4)

@@ -37,11 +37,11 @@ def export(
     from spurless.compress.figures import lines
 
     with redirect_stdout(sys.stderr):
-        found = export(model, out, formats or FORMATS, cut, with_preprocessing=with_preprocessing)
+        exported = export(model, out, formats or FORMATS, cut, with_preprocessing=with_preprocessing)
     if as_json:
-        print_json(found)
+        print_json(exported)
         return
-    echo("\n".join([*lines(found), f"Saved in {found['folder']}"]))
+    echo("\n".join([*lines(exported), f"Saved in {exported['folder']}"]))
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ def prune(
     settings = gather(set_ or [], ("method", "recipe"))
     how = Pruning(**{name: value for name, value in vars(pruning).items() if name != "keep"}, settings=settings)
     with redirect_stdout(sys.stderr):
-        found = prune(
+        pruned = prune(
             run, pruning.keep or [0.3], how, out=out, seed=seed, device=where.device, root=where.data_root
         )  # fmt: skip
     if as_json:
-        print_json(found)
+        print_json(pruned)
         return
     from spurless.core.terminal import Console
 
-    Console().print(table(found))
-    echo(f"Saved in {found['folder']}; the curve: curve.png")
+    Console().print(table(pruned))
+    echo(f"Saved in {pruned['folder']}; the curve: curve.png")

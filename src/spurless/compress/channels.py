@@ -54,7 +54,7 @@ def channel_groups(net: nn.Module, example: Tensor) -> list[Channels]:
             continue
         makers, through, takers = members
         seen |= {id(m) for m in makers}
-        group = Channels(len(weight_of(layer)), *([names[id(m)] for m in part] for part in members))
+        group = Channels(len(weight_of(layer)), *([names[id(m)] for m in member] for member in members))
         if takers and _fits(group, makers, through, takers):
             groups.append(group)
     return groups

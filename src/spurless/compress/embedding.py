@@ -25,18 +25,18 @@ def embed(
     device: str | torch.device | None = None,
     root: str | Path | None = None,
 ) -> Bundle:
-    """The same rows, labels and attributes, with the network's features (n, d) as inputs, standardised.
+    """The same samples, labels and attributes, with the network's features (n, d) as inputs, standardised.
 
     >>> embed({"name": "toy", "n": 100}, "mlp", device="cpu").shape
     (100,)
     """
-    data, place = load_data(data, root=root), pick_device(device)
+    data, chosen_device = load_data(data, root=root), pick_device(device)
     check_reads(data, net)
-    backbone = network_maker(net, data.shape, len(data.classes), seed=0, example=example_of(data))(0).to(place)
+    backbone = network_maker(net, data.shape, len(data.classes), seed=0, example=example_of(data))(0).to(chosen_device)
     recipe = Recipe(channels_last=False, eval_batch_size=128)
-    inputs = Inputs(data, recipe, place)
+    inputs = Inputs(data, recipe, chosen_device)
     features = {
-        name: outputs(backbone, split, inputs, recipe, place, features=True).cpu()
+        name: outputs(backbone, split, inputs, recipe, chosen_device, features=True).cpu()
         for name, split in data.splits.items()
     }
     x = features["train"]

@@ -91,8 +91,8 @@ def export(
     for left in folder.glob(f"{UNFINISHED}*"):
         shutil.rmtree(left)
     # In a folder of its own until all is measured: an export that fails or is killed leaves the one before it whole.
-    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder) as place:
-        made = Path(place)
+    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder) as scratch:
+        made = Path(scratch)
         checks = write(small.net, made, formats, example, facts, with_preprocessing)
         report = {
             "model": str(model),
@@ -110,8 +110,8 @@ def export(
         }
         report["bytes"]["compressed"] = (made / SPARSE).stat().st_size if (made / SPARSE).exists() else None
         report["notes"] = notes(report)
-        with atomic(made / REPORT) as part:
-            part.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
+        with atomic(made / REPORT) as unfinished:
+            unfinished.write_text(json.dumps(finite(report), indent=1) + "\n", encoding="utf-8")
         _put(made, folder)
     return report | {"folder": str(folder)}
 
@@ -119,8 +119,8 @@ def export(
 def exported(folder: Path) -> str | None:
     """Of what a folder holds the export, where that can be read."""
     try:
-        found = from_json(read_bytes(folder / REPORT))
-        return str(found["model"])
+        report = from_json(read_bytes(folder / REPORT))
+        return str(report["model"])
     except (DataError, OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -132,7 +132,7 @@ def home(model: str | Path) -> Path:
 
 
 def _put(made: Path, folder: Path) -> None:
-    """Move the files of an export to where they are to be, in the place of those of an earlier one."""
+    """Move the files of an export to where they are to be, replacing those of an earlier one."""
     for name in (MODEL, ARCHITECTURE, LOADER, SPARSE, PT2, ONNX, REPORT):  # the report last
         if (made / name).exists():
             (made / name).replace(folder / name)
@@ -194,20 +194,20 @@ def write(
             checks["onnx"] = write_onnx(whole, program, folder, inputs, about)
     with torch.no_grad():
         limit = allowed(torch.cat([whole(x) for x in inputs]))
-    for name, found in checks.items():
-        if isinstance(found, float) and not found < limit:
-            raise NotTheSame(f"The file for {name} gives logits that differ by {found:.3g}, more than {limit:.3g}.")
+    for name, check in checks.items():
+        if isinstance(check, float) and not check < limit:
+            raise NotTheSame(f"The file for {name} gives logits that differ by {check:.3g}, more than {limit:.3g}.")
     return checks
 
 
 def metadata(facts: Mapping[str, Any], with_preprocessing: bool = False) -> dict[str, Any]:
     """What every file says of the network: its classes, and what it takes."""
-    known = {k: facts[k] for k in ("shape", "classes", "mean", "std", "coding") if k in facts}
+    facts_kept = {k: facts[k] for k in ("shape", "classes", "mean", "std", "coding") if k in facts}
     if with_preprocessing:
-        return {"mean": [], "std": []} | known | {"scaled": RAW, "preprocessing": True}
+        return {"mean": [], "std": []} | facts_kept | {"scaled": RAW, "preprocessing": True}
     scaled = CODED if "coding" in facts else "0 to 1" if of_bytes(facts) else "as it is"
     scaled += ", then (x - mean) / std" if facts.get("mean") else ""
-    return known | {"scaled": scaled, "preprocessing": False}
+    return facts_kept | {"scaled": scaled, "preprocessing": False}
 
 
 def write_plain(
@@ -217,10 +217,10 @@ def write_plain(
     about = architecture["input"] = metadata(facts, with_preprocessing)
     state = module.state_dict()
     save_tensors(folder / MODEL, state, {})
-    with atomic(folder / ARCHITECTURE) as part:
-        part.write_text(json.dumps(architecture, indent=1) + "\n", encoding="utf-8")
-    with atomic(folder / LOADER) as part:
-        shutil.copyfile(standalone.__file__, part)
+    with atomic(folder / ARCHITECTURE) as unfinished:
+        unfinished.write_text(json.dumps(architecture, indent=1) + "\n", encoding="utf-8")
+    with atomic(folder / LOADER) as unfinished:
+        shutil.copyfile(standalone.__file__, unfinished)
     save_tensors(folder / SPARSE, standalone.pack({name: t.contiguous() for name, t in state.items()}), {})
     smaller = (folder / SPARSE).stat().st_size < 0.95 * (folder / MODEL).stat().st_size
     if not smaller:
@@ -246,8 +246,8 @@ def plain(net: nn.Module, name: str) -> tuple[nn.Module, dict[str, Any]]:
             module = copy.deepcopy(net.encoder)
             setattr(module, TORCHVISION[name], net.head)
             usual = dict(original.named_modules())
-            leaves = [(n, part) for n, part in module.named_modules() if not any(part.children())]
-            other = [(n, described(part)) for n, part in leaves if type(part).__module__.startswith("torch.nn")]
+            leaves = [(n, child) for n, child in module.named_modules() if not any(child.children())]
+            other = [(n, described(child)) for n, child in leaves if type(child).__module__.startswith("torch.nn")]
             changed = [[n, *is_] for n, is_ in other if n not in usual or is_ != described(usual[n])]
             return module, {"base": name, "outputs": net.classes, "layers": changed}
     return net, {"base": None, "why": f"{name} is made of layers that are neither torch's nor torchvision's alone."}
@@ -297,10 +297,10 @@ def traced(net: nn.Module, example: Tensor) -> Any:
 
 def write_torch(net: nn.Module, program: Any, folder: Path, inputs: list[Tensor], about: Mapping[str, Any]) -> float:
     with quiet():
-        with atomic(folder / PT2) as part, tempfile.TemporaryDirectory() as near:
+        with atomic(folder / PT2) as unfinished, tempfile.TemporaryDirectory() as near:
             # It wants this ending.
             torch.export.save(program, Path(near) / PT2, extra_files={standalone.METADATA: json.dumps(about)})
-            shutil.copyfile(Path(near) / PT2, part)
+            shutil.copyfile(Path(near) / PT2, unfinished)
         return differ(net, torch.export.load(folder / PT2).module(), inputs)
 
 
@@ -317,8 +317,8 @@ def write_onnx(
         made = torch.onnx.export(program, input_names=["x"], output_names=["logits"], verbose=False)
         assert made is not None
         made.model.metadata_props.update({name: json.dumps(value) for name, value in about.items()})
-        with atomic(folder / ONNX) as part:
-            made.save(part, external_data=False)
+        with atomic(folder / ONNX) as unfinished:
+            made.save(unfinished, external_data=False)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         session = onnxruntime.InferenceSession(str(folder / ONNX), options, providers=["CPUExecutionProvider"])

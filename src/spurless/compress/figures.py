@@ -61,7 +61,7 @@ def latency(
         net.eval()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    found: dict[str, dict[str, float]] = {}
+    timed: dict[str, dict[str, float]] = {}
     try:
         for batch in batches:
             x = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0))
@@ -72,10 +72,10 @@ def latency(
                     net(x)
                     if k:  # the first is a warm-up
                         times[name].append(1000 * (time.perf_counter() - start))
-            found[str(batch)] = {name: round(statistics.median(taken), 4) for name, taken in times.items()}
+            timed[str(batch)] = {name: round(statistics.median(taken), 4) for name, taken in times.items()}
     finally:
         torch.set_num_threads(threads)
-    return found
+    return timed
 
 
 def notes(report: Mapping[str, Any]) -> list[str]:
@@ -111,6 +111,6 @@ def lines(report: Mapping[str, Any]) -> list[str]:
     if report["bytes"].get("compressed"):
         told.append(f"{'compressed':14}{'':>16}{report['bytes']['compressed']:>16,}")
     told.append(f"Largest difference of a logit, cut against masked: {report['difference']:.2g}")
-    for name, found in report["checks"].items():
-        told.append(f"{name}: " + (f"logits differ by {found:.2g}" if isinstance(found, float) else found))
+    for name, check in report["checks"].items():
+        told.append(f"{name}: " + (f"logits differ by {check:.2g}" if isinstance(check, float) else check))
     return [*told, *report["notes"], *(f"Kept: {why}" for why in report["kept"][:5])]

@@ -97,25 +97,27 @@ def _check_inputs(model: Path, bundle: Bundle, facts: Mapping[str, Any]) -> None
         log.warning(f"{model} was trained on images of shape {tuple(facts['shape'])}; these are {bundle.shape}.")
 
 
-def _with_classes(bundle: Bundle, known: Sequence[str]) -> Bundle:
-    """The same rows, with the classes of a model in its order: they are matched by their names.
+def _with_classes(bundle: Bundle, model_classes: Sequence[str]) -> Bundle:
+    """The same samples, with the classes of a model in its order: they are matched by their names.
 
     >>> from spurless.core.data import Split
     >>> rows = Split(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
     >>> _with_classes(Bundle("pets", rows, classes=("cat", "dog")), ["dog", "cow", "cat"]).train.y
     tensor([2, 0, 0])
     """
-    if (*known,) == bundle.classes:
+    if (*model_classes,) == bundle.classes:
         return bundle
-    place = torch.tensor([known.index(name) for name in bundle.classes])
-    splits: dict[str, Any] = {name: replace(split, y=place[split.y]) for name, split in bundle.splits.items()}
-    tables = tuple(table.new_zeros(len(known), table.shape[1]).index_copy(0, place, table) for table in bundle.aligned)
-    return replace(bundle, **splits, classes=(*known,), aligned=tables)
+    index_of = torch.tensor([model_classes.index(name) for name in bundle.classes])
+    splits: dict[str, Any] = {name: replace(split, y=index_of[split.y]) for name, split in bundle.splits.items()}
+    tables = tuple(
+        table.new_zeros(len(model_classes), table.shape[1]).index_copy(0, index_of, table) for table in bundle.aligned
+    )
+    return replace(bundle, **splits, classes=(*model_classes,), aligned=tables)
 
 
 def _with_its_shortcuts(bundle: Bundle, shortcuts: Mapping[str, Any], foreign: bool) -> Bundle:
-    """With what went together in the model's own training: in other data it may be the other way round, and a row that
-    agrees with those would be called aligned although it contradicts what the model has learnt."""
+    """With what went together in the model's own training: in other data it may be the other way round, and a sample
+    that agrees with those would be called aligned although it contradicts what the model has learnt."""
     tables, notes = list(bundle.aligned), list(bundle.notes)
     if foreign and (unknown := ", ".join(f"'{name}'" for name in bundle.attributes if name not in shortcuts)):
         notes.append(
@@ -125,20 +127,23 @@ def _with_its_shortcuts(bundle: Bundle, shortcuts: Mapping[str, Any], foreign: b
     for k, name in enumerate(bundle.attributes):
         if name in shortcuts:
             learnt = torch.tensor(shortcuts[name]["aligned"], dtype=torch.bool)  # (classes, values)
-            place = {value: column for column, value in enumerate(shortcuts[name]["values"])}
-            unseen = [f"'{value}'" for value in bundle.values[k] if value not in place]
+            column_of = {value: column for column, value in enumerate(shortcuts[name]["values"])}
+            unseen = [f"'{value}'" for value in bundle.values[k] if value not in column_of]
             if len(unseen) == len(bundle.values[k]):
                 notes.append(f"{listed(unseen)} of '{name}' are new to the model: aligned is by {bundle.name} itself.")
                 continue
             if unseen:
-                notes.append(f"{listed(unseen)} of '{name}': new to the model, so no row with it is aligned.")
+                notes.append(f"{listed(unseen)} of '{name}': new to the model, so no sample with it is aligned.")
             new = learnt.new_zeros(len(learnt))
-            tables[k] = torch.stack([learnt[:, place[v]] if v in place else new for v in bundle.values[k]], dim=1)
+            tables[k] = torch.stack(
+                [learnt[:, column_of[v]] if v in column_of else new for v in bundle.values[k]], dim=1
+            )
     return replace(bundle, aligned=tuple(tables), notes=tuple(notes))
 
 
 def is_its_own(model: Path, bundle: Bundle) -> bool | None:
-    """Whether a model was trained on these rows, whatever attributes are named for them; None where it does not say."""
+    """Whether a model was trained on these samples, whatever attributes are named for them; None where it does not
+    say."""
     facts, saved = _told(model)
     if "rows" in facts:
         return same_content(facts["rows"], fingerprint(bundle, with_attributes=False))
@@ -161,7 +166,7 @@ def data_for(
     """The data as a run or weights file was given its own: a table coded alike, images of the same size, texts as long.
 
     Where it is what the run was trained on, all settings are the run's, but for those that are given: other ones would
-    draw other splits, and score rows that it has learnt. Of other data no splits are drawn if it is `only_to_score`.
+    draw other splits, and score samples that it has learnt. Of other data no splits are drawn if it is `only_to_score`.
     """
     facts, saved = _told(model)
     data = dict(data) | {"name": data_name(str(data["name"]), root)}
@@ -217,10 +222,10 @@ def _say_what_differs(bundle: Bundle, model: Path, given: Sequence[str]) -> None
     if given:
         named = ", ".join(f"data.{name}" for name in given)
         log.warning(
-            f"With {named} as given, {bundle.name} is not what {model} was trained on: it may have learnt such rows."
+            f"With {named} as given, {bundle.name} is not what {model} was trained on: it may have learnt such samples."
         )
     else:
-        log.warning(f"{bundle.name} is not what {model} was trained on: its rows or splits are other ones by now.")
+        log.warning(f"{bundle.name} is not what {model} was trained on: its samples or splits are other ones by now.")
 
 
 def unusual_settings(data: Bundle) -> dict[str, Any]:

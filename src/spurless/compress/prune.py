@@ -122,10 +122,10 @@ def prune(
 
 
 def save_curve(curve: Mapping[str, Any], folder: Path) -> None:
-    """Draw and write the curve; what it takes to go on with an unfinished pruning is needed no more."""
+    """Draw and write the curve; what resuming an unfinished pruning takes is needed no more."""
     draw(curve, folder)
-    with atomic(folder / CURVE) as part:
-        part.write_text(json.dumps(finite(curve), indent=1) + "\n", encoding="utf-8")
+    with atomic(folder / CURVE) as unfinished:
+        unfinished.write_text(json.dumps(finite(curve), indent=1) + "\n", encoding="utf-8")
     (folder / UNFINISHED).unlink(missing_ok=True)
 
 

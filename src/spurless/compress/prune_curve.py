@@ -103,8 +103,8 @@ def draw(curve: Mapping[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context({"svg.hashsalt": "spurless"}):
         for kind in ("png", "svg"):
-            with atomic(folder / f"curve.{kind}") as part:
-                figure.savefig(part, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            with atomic(folder / f"curve.{kind}") as unfinished:
+                figure.savefig(unfinished, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
 
 
 def table(curve: Mapping[str, Any]) -> Group:

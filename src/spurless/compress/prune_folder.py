@@ -101,4 +101,4 @@ def keep_finished(
 def how_to_go_on(done: int, of: int, folder: Path) -> str:
     if not done:
         return "No share was finished, so nothing is kept: the same command begins anew."
-    return f"{done} of {of} shares are finished and kept in {folder}: the same command goes on with the next."
+    return f"{done} of {of} shares are finished and kept in {folder}: re-run the command to resume with the next."

@@ -111,7 +111,7 @@ class PruneTrained(Method):
         return net
 
     def _as_trained(self, run: Run) -> Generator[Stage, None, Net]:
-        """The run's method once more; but its last stage goes on from the pruned weights, and is shorter.
+        """The run's method once more; but its last stage continues from the pruned weights, and is shorter.
 
         What comes before that stage is trained again, because its outcome (which rows are drawn how often, a second
         network) is not kept with a run. With the run's seed it is the same as then.
@@ -248,7 +248,7 @@ def channel_masks(net: Net, groups: Sequence[Channels], scores: Scores, keep: fl
         each = torch.stack([side.reshape(group.size, -1).float().mean(1) for side in sides]).mean(0)  # (size,)
         rows = [weight_of(net.get_submodule(name)).reshape(group.size, -1) for name in group.makers]
         dead = torch.stack([(row == 0).all(1) for row in rows]).all(0)
-        each = each.masked_fill(dead, -math.inf)  # or one that is gone already would stay in the place of another
+        each = each.masked_fill(dead, -math.inf)  # or one that is gone already would stay instead of another
         count = max(1, round(keep * group.size))
         gone = each.argsort(stable=True)[: group.size - count].cpu()
         for name in group.makers:

@@ -279,14 +279,16 @@ def _hand_on(layer: nn.Module, dead: Dead, constants: Tensor, size: int) -> None
     """Move the constant part of the channels that go into the layer's bias, or into the channel that stays for it."""
     weight = weight_of(layer)
     columns = columns_of(layer, dead.gone, size)
-    part = weight[:, columns] * constants[dead.gone].reshape(1, -1, *[1] * (weight.dim() - 2))  # (out, gone, ...)
-    if not bool(part.any()):
+    contribution = weight[:, columns] * constants[dead.gone].reshape(
+        1, -1, *[1] * (weight.dim() - 2)
+    )  # (out, gone, ...)
+    if not bool(contribution.any()):
         return
     if _pads(layer):
         assert dead.into is not None
-        weight[:, dead.into] += part.sum(1) / constants[dead.into, 0]
+        weight[:, dead.into] += contribution.sum(1) / constants[dead.into, 0]
         return
-    more = part.flatten(1).sum(1)  # (out,)
+    more = contribution.flatten(1).sum(1)  # (out,)
     bias = layer.bias
     layer.bias = nn.Parameter(more if bias is None else bias + more)  # type: ignore[operator]
 

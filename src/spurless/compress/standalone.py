@@ -62,8 +62,8 @@ def describe(path: str | Path) -> dict[str, Any]:
         torch.export.load(path, extra_files=texts)
         return dict(json.loads(texts[METADATA]))
     if path.suffix == ".onnx":
-        held = _session(path).get_modelmeta().custom_metadata_map
-        return {name: json.loads(held[name]) for name in held if name in FACTS}
+        metadata = _session(path).get_modelmeta().custom_metadata_map
+        return {name: json.loads(metadata[name]) for name in metadata if name in FACTS}
     return dict(_architecture(path)["input"])
 
 

@@ -3,7 +3,7 @@
 `draw` makes the random numbers, `resample` applies all geometry in one resampling and `recolour` all colour in one
 pass. Each step taken alone does what torchvision's transform of that name does; together they come in a fixed order:
 resized crop, padded crop, flip, rotation, brightness, contrast, saturation, hue (torchvision shuffles the last four).
-Nothing here waits for the device or looks at a value, so all of it can be captured in a CUDA graph or compiled.
+Nothing here waits for the device or reads a value, so all of it can be captured in a CUDA graph or compiled.
 """
 
 import math
@@ -146,14 +146,14 @@ def unpack(table: Tensor, how: Augment) -> Draws:
     """The random numbers of the steps that `how` has on, from the rows of a table (k, n)."""
     on = (how.resizes, how.pad, how.flip, how.rotate, how.brightness, how.contrast, how.saturation, how.hue)
     rows = iter(table)
-    found: list[Tensor | None] = []
+    tensors: list[Tensor | None] = []
     for step, is_on in zip(Draws._fields, on, strict=True):
         count = {"crop": 4, "shift": 2}.get(step)
         if not is_on:
-            found.append(None)
+            tensors.append(None)
         else:
-            found.append(next(rows) if count is None else torch.stack([next(rows) for _ in range(count)]))
-    return Draws(*found)
+            tensors.append(next(rows) if count is None else torch.stack([next(rows) for _ in range(count)]))
+    return Draws(*tensors)
 
 
 def resample(x: Tensor, draws: Draws, rotate_mode: Mode = "bilinear") -> Tensor:

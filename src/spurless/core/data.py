@@ -48,13 +48,13 @@ class Split:
     x: Tensor | Rows
     y: Tensor  # (n,) int64
     a: Tensor | None = None  # (n, k) int64: one column for each bias attribute
-    names: Sequence[str] | None = None  # where each row came from: a path or an id
-    member: Tensor | None = None  # (n, m) bool: which groups of Bundle.overlap a row is in: none, one or several
+    names: Sequence[str] | None = None  # where each sample came from: a path or an id
+    member: Tensor | None = None  # (n, m) bool: which groups of Bundle.overlap a sample is in: none, one or several
 
     def __post_init__(self) -> None:  # the rest is checked by the Bundle, which knows a split's name
-        for name, held in (("y", self.y), ("a", self.a)):
-            if isinstance(held, Tensor) and held.dtype in NARROW:
-                object.__setattr__(self, name, held.long())
+        for name, tensor in (("y", self.y), ("a", self.a)):
+            if isinstance(tensor, Tensor) and tensor.dtype in NARROW:
+                object.__setattr__(self, name, tensor.long())
 
     def __len__(self) -> int:
         return len(self.y)
@@ -69,7 +69,7 @@ class Split:
 
 
 class Regions(Protocol):
-    """Says for rows of a split where the core feature is, and each attribute that has a region of its own.
+    """Says for samples of a split where the core feature is, and each attribute that has a region of its own.
 
     The masks are boolean: (m, h, w) of images, (m, d) of vectors.
     """
@@ -78,7 +78,7 @@ class Regions(Protocol):
 
 
 class Overlap(NamedTuple):
-    """Groups that share rows, such as the identities that a comment mentions: for scores, not for training.
+    """Groups that share samples, such as the identities that a comment mentions: for scores, not for training.
 
     Each group of each class is a cell; where a dataset has them, `worst_group` is the worst of these cells.
     """
@@ -158,14 +158,14 @@ class Bundle:
         self._set_inputs()
         y = self.train.y
         if not len(y):
-            raise DataError("The train split has no rows; give it some.")
+            raise DataError("The train split has no samples; give it some.")
         if not self.classes:
             object.__setattr__(self, "classes", tuple(str(c) for c in range(int(y.max()) + 1)))
         for name, split in self.splits.items():
             _check_range(split.y, f"y of the {name} split", len(self.classes), "classes")
-        known = {name: split.a for name, split in self.splits.items() if split.a is not None}
-        if "train" in known or (known and self.aligned):  # else nothing tells which pairs are aligned
-            self._set_attributes(known)
+        attributes_of = {name: split.a for name, split in self.splits.items() if split.a is not None}
+        if "train" in attributes_of or (attributes_of and self.aligned):  # else nothing tells which pairs are aligned
+            self._set_attributes(attributes_of)
 
     def _set_inputs(self) -> None:
         is_image = len(self.shape) == 3
@@ -177,30 +177,30 @@ class Bundle:
                 "images, and nothing else, are (channels, height, width)."
             )
 
-    def _set_attributes(self, known: Mapping[str, Tensor]) -> None:
+    def _set_attributes(self, attributes_of: Mapping[str, Tensor]) -> None:
         """What is not said of the attributes, from those that are known, by split."""
         y, a = self.train.y, self.train.a
         if not self.attributes:
-            columns = next(iter(known.values())).shape[1]
+            columns = next(iter(attributes_of.values())).shape[1]
             object.__setattr__(self, "attributes", tuple(f"a{k}" for k in range(columns)))
-        for name, held in known.items():
-            if held.shape[1] != len(self.attributes):
+        for name, column in attributes_of.items():
+            if column.shape[1] != len(self.attributes):
                 raise DataError(
-                    f"a of the {name} split has {held.shape[1]} columns, but there are {len(self.attributes)} "
+                    f"a of the {name} split has {column.shape[1]} columns, but there are {len(self.attributes)} "
                     f"attributes ({', '.join(self.attributes)}); give every split one column for each."
                 )
         if not self.values:
-            top = torch.cat(list(known.values())).amax(0)
+            top = torch.cat(list(attributes_of.values())).amax(0)
             object.__setattr__(self, "values", tuple(tuple(str(v) for v in range(m + 1)) for m in top.tolist()))
         if len(self.values) != len(self.attributes):
             raise DataError(
                 f"`values` names those of {len(self.values)} attributes, but there are {len(self.attributes)} "
                 f"({', '.join(self.attributes)}); give each a tuple of names."
             )
-        for name, held in known.items():
+        for name, column in attributes_of.items():
             for k, values in enumerate(self.values):
                 where = f"Attribute '{self.attributes[k]}' of the {name} split"
-                _check_range(held[:, k], where, len(values), "values")
+                _check_range(column[:, k], where, len(values), "values")
         if not self.aligned and a is not None:
             tables = [overrepresented(y, a[:, k], len(self.classes), len(v)) for k, v in enumerate(self.values)]
             object.__setattr__(self, "aligned", tuple(tables))
@@ -252,7 +252,7 @@ class Bundle:
         return tuple(self.train.x.shape[1:])
 
     def is_aligned(self, split: Split) -> Tensor | None:
-        """(n, k): whether each attribute of each row agrees with its label; None where that is not known."""
+        """(n, k): whether each attribute of each sample agrees with its label; None where that is not known."""
         if split.a is None or not self.aligned:
             return None
         return torch.stack([table[split.y, split.a[:, k]] for k, table in enumerate(self.aligned)], dim=1)
@@ -267,25 +267,25 @@ class Bundle:
 
 def _check_shapes(name: str, split: Split) -> None:
     """Refuse what no batch could be made of. Inputs are not looked at: they may lie on a disk."""
-    for what, held, dim in (("y", split.y, "(n,)"), ("a", split.a, "(n, k), one column for each attribute")):
-        if held is None and what == "a":
+    for what, tensor, dim in (("y", split.y, "(n,)"), ("a", split.a, "(n, k), one column for each attribute")):
+        if tensor is None and what == "a":
             continue
-        if not isinstance(held, Tensor):
+        if not isinstance(tensor, Tensor):
             raise DataError(
-                f"{what} of the {name} split is of type {type(held).__name__}; give a tensor, or make the Bundle with "
-                "Bundle.from_arrays."
+                f"{what} of the {name} split is of type {type(tensor).__name__}; give a tensor, or make the Bundle "
+                "with Bundle.from_arrays."
             )
-        if held.dim() != (1 if what == "y" else 2) or held.dtype != torch.int64:
-            kind = str(held.dtype).removeprefix("torch.")
+        if tensor.dim() != (1 if what == "y" else 2) or tensor.dtype != torch.int64:
+            kind = str(tensor.dtype).removeprefix("torch.")
             raise DataError(
-                f"{what} of the {name} split is {kind} of shape {tuple(held.shape)}; it takes whole numbers of shape "
+                f"{what} of the {name} split is {kind} of shape {tuple(tensor.shape)}; it takes whole numbers of shape "
                 f"{dim}."
             )
     rows = {"y": split.y, "a": split.a, "names": split.names, "member": split.member}
-    for what, many in ((what, len(held)) for what, held in rows.items() if held is not None):
+    for what, many in ((what, len(tensor)) for what, tensor in rows.items() if tensor is not None):
         if many != len(split.x):
             raise DataError(
-                f"The {name} split has {len(split.x):,} inputs x, but {many:,} rows of {what}; give each row one."
+                f"The {name} split has {len(split.x):,} inputs x, but {many:,} values of {what}; give each sample one."
             )
 
 
@@ -293,20 +293,20 @@ def _check_range(numbers: Tensor, where: str, count: int, names: str) -> None:
     low, high = (int(v) for v in numbers.aminmax()) if len(numbers) else (0, 0)
     if low < 0:
         raise DataError(
-            f"{where} holds {low}; numbers begin at 0. Give what is unknown a number of its own, or leave its rows out."
+            f"{where} holds {low}; numbers begin at 0. Give what is unknown a number of its own, or leave it out."
         )
     if high >= count:
         raise DataError(
             f"{where} holds {high}, but there are {count} {names}, numbered from 0. Name all of them in `{names}`, or "
-            "leave those rows out."
+            "leave those samples out."
         )
 
 
 def overrepresented(y: Tensor, a: Tensor, classes: int, values: int) -> Tensor:
     """(classes, values): which attribute values are at least as common in a class as overall.
 
-    Where the attribute tells nothing, nothing conflicts. A value that no row has is aligned with no class: nothing was
-    learnt from it, and whoever leans on the attribute is lost there.
+    Where the attribute tells nothing, nothing conflicts. A value that no sample has is aligned with no class: nothing
+    was learnt from it, and whoever leans on the attribute is lost there.
 
     >>> overrepresented(torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 1, 1, 1, 0]), 2, 3).tolist()
     [[True, False, False], [False, True, False]]
@@ -323,5 +323,5 @@ class Batch(NamedTuple):
     x: Tensor  # augmented and standardised, on the device
     y: Tensor
     a: Tensor | None  # None unless the method declares that it uses training bias labels
-    idx: Tensor  # which training rows these are
+    idx: Tensor  # which training samples these are
     t: Tensor  # progress through the stage, 0 to 1

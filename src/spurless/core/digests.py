@@ -64,9 +64,9 @@ def tensor_digest(t: Tensor) -> bytes:
     remembered only where there is no such array (torch lets its storage be resized), or where somebody `vouch`es.
     """
     state = _state(t)
-    held = _hashed.get(id(t))
-    if held is not None and held.of() is t and held.state == state and (held.vouched or _is_torchs_own(t)):
-        return held.digest
+    cached = _hashed.get(id(t))
+    if cached is not None and cached.of() is t and cached.state == state and (cached.vouched or _is_torchs_own(t)):
+        return cached.digest
     whole = blake2b(f"{t.dtype} {tuple(t.shape)}".encode(), digest_size=16)
     chunks = _chunks(t)
     while some := list(islice(chunks, 2 * cores())):  # not all at once: of a tensor on a GPU each is a copy
@@ -76,11 +76,11 @@ def tensor_digest(t: Tensor) -> bytes:
     return whole.digest()
 
 
-def vouch(t: Tensor, known: bytes, vouched: bool = True) -> None:
+def vouch(t: Tensor, digest: bytes, vouched: bool = True) -> None:
     """Take this as the tensor's hash until torch changes it in place: its content is known from elsewhere."""
     state, number = _state(t), id(t)
     if state is not None:
-        _hashed[number] = _Hashed(weakref.ref(t, lambda _: _hashed.pop(number, None)), state, known, vouched)
+        _hashed[number] = _Hashed(weakref.ref(t, lambda _: _hashed.pop(number, None)), state, digest, vouched)
 
 
 def _is_torchs_own(t: Tensor) -> bool:
@@ -104,8 +104,8 @@ def _chunks(t: Tensor) -> Iterator[Any]:
         return
     rows = t.detach().reshape(1) if t.dim() == 0 else t.detach()
     step = max(1, CHUNK // max(1, rows[0].numel() * rows.element_size()))
-    for part in rows.split(step):
-        yield raw(part.cpu().contiguous())
+    for chunk in rows.split(step):
+        yield raw(chunk.cpu().contiguous())
 
 
 def raw(t: Tensor) -> Any:
@@ -175,8 +175,8 @@ def file_digests(files: Sequence[str]) -> np.ndarray:
     changed = np.flatnonzero(~same)
     if len(changed):
         now["digest"][changed] = content_digests([files[i] for i in changed.tolist()])
-        with suppress(OSError), atomic(kept) as part:  # where nothing can be kept, they are read at every start
-            now.tofile(part)
+        with suppress(OSError), atomic(kept) as unfinished:  # where nothing can be kept, they are read at every start
+            now.tofile(unfinished)
     return now["digest"]
 
 
@@ -184,7 +184,7 @@ def file_digests(files: Sequence[str]) -> np.ndarray:
 
 
 def full_form(splits: dict[str, tuple[bytes, bytes]], partial: str) -> str:
-    """A fingerprint from the hashes of each split's inputs and labels, and the one that looks at 64 samples of each.
+    """A fingerprint from the hashes of each split's inputs and labels, and the one of 64 samples of each.
 
     >>> full_form({"train": (b"12345678", b"1234")}, "f" * 16)
     '24b8e9709f02338c v2 train 3132333435363738/31323334 v1 ffffffffffffffff'
@@ -195,7 +195,7 @@ def full_form(splits: dict[str, tuple[bytes, bytes]], partial: str) -> str:
 
 
 def is_partial(fingerprint: Any) -> bool:
-    """Whether a fingerprint is of the first form, which looks at 64 samples of each split."""
+    """Whether a fingerprint is of the first form, of 64 samples of each split."""
     return isinstance(fingerprint, str) and len(fingerprint) == 16 and " " not in fingerprint
 
 

@@ -44,13 +44,13 @@ class Diverged(SpurlessError):
         )
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> SettingError:
+def unknown(kind: str, name: str, allowed: Iterable[str]) -> SettingError:
     """The error for a wrong name, with the nearest right one.
 
     >>> print(unknown("method", "pdg", ["erm", "pgd"]))
     There is no method 'pdg'; did you mean 'pgd'? The methods are: erm, pgd.
     """
-    names = sorted(known)
+    names = sorted(allowed)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
     return SettingError(f"There is no {kind} '{name}'{hint} The {_several(kind)} are: {', '.join(names)}.")
@@ -69,9 +69,9 @@ class NotNumbers(DataError):
     """A network's outputs are not numbers, so that they have no accuracy."""
 
 
-def one_of(kind: str, given: str, known: Iterable[str]) -> None:
+def one_of(kind: str, given: str, allowed: Iterable[str]) -> None:
     """Refuse a word that is not among those known."""
-    if given not in (names := list(known)):
+    if given not in (names := list(allowed)):
         raise unknown(kind, given, names)
 
 

@@ -47,17 +47,17 @@ def atomic(path: str | Path, forced: bool = True) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
-    part = Path(name)
+    unfinished = Path(name)
     try:
-        yield part
+        yield unfinished
         if forced:
-            with open(part, "rb") as file:
+            with open(unfinished, "rb") as file:
                 os.fsync(file.fileno())
-        part.chmod(0o666 & ~_umask())
-        os.replace(part, path)
+        unfinished.chmod(0o666 & ~_umask())
+        os.replace(unfinished, path)
     finally:
         with suppress(FileNotFoundError):
-            part.unlink()
+            unfinished.unlink()
 
 
 def _umask() -> int:

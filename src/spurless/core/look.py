@@ -61,10 +61,10 @@ def gallery(data: Bundle, columns: int) -> Any:
     )
     for line, (title, mask) in zip(axes, rows, strict=True):
         chosen = torch.nonzero(mask).flatten()[:columns]
-        for place, cell in enumerate(line):
+        for column, cell in enumerate(line):
             cell.axis("off")
-            if place < len(chosen):
-                picture = split[chosen[place : place + 1]][0].permute(1, 2, 0).numpy()
+            if column < len(chosen):
+                picture = split[chosen[column : column + 1]][0].permute(1, 2, 0).numpy()
                 cell.imshow(picture[..., 0] if picture.shape[-1] == 1 else picture, cmap="gray")
         line[0].set_title(title, fontsize=8, loc="left", parse_math=False)
     return axes

@@ -99,7 +99,7 @@ class Run(ABC):
         user gave a module, each is a copy of it; a factory makes them differ."""
 
     @abstractmethod
-    def optimizer(self, *held: nn.Module | Iterable[nn.Parameter], **changes: Any) -> Optimizer:
+    def optimizer(self, *trained: nn.Module | Iterable[nn.Parameter], **changes: Any) -> Optimizer:
         """The recipe's optimiser over these modules or parameters; `changes` override fields of the recipe."""
 
     @abstractmethod

@@ -1,15 +1,15 @@
 """One training over several processes, each with a GPU of its own, that ends with the numbers of one process.
 
-Every process has the same rows, draws the same random numbers and sees the same batch. A network (`Net.features`)
-looks at this process's share of the rows only, and the features are then put together again, so that every process
-computes the loss of the whole batch. Pairs of rows, group means and a memory of losses therefore need no special care:
-a method is the same code as in one process. Gradients are those of the sum of the processes' (equal) losses; divided by
-their number they are the gradients of the one loss:
+Every process has the same samples, draws the same random numbers and sees the same batch. A network (`Net.features`)
+looks at this process's share of the samples only, and the features are then put together again, so that every process
+computes the loss of the whole batch. Pairs of samples, group means and a memory of losses therefore need no special
+care: a method is the same code as in one process. Gradients are those of the sum of the processes' (equal) losses;
+divided by their number they are the gradients of the one loss:
 
-    features = together(encoder(my rows));  loss = L(features);  gradient = all-reduce(local gradient) / processes
+    features = together(encoder(my samples));  loss = L(features);  gradient = all-reduce(local gradient) / processes
 
-torch's DistributedDataParallel instead takes a loss of each process's own rows, and the mean of those. That is another
-loss wherever rows are compared with one another, and wherever shares are not of equal size.
+torch's DistributedDataParallel instead takes a loss of each process's own samples, and the mean of those. That is
+another loss wherever samples are compared with one another, and wherever shares are not of equal size.
 
 BatchNorm is that of the whole batch, and dropout's mask is drawn for the whole batch on each process.
 """
@@ -120,8 +120,8 @@ def as_first(tensor: Tensor) -> Tensor:
 def agree(modules: Sequence[nn.Module]) -> None:
     """All parameters and buffers as the first process has them."""
     if world() > 1:
-        for held in (t for module in modules for t in module.state_dict().values()):
-            held.copy_(as_first(held.detach().clone(memory_format=torch.contiguous_format)))
+        for tensor in (t for module in modules for t in module.state_dict().values()):
+            tensor.copy_(as_first(tensor.detach().clone(memory_format=torch.contiguous_format)))
 
 
 def any_of(*wishes: bool) -> tuple[bool, ...]:
@@ -129,13 +129,13 @@ def any_of(*wishes: bool) -> tuple[bool, ...]:
     if world() == 1:
         return wishes
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    found = torch.tensor([int(w) for w in wishes], device=device)
-    dist.all_reduce(found, dist.ReduceOp.MAX)
-    return tuple(bool(w) for w in found.tolist())
+    flags = torch.tensor([int(w) for w in wishes], device=device)
+    dist.all_reduce(flags, dist.ReduceOp.MAX)
+    return tuple(bool(w) for w in flags.tolist())
 
 
 def shares(n: int, parts: int) -> list[slice]:
-    """How `n` rows are divided: one after the other, as evenly as can be.
+    """How `n` samples are divided: one after the other, as evenly as can be.
 
     >>> [(s.start, s.stop) for s in shares(7, 3)]
     [(0, 2), (2, 4), (4, 7)]
@@ -148,12 +148,12 @@ def my_share(n: int) -> slice:
     return shares(n, world())[rank()]
 
 
-def whole(part: Tensor, n: int) -> Tensor:
-    """All `n` rows, of which this process has its share. Added to zeros, a number is itself."""
-    rows = torch.zeros((n, *part.shape[1:]), dtype=wide(part).dtype, device=part.device)
-    rows[my_share(n)] = part
+def whole(own: Tensor, n: int) -> Tensor:
+    """All `n` samples, of which this process has its share. Added to zeros, a number is itself."""
+    rows = torch.zeros((n, *own.shape[1:]), dtype=wide(own).dtype, device=own.device)
+    rows[my_share(n)] = own
     dist.all_reduce(rows)
-    return rows.to(part.dtype)
+    return rows.to(own.dtype)
 
 
 def wide(t: Tensor) -> Tensor:
@@ -172,11 +172,11 @@ def _only_once() -> None:
 
 
 class _Together(torch.autograd.Function):
-    """My rows -> all rows. Each process goes on with all of them, and the gradients of all are added up."""
+    """My samples -> all samples. Each process continues with all of them, and the gradients of all are added up."""
 
     @staticmethod
-    def forward(ctx: Any, part: Tensor, n: int) -> Tensor:
-        return whole(part, n)
+    def forward(ctx: Any, own: Tensor, n: int) -> Tensor:
+        return whole(own, n)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -187,7 +187,8 @@ class _Together(torch.autograd.Function):
 
 
 class _Mine(torch.autograd.Function):
-    """All rows -> my rows. The gradient of an input is that of the one loss, for all rows and on every process."""
+    """All samples -> my samples. The gradient of an input is that of the one loss, for all samples and on every
+    process."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
@@ -212,7 +213,7 @@ def _dividing() -> Iterator[None]:
 
 
 def dividing() -> AbstractContextManager[None]:
-    """Inside, networks divide the rows among the processes. Elsewhere each looks at all of them."""
+    """Inside, networks divide the samples among the processes. Elsewhere each computes all of them."""
     return nullcontext() if world() == 1 else _dividing()
 
 
@@ -223,19 +224,19 @@ class Gradients(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in (Tensor.backward, torch.autograd.backward):
             raise UserError(
-                "A loss calls backward(), which over several processes leaves the gradients of a share of the rows. "
+                "A loss calls backward(), which over several processes leaves the gradients of a share of the samples. "
                 "Take them with torch.autograd.grad(loss, inputs) instead."
             )
-        found = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         # What is to be derived again came through no division (_only_once): each process has the whole of it.
         if func is torch.autograd.grad and not kwargs.get("create_graph"):
-            return self.whole(args[1], found)  # torch hands the inputs on as a tuple
-        return found
+            return self.whole(args[1], result)  # torch hands the inputs on as a tuple
+        return result
 
-    def whole(self, inputs: Sequence[Tensor], found: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-        """Parameters, and other leaves, are the same on each process and have the gradient of its rows: the mean is
-        that of all rows. A batch has that already, and the mean leaves it as it is."""
-        grads = list(found)
+    def whole(self, inputs: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        """Parameters, and other leaves, are the same on each process and have the gradient of its samples: the mean is
+        that of all samples. A batch has that already, and the mean leaves it as it is."""
+        grads = list(gradients)
         leaves = {k: g for k, g in enumerate(grads) if g is not None and getattr(inputs[k], "is_leaf", False)}
         for k, mean in zip(leaves, averaged(list(leaves.values())), strict=True):
             grads[k] = mean
@@ -243,7 +244,7 @@ class Gradients(TorchFunctionMode):
 
 
 def divided(module: nn.Module, x: Tensor) -> Tensor:
-    """module(x), of which each process does its share where rows are divided.
+    """module(x), of which each process does its share where samples are divided.
 
     >>> divided(nn.Identity(), torch.ones(2)).tolist()
     [1.0, 1.0]
@@ -252,7 +253,7 @@ def divided(module: nn.Module, x: Tensor) -> Tensor:
     if not _in_step or _division is not None:
         return cast(Tensor, module(x))
     n = len(x)
-    # A batch that would leave a process with less than two rows is left whole, and so is what has nothing to train:
+    # A batch that would leave a process with less than two samples is left whole, and so is what has nothing to train:
     # then all processes do the same, and the mean of their gradients is the gradient.
     if n < 2 * world() or next(module.parameters(), None) is None:
         return cast(Tensor, module(x))
@@ -260,24 +261,25 @@ def divided(module: nn.Module, x: Tensor) -> Tensor:
     _division = Division(n, mine)
     try:
         with _division:
-            part = module(mine)
+            own = module(mine)
         _division.check_numbers()
     finally:
         _division = None
-    if len(part) != len(mine):
+    if len(own) != len(mine):
         raise UserError(
-            f"The network makes {len(part)} outputs of {len(mine)} rows; over several processes each row needs one."
+            f"The network makes {len(own)} outputs of {len(mine)} samples; over several processes each needs one."
         )
-    return cast(Tensor, _Together.apply(part, n))
+    return cast(Tensor, _Together.apply(own, n))
 
 
 def drawn(draw: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """draw(x), random numbers like x; where rows are divided, this process's share of those of the whole batch."""
+    """draw(x), random numbers like x; where samples are divided, this process's share of those of the whole batch."""
     return draw(x) if _division is None else _division.drawn(draw, x)
 
 
 class Division(TorchFunctionMode):
-    """A batch of `n` rows while a network looks at this process's share: what depends on other rows asks for them."""
+    """A batch of `n` samples while a network looks at this process's share: what depends on other samples asks for
+    them."""
 
     def __init__(self, n: int, mine: Tensor):
         super().__init__()
@@ -290,7 +292,7 @@ class Division(TorchFunctionMode):
             return self.batch_norm(*args, **kwargs)
         if func in MASKS:
             return self.masked(func, *args, **kwargs)
-        if func is Tensor.bernoulli_:  # stochastic depth, of single rows or of all at once
+        if func is Tensor.bernoulli_:  # stochastic depth, of single samples or of all at once
             return self.bernoulli(*args, **kwargs)
         return func(*args, **kwargs)
 
@@ -313,9 +315,9 @@ class Division(TorchFunctionMode):
             like = torch.empty_strided((self.n, *x.shape[1:]), x.stride(), dtype=x.dtype, device=x.device)
         else:
             like = torch.empty((self.n, *x.shape[1:]), dtype=x.dtype, device=x.device)
-        found = draw(like)[self.mine]
+        own = draw(like)[self.mine]
         self.numbers = self._numbers()
-        return found
+        return own
 
     def bernoulli(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if x.shape[:1] == (self.rows,):
@@ -356,9 +358,9 @@ class Division(TorchFunctionMode):
         var, mean = torch.var_mean(wide(x), [0, *range(2, x.dim())], correction=0)  # (c,), (c,)
         stats = _Together.apply(torch.stack([mean, var])[None], world())  # (processes, 2, c)
         sizes = torch.tensor([s.stop - s.start for s in shares(self.n, world())], dtype=mean.dtype).to(x.device)
-        part = (sizes / self.n)[:, None]  # (processes, 1)
-        mean = (part * stats[:, 0]).sum(0)
-        var = (part * (stats[:, 1] + (stats[:, 0] - mean).square())).sum(0)
+        own_share = (sizes / self.n)[:, None]  # (processes, 1)
+        mean = (own_share * stats[:, 0]).sum(0)
+        var = (own_share * (stats[:, 1] + (stats[:, 0] - mean).square())).sum(0)
         if running_mean is not None and running_var is not None:
             count = self.n * x[0, 0].numel()
             with torch.no_grad():

@@ -199,37 +199,41 @@ def resolve(
     return chosen
 
 
-def check(known: Mapping[str, Setting], given: Mapping[str, Any], where: str, now: Mapping[str, Any]) -> dict[str, Any]:
+def check(
+    declared: Mapping[str, Setting], given: Mapping[str, Any], where: str, now: Mapping[str, Any]
+) -> dict[str, Any]:
     """The given settings, as they are saved and in their right types. A wrong name is an error that lists the right
     ones and, where they are known, the values that they have `now`."""
-    named = _as_saved(known, given, now)
+    named = _as_saved(declared, given, now)
     for name in named:
-        if name not in known:
-            paths = [s.path for s in known.values()]
+        if name not in declared:
+            paths = [s.path for s in declared.values()]
             near = difflib.get_close_matches(name, paths, n=1, cutoff=0.5)
             hint = f"; did you mean '{where}.{near[0]}'?" if near else "."
             lines = [f"There is no setting '{where}.{name}'{hint}"]
-            lines.append("The settings are:" if known else f"This {where} has no settings.")
-            for s in known.values():
+            lines.append("The settings are:" if declared else f"This {where} has no settings.")
+            for s in declared.values():
                 value = f"; now {now[s.name]!r}" if s.name in now else ""
                 lines.append(f"  {where}.{s.path} ({s.allowed}{value}): {s.meaning}")
             raise SettingError("\n".join(lines))
-    return {name: known[name].check(value, where) for name, value in named.items()}
+    return {name: declared[name].check(value, where) for name, value in named.items()}
 
 
-def _as_saved(known: Mapping[str, Setting], given: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def _as_saved(declared: Mapping[str, Setting], given: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """The given settings under the names by which they are saved: tables of groups are opened, and the settings of a
     choice put into its table."""
-    by_path = {s.path: name for name, s in known.items()}
+    by_path = {s.path: name for name, s in declared.items()}
     named: dict[str, Any] = {}
     for name, value in given.items():
         head, dot, inner = name.partition(".")
         if isinstance(value, Mapping) and any(path.startswith(f"{name}.") for path in by_path):
-            named |= _as_saved(known, {f"{name}.{k}": v for k, v in value.items()}, now)
-        elif dot and head in known and known[head].choice:
-            before = given.get(head, now.get(head, known[head].default))
+            named |= _as_saved(declared, {f"{name}.{k}": v for k, v in value.items()}, now)
+        elif dot and head in declared and declared[head].choice:
+            before = given.get(head, now.get(head, declared[head].default))
             named[head] = _table(named.get(head, before)) | {inner: value}
-        elif name not in named or not known[name].choice:  # else it is in the table of its settings, which came first
+        elif (
+            name not in named or not declared[name].choice
+        ):  # else it is in the table of its settings, which came first
             named[by_path.get(name, name)] = value
     return named
 

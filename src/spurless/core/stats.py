@@ -81,13 +81,13 @@ def mean_of_cells(
 ) -> tuple[float, float, float]:
     """A weighted mean of independent proportions, and its interval; of one proportion, that is Wilson's.
 
-    The interval is Wilson's for as many rows as would give one proportion the variance that the mean has (the
+    The interval is Wilson's for as many samples as would give one proportion the variance that the mean has (the
     effective sample size of survey statistics; Franco et al. 2019):
 
         n_eff = θ (1 − θ) / Σ w² p (1 − p) / n,    θ = Σ w p,    p = (correct + 1) / (n + 2),    Σ w = 1
 
     where one success and one failure more keep a cell that is all right from counting as known for sure. Simulated
-    coverage is 92 to 97 % from 4 large cells to 100 cells of 10 rows. Combining the cells' own Wilson limits (MOVER)
+    coverage is 92 to 97 % from 4 large cells to 100 cells of 10 samples. Combining the cells' own Wilson limits (MOVER)
     falls to 85 % there, as each is drawn towards one half and the pulls add up.
 
     >>> [round(v, 4) for v in mean_of_cells([8], [10], [1])]
@@ -97,7 +97,7 @@ def mean_of_cells(
     """
     c, m, w = (np.asarray(each, float) for each in (correct, n, weights))  # (cells,) each
     if not (c.shape == m.shape == w.shape and (m > 0).all() and (c >= 0).all() and (c <= m).all()):
-        raise SettingError("A mean of cells needs rows in each, how many are right, and a weight: lists as long.")
+        raise SettingError("A mean of cells needs samples in each, how many are right, and a weight: lists as long.")
     if not ((w >= 0).all() and 0 < w.sum() < np.inf):
         raise SettingError("The weights of cells are at least 0, and not all 0.")
     w = w / w.sum()

@@ -23,12 +23,12 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    with atomic(path) as part:
+    with atomic(path) as unfinished:
         # Its own memory for each: safetensors refuses shared, strided and channels_last tensors.
         whole = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
         try:
             text = json.dumps(facts)
-            save_file(whole, part, metadata={"spurless": text, "checksum": _checksum(whole, text)})
+            save_file(whole, unfinished, metadata={"spurless": text, "checksum": _checksum(whole, text)})
         except SafetensorError as error:
             if not (number := re.search(r"os error (\d+)", str(error))):
                 raise
@@ -73,8 +73,8 @@ def header(file: Path) -> dict[str, Any]:
     try:
         with open_regular(file) as opened:
             (size,) = struct.unpack("<Q", opened.read(8))
-            found = from_json(opened.read(min(size, 100_000_000)))
-        facts = from_json(found["__metadata__"]["spurless"])
+            fields = from_json(opened.read(min(size, 100_000_000)))
+        facts = from_json(fields["__metadata__"]["spurless"])
     except (DataError, OSError, struct.error, ValueError, KeyError, TypeError):
         return {}
     return facts if isinstance(facts, dict) else {}

@@ -44,15 +44,15 @@ def from_arrays(
     """A dataset from arrays or tensors.
 
     `y` is (n,) and `a` (n,), (n, k) or {name: (n,)}, in whole numbers or words. `val` and `test` are (x, y) or
-    (x, y, a), or the share of the rows that is drawn for them, by class and attribute. `fields` go to the Bundle: net,
-    recipe, inputs (how images are standardised and augmented) and so on.
+    (x, y, a), or the share of the samples that is drawn for them, by class and attribute. `fields` go to the Bundle:
+    net, recipe, inputs (how images are standardised and augmented) and so on.
 
     >>> bundle = from_arrays(np.zeros((10, 4)), ["cat"] * 5 + ["dog"] * 5, a=[0, 1] * 5, val=0)
     >>> bundle.classes, len(bundle.train), len(bundle.test)
     (('cat', 'dog'), 8, 2)
     """
     given, shares = given_or_shares((x, y, a), val, test, "x")
-    parts = {part: as_part(of, part, _as_list(attributes)) for part, of in given.items()}
+    parts = {split: as_part(of, split, _as_list(attributes)) for split, of in given.items()}
     return Given(name, parts, shares, tuple(classes), seed=seed).bundle(**fields)
 
 
@@ -103,7 +103,7 @@ def from_dataset(
     attributes = _as_list(attributes)
     frame = None if size is None else images.Frame(size, resize)
     parts = {"train": dataset, "val": val, "test": test}
-    shares = {part: float(of) for part, of in parts.items() if isinstance(of, (int, float))}
+    shares = {split: float(of) for split, of in parts.items() if isinstance(of, (int, float))}
     given = {p: read_items(of, p, frame, lambda d, i: d[i], attributes) for p, of in parts.items() if p not in shares}
     if not classes and np.issubdtype(given["train"].y.dtype, np.integer):
         classes = getattr(dataset, "classes", ())  # torchvision's datasets know theirs
@@ -150,7 +150,7 @@ def from_hf(
         tuple(getattr(train.features[column], "names", None) or ()) for column in (at_label, *attributes)
     )
     names, values = tuple(classes) or of_label, dict(zip(attributes, of_attributes, strict=True))
-    shares = {part: float(of) for part, of in parts.items() if isinstance(of, (int, float))}
+    shares = {split: float(of) for split, of in parts.items() if isinstance(of, (int, float))}
     at_text = None if image else text_columns(columns, text)
     if at_text:
         rows = {p: text_cells(of, at_text, at_label, attributes) for p, of in parts.items() if p not in shares}
@@ -180,10 +180,10 @@ def _of_texts(
 
     pairs = _check_texts([text for of in given.values() for text in of[0]], name)
     columns = {
-        part: ([t[0] for t in of[0]], [t[1] for t in of[0]]) if pairs else (of[0],) for part, of in given.items()
+        split: ([t[0] for t in of[0]], [t[1] for t in of[0]]) if pairs else (of[0],) for split, of in given.items()
     }
     tokens = tokens_of_splits(name, columns, tokenizer, length)
-    parts = {part: as_part((tokens[part], *of[1:]), part, attributes, ready=True) for part, of in given.items()}
+    parts = {split: as_part((tokens[split], *of[1:]), split, attributes, ready=True) for split, of in given.items()}
     return parts, text_fields(tokenizer)
 
 

@@ -1,4 +1,4 @@
-"""How the columns of a table become numbers: learnt from the training rows, kept with the model, used again.
+"""How the columns of a table become numbers: learnt from the training samples, kept with the model, used again.
 
 Numbers are standardised, everything else becomes one input for each value. A model must be given a new table as it was
 given its own: means and lists of values that are learnt anew would show it something else.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 OTHER = "(other)"
-TELLING = 20  # rows from which on it is no accident that a column counts them, or differs in each of them
+TELLING = 20  # samples from which on it is no accident that a column counts them, or differs in each of them
 
 # One for each column that is an input, as JSON can hold it. Of numbers: column, mean, std, median, and whether gaps are
 # marked by an input of their own. Of words: column, values, and whether there is an input for all rarer ones.
@@ -50,10 +50,10 @@ def encode(
     keep: Sequence[str] = (),
     coding: Coding | None = None,
 ) -> tuple[np.ndarray, list[str], list[str], Coding]:
-    """(rows, features) float32, the name of each feature, what has to be said about it, and how it was done.
+    """(samples, features) float32, the name of each feature, what has to be said about it, and how it was done.
 
-    `keep`: columns that stay inputs though they hold a different text in every row. `coding`: as the table of a trained
-    model was coded; None: as the training rows here ask for.
+    `keep`: columns that stay inputs though they hold a different text in every sample. `coding`: as the table of a
+    trained model was coded; None: as the training samples here ask for.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"age": [20.0, 40.0, None], "job": ["cook", "nurse", "cook"], "unit": [1, 1, 1]})
@@ -63,12 +63,12 @@ def encode(
     >>> x.tolist()
     [[-1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
     >>> said[-1]
-    'left out, the same in all training rows: unit'
+    'left out, the same in all training samples: unit'
     >>> encode(pd.DataFrame({"job": ["nurse"], "age": [60.0]}), train=np.array([True]), coding=coding)[0].tolist()
     [[3.0, 0.0, 1.0]]
     """
     given = coding is not None
-    coding, said = (coding, []) if coding is not None else _learn(frame, train, categorical, max_categories, keep)
+    coding, notes = (coding, []) if coding is not None else _learn(frame, train, categorical, max_categories, keep)
     blocks, names, unseen = [np.empty((len(frame), 0), np.float32)], list[str](), list[str]()
     for code in coding:
         column = code["column"]
@@ -80,9 +80,9 @@ def encode(
         if "values" in code:
             texts = _texts(frame[column])
             if given and not {*texts} & {*code["values"]}:
-                known, here = (", ".join(sorted(map(str, each))[:5]) for each in (code["values"], {*texts}))
+                vocabulary, here = (", ".join(sorted(map(str, each))[:5]) for each in (code["values"], {*texts}))
                 raise DataError(
-                    f"The model knows other values of the column '{column}' ({known}) than are here: {here}."
+                    f"The model knows other values of the column '{column}' ({vocabulary}) than are here: {here}."
                 )
             block, new = _one_hot(texts, list(code["values"]), code["other"])
             named = [f"={v}" for v in code["values"]] + [f"={OTHER}"] * code["other"]
@@ -93,16 +93,18 @@ def encode(
         blocks.append(block)
         names += [f"{column}{n}" for n in named]
     if unseen and given:
-        log.warning(f"Rows with a value that the model was not trained on, which it does not see: {', '.join(unseen)}.")
+        log.warning(
+            f"Samples with a value that the model was not trained on, which it does not see: {', '.join(unseen)}."
+        )
     elif unseen:
-        said.append(f"rows with a value that no training row has: {', '.join(unseen)}")
-    return np.concatenate(blocks, axis=1, dtype=np.float32), names, said, coding
+        notes.append(f"samples with a value that no training sample has: {', '.join(unseen)}")
+    return np.concatenate(blocks, axis=1, dtype=np.float32), names, notes, coding
 
 
 def _learn(
     frame: DataFrame, train: np.ndarray, categorical: Sequence[str], max_categories: int, keep: Sequence[str]
 ) -> tuple[Coding, list[str]]:
-    """The coding that the training rows ask for, and what has to be said about it."""
+    """The coding that the training samples ask for, and what has to be said about it."""
     from pandas.api.types import is_numeric_dtype
 
     coding: list[dict[str, Any]] = []
@@ -128,7 +130,7 @@ def _learn(
         coding.append({"column": column} | code)
         if gaps.any() and numeric:
             (marked if code["marked"] else filled).append(f"{column} {gaps.sum():,}")
-        elif gaps[train].any():  # else it is a value that no training row has, which is said of all such
+        elif gaps[train].any():  # else it is a value that no training sample has, which is said of all such
             own_value.append(f"{column} {gaps.sum():,}")
     notes = [
         f"{lead}: {', '.join(which)}"
@@ -137,9 +139,9 @@ def _learn(
             ("missing values, none in training, filled with the training median", filled),
             ("missing values, taken as a value of their own", own_value),
             (f"beyond the {max_categories} commonest values, taken as '{OTHER}'", rare),
-            (f"kept, though a different text in each of fewer than {TELLING} training rows; data.ignore an id", few),
-            ("left out, a different text in every training row (data.keep=NAME keeps it)", ids),
-            ("left out, the same in all training rows", constant),
+            (f"kept, though a different text in each of fewer than {TELLING} training samples; data.ignore an id", few),
+            ("left out, a different text in every training sample (data.keep=NAME keeps it)", ids),
+            ("left out, the same in all training samples", constant),
         ]
         if which
     ]
@@ -158,14 +160,14 @@ def _texts(column: Series) -> np.ndarray:
 
 
 def _numbers(values: np.ndarray, train: np.ndarray) -> dict[str, Any]:
-    """Mean, deviation and median of the training rows; gaps are marked where the training rows have some."""
+    """Mean, deviation and median of the training samples; gaps are marked where the training samples have some."""
     gaps = np.isnan(values)
-    known = values[train & ~gaps]
-    varies = bool(len(known)) and float(np.ptp(known)) > 0
+    present = values[train & ~gaps]
+    varies = bool(len(present)) and float(np.ptp(present)) > 0
     marked = bool(gaps[train].any() and not gaps[train].all())
     if not varies:
         return {"mean": None, "marked": marked} if marked else {}
-    median = float(np.median(known))
+    median = float(np.median(present))
     filled = np.where(gaps, median, values)[train]
     return {"mean": float(filled.mean()), "std": float(filled.std()), "median": median, "marked": marked}
 
@@ -192,9 +194,9 @@ def _vocabulary(texts: np.ndarray, most: int) -> tuple[list[str], int]:
 
 
 def _one_hot(texts: np.ndarray, vocabulary: list[str], has_other: bool) -> tuple[np.ndarray, int]:
-    """(n, values) of 0 and 1, and how many rows hold a value that is not in the list."""
-    place = {v: i for i, v in enumerate(vocabulary)}
-    at = np.array([place.get(t, -1) for t in texts])
+    """(n, values) of 0 and 1, and how many samples hold a value that is not in the list."""
+    column_of = {v: i for i, v in enumerate(vocabulary)}
+    at = np.array([column_of.get(t, -1) for t in texts])
     width = len(vocabulary) + has_other
     hot = np.zeros((len(texts), width), np.float32)
     rows = np.arange(len(texts)) if has_other else np.flatnonzero(at >= 0)

@@ -54,21 +54,21 @@ def contact_sheet(bundle: Bundle, path: str | Path, columns: int = 10, rows: int
         top += LINE
         pictures = iter(_pictures(block.split, [i for idx in block.chosen for i in idx], (tile_w, tile_h)))
         for c, idx in enumerate(block.chosen):
-            for place in range(across * rows):
-                x, y = left[c] + place % across * cell_w, top + place // across * cell_h
-                if place < len(idx):
+            for index in range(across * rows):
+                x, y = left[c] + index % across * cell_w, top + index // across * cell_h
+                if index < len(idx):
                     sheet.paste(next(pictures), (x, y))
-                    _write(draw, (x, y + tile_h), _caption(bundle, block.split, idx[place]), cell_w - GAP)
+                    _write(draw, (x, y + tile_h), _caption(bundle, block.split, idx[index]), cell_w - GAP)
                 else:
                     draw.rectangle((x, y, x + tile_w - 1, y + tile_h - 1), fill=FAINT)
         top += rows * cell_h + GAP
     for note in bundle.notes:
         _write(draw, (MARGIN, top), note, width - 2 * MARGIN)
         top += LINE
-    said = PngImagePlugin.PngInfo()
-    said.add_text(MARK, bundle.source)
-    with atomic(path) as part:
-        sheet.save(part, format="PNG", pnginfo=said)
+    metadata = PngImagePlugin.PngInfo()
+    metadata.add_text(MARK, bundle.source)
+    with atomic(path) as unfinished:
+        sheet.save(unfinished, format="PNG", pnginfo=metadata)
     return Path(path)
 
 
@@ -91,11 +91,11 @@ def is_sheet(path: Path, source: str | None = None) -> bool:
 class _Block(NamedTuple):
     heading: str
     split: Split
-    chosen: list[list[int]]  # for each class, the rows to draw
+    chosen: list[list[int]]  # for each class, the samples to draw
 
 
 def _blocks(bundle: Bundle, classes: int, most: int) -> list[_Block]:
-    """Aligned above conflicting rows, from train, or from the first split that has such rows."""
+    """Aligned above conflicting samples, from train, or from the first split that has such samples."""
     if conflicting(bundle, bundle.train) is None:
         everything = [(name, split, np.ones(len(split), bool)) for name, split in bundle.splits.items()]
         return [_block("samples", everything, classes, most)]
@@ -106,18 +106,18 @@ def _blocks(bundle: Bundle, classes: int, most: int) -> list[_Block]:
 
 
 def _block(kind: str, splits: list[tuple[str, Split, np.ndarray]], classes: int, most: int) -> _Block:
-    """What to draw of one kind; the first split that has such rows."""
+    """What to draw of one kind; the first split that has such samples."""
     name, split, mask = next((s for s in splits if s[2].any()), splits[0])
     y = split.y.numpy()
     chosen = [_spread(np.flatnonzero(mask & (y == c)), most) for c in range(classes)]
-    share = "" if kind == "samples" else f": {percent(mask.mean())} of the rows"
+    share = "" if kind == "samples" else f": {percent(mask.mean())} of the samples"
     if kind == "conflicting" and split.a is not None and split.a.shape[1] > 1:
         share += "; below each, the attributes that contradict its class"
-    return _Block(f"{kind} ({name}{share})" if mask.any() else f"{kind}: no such rows", split, chosen)
+    return _Block(f"{kind} ({name}{share})" if mask.any() else f"{kind}: no such samples", split, chosen)
 
 
 def _spread(idx: np.ndarray, most: int) -> list[int]:
-    """At most so many, drawn by chance, always the same: a file is often sorted, and evenly spaced rows of it would
+    """At most so many, drawn by chance, always the same: a file is often sorted, and evenly spaced samples of it would
     show every class in the same two or three colours.
 
     >>> _spread(np.arange(2), 3), len(set(_spread(np.arange(100), 3)))
@@ -207,5 +207,5 @@ def _font_file(characters: frozenset[str]) -> tuple[str, set[str]]:
 
         # the "Last Resort" font has a box for every character there is, so it would always win
         files = {f.fname for f in fontManager.ttflist if not f.name.startswith(("Last Resort", ".Last"))}
-        best = min([best, *((file, lacking(file)) for file in sorted(files))], key=lambda found: len(found[1]))
+        best = min([best, *((file, lacking(file)) for file in sorted(files))], key=lambda candidate: len(candidate[1]))
     return best

@@ -7,7 +7,7 @@ Bias      the columns named by data.attribute, any number of them; a numeric one
           cut into bands of equal count.
 Splits    a column that says train, val or test (or 0, 1, 2), else a seeded split, stratified by class and attribute.
 Files     comma, semicolon, tab or pipe separated text with a header, plain or gzipped, or Parquet (needs pyarrow).
-Left out  a column that only counts the rows, or holds a different text in every row; data.keep keeps it.
+Left out  a column that only counts the samples, or holds a different text in every sample; data.keep keeps it.
 Choices   What cannot be read without guessing is reported with its line and its remedy, all of it in one go. What is
           left out or filled in is in the notes of the dataset. The bias attribute stays among the inputs unless
           data.drop_attribute=true.
@@ -56,12 +56,12 @@ class Roles:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """How the split is drawn where no column tells it, and rows that stand in two."""
+    """How the split is drawn where no column tells it, and samples that stand in two."""
 
     fractions: Annotated[tuple[float, ...], "shares of train, val, test, where drawn", Range(0, 1)] = (0.6, 0.2, 0.2)
     seed: Annotated[int, "of the split, where it is drawn", Range(0)] = 0
     duplicates: Annotated[
-        Literal["error", "keep", "drop"], "equal rows in two splits; drop: keep only the one in test, or in val"
+        Literal["error", "keep", "drop"], "equal samples in two splits; drop: keep only the one in test, or in val"
     ] = "error"
 
 
@@ -82,7 +82,7 @@ class Csv(Text, Drawn, Format, tables.Inputs, Roles):
         Literal["error", "merge", "keep"],
         "labels or attribute values that differ only by spaces or letter case, or as 1 and 1.0 do",
     ] = "error"
-    skip_broken: Annotated[bool, "leave out rows that cannot be read or have no label"] = False
+    skip_broken: Annotated[bool, "leave out samples that cannot be read or have no label"] = False
 
     def read(
         self, path: str | Path, root: Path | None = None, coding: Coding | None = None, only_scored: bool = False
@@ -90,7 +90,7 @@ class Csv(Text, Drawn, Format, tables.Inputs, Roles):
         """The table in the file, or one error that lists everything that is wrong with it.
 
         `coding`: of a trained model that is given the table. `only_scored`: it is given it to be scored on, so that all
-        rows are one split, `train`, unless a column tells more, and may be of one class.
+        samples are one split, `train`, unless a column tells more, and may be of one class.
         """
         check_fractions(self.fractions)
         if self.text and self.drop_attribute:
@@ -163,14 +163,14 @@ class _Reading:
         inputs = list(how.text) or self._inputs(typed, named[self.label])
         label = Field(self.label, named[self.label], (self.label,))
         attributes = [of_table.attribute(a, named[a], typed[a], how.bands, problems) for a in how.attribute]
-        part = self._splits([label, *attributes])
+        splits = self._splits([label, *attributes])
         shown = pd.DataFrame({c: self.frame[c] if how.text else typed[c] for c in inputs})
         rule = how.duplicates if self.split or how.duplicates == "drop" else "note"
         whole = shown.assign(**{f"named {c}": v for c, v in named.items()})
-        kept = of_table.apart(whole, part, self.lines, rule, problems)
+        kept = of_table.apart(whole, splits, self.lines, rule, problems)
         problems.stop()
 
-        label, attributes, part = label.rows(kept), [field.rows(kept) for field in attributes], part[kept]
+        label, attributes, splits = label.rows(kept), [field.rows(kept) for field in attributes], splits[kept]
         rows = [f"line {n}" for n in self.lines[kept].tolist()]
         described: dict[str, Any] = {
             "name": self.name,
@@ -179,8 +179,10 @@ class _Reading:
         }
         if how.text:
             texts = [shown[kept][c].tolist() for c in how.text]
-            return from_fields(texts, label, attributes, part, tokenizer=how.tokenizer, length=how.length, **described)
-        return tables.to_bundle(shown[kept], label, attributes, part, how, coding=self.coding, **described)
+            return from_fields(
+                texts, label, attributes, splits, tokenizer=how.tokenizer, length=how.length, **described
+            )
+        return tables.to_bundle(shown[kept], label, attributes, splits, how, coding=self.coding, **described)
 
     def _typed_and_named(self) -> tuple[dict[str, Series], dict[str, NDArray[np.object_]]]:
         """Columns as numbers or words, and the label and attributes as names."""
@@ -213,7 +215,7 @@ class _Reading:
             of_table.note_if_text(self.frame[c], problems)
             if len(set(labels)) > 1 and of_table.gives_away(typed[c], labels):
                 problems.note(
-                    f"column '{c}' alone gives the label of every row; if it is the label itself, data.ignore it"
+                    f"column '{c}' alone gives the label of every sample; if it is the label itself, data.ignore it"
                 )
         return inputs
 

@@ -53,7 +53,8 @@ def counts(rows: np.ndarray, columns: np.ndarray, r: int, c: int) -> np.ndarray:
 
 
 def best_guess(table: np.ndarray) -> tuple[float, float]:
-    """Share of rows right when guessing the class from the attribute alone, and without it: (classes, values) counts.
+    """Share of samples right when guessing the class from the attribute alone, and without it: (classes, values)
+    counts.
 
     >>> best_guess(np.array([[9, 1], [1, 9]]))
     (0.9, 0.5)
@@ -73,7 +74,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
         "shape": list(bundle.shape),
         "classes": classes,
         "attributes": values,
-        # which values of each attribute the shortcut predicts for a class; rows with others are conflicting
+        # which values of each attribute the shortcut predicts for a class; samples with others are conflicting
         "aligned": {
             name: {
                 c: [v for v, yes in zip(values[name], row, strict=True) if yes]
@@ -92,34 +93,34 @@ def describe(bundle: Bundle) -> dict[str, Any]:
 
 def _split(bundle: Bundle, split: Split, classes: list[str], values: dict[str, list[str]]) -> dict[str, Any]:
     y = split.y.numpy()
-    part: dict[str, Any] = {"n": len(split), "classes": _named(classes, np.bincount(y, minlength=len(classes)))}
-    part |= {"attributes": None, "groups": None, "conflicting": None, "overlap": None}
+    facts: dict[str, Any] = {"n": len(split), "classes": _named(classes, np.bincount(y, minlength=len(classes)))}
+    facts |= {"attributes": None, "groups": None, "conflicting": None, "overlap": None}
     if split.member is not None and bundle.overlap is not None:
         inside = split.member.numpy()
-        part["overlap"] = {
+        facts["overlap"] = {
             c: _named(bundle.overlap.groups, inside[y == k].sum(0)) for k, c in enumerate(classes)
-        }  # a row counts in each of its groups
+        }  # a sample counts in each of its groups
     if split.a is None:
-        return part
+        return facts
     tables = {name: counts(y, split.a[:, k].numpy(), len(classes), len(values[name])) for k, name in enumerate(values)}
-    part["attributes"] = {name: _named(values[name], t.sum(0)) for name, t in tables.items()}
-    part["groups"] = {
+    facts["attributes"] = {name: _named(values[name], t.sum(0)) for name, t in tables.items()}
+    facts["groups"] = {
         name: {c: _named(values[name], row) for c, row in zip(classes, t, strict=True)} for name, t in tables.items()
     }
     against = conflicting(bundle, split)
     if against is not None:
-        part["conflicting"] = {
+        facts["conflicting"] = {
             "n": int(against.any(1).sum()),
             "share": float(against.any(1).mean()),  # at least one attribute contradicts the label
             "by_attribute": {name: float(against[:, k].mean()) for k, name in enumerate(values)},
-            # how many rows 0, 1, 2, ... of the attributes contradict
+            # how many samples 0, 1, 2, ... of the attributes contradict
             "rows_by_contradictions": np.bincount(against.sum(1), minlength=len(values) + 1).tolist(),
         }
-    return part
+    return facts
 
 
 def _samples(bundle: Bundle, each: int = 2) -> list[dict[str, str]]:
-    """Of text: the first training rows that follow the shortcut and that do not, of each class; else nothing."""
+    """Of text: the first training samples that follow the shortcut and that do not, of each class; else nothing."""
     if not isinstance(bundle.inputs, Texts):
         return []
     import torch
@@ -128,14 +129,14 @@ def _samples(bundle: Bundle, each: int = 2) -> list[dict[str, str]]:
     kinds: dict[str, Any] = {"": np.ones(len(train), bool)}
     if against is not None:
         kinds = {"aligned": ~against.any(1), "conflicting": against.any(1)}
-    found = []
+    entries = []
     for kind, rows in kinds.items():
         for k, name in enumerate(bundle.classes):
             for i in np.flatnonzero(rows & (train.y.numpy() == k))[:each].tolist():
-                found.append(
+                entries.append(
                     {"kind": kind, "class": name, "text": bundle.inputs.tokens.text(train[torch.tensor([i])][0])}
                 )
-    return found
+    return entries
 
 
 def conflicting(bundle: Bundle, split: Split) -> np.ndarray | None:
@@ -145,7 +146,8 @@ def conflicting(bundle: Bundle, split: Split) -> np.ndarray | None:
 
 
 def _attribute_values(bundle: Bundle) -> dict[str, list[str]]:
-    """For each attribute the names of its values; numbers where a bundle only has attributes beside its test rows."""
+    """For each attribute the names of its values; numbers where a bundle only has attributes beside its test
+    samples."""
     codes = [s.a for s in bundle.splits.values() if s.a is not None]
     if not codes:
         return {}
@@ -156,7 +158,7 @@ def _attribute_values(bundle: Bundle) -> dict[str, list[str]]:
 
 
 def _association(bundle: Bundle, values: dict[str, list[str]]) -> dict[str, Any] | None:
-    """On the training rows: each attribute with the label, and the attributes with each other."""
+    """On the training samples: each attribute with the label, and the attributes with each other."""
     if bundle.train.a is None:
         return None
     y, a = bundle.train.y.numpy(), bundle.train.a.numpy()
@@ -179,27 +181,27 @@ def _association(bundle: Bundle, values: dict[str, list[str]]) -> dict[str, Any]
 
 
 TELLING = 0.05  # a bias-corrected Cramér's V below this is next to nothing
-GAIN = 0.005  # share of rows by which knowing an attribute must improve the guess to be worth a sentence
+GAIN = 0.005  # share of samples by which knowing an attribute must improve the guess to be worth a sentence
 
 
 def _meaning(association: dict[str, Any] | None, classes: list[str]) -> str:
     """One line in plain words."""
     if association is None:
-        return (
-            "No bias attribute is known for the training rows, so nothing can be said of shortcuts from counts alone."
-        )
+        return "No bias attribute is known for the training samples, so counts alone say nothing of shortcuts."
     label = association["label"]
     gain = {n: v["accuracy_from_it_alone"] - v["accuracy_of_commonest_class"] for n, v in label.items()}
     main = max(label, key=lambda n: (label[n]["corrected"] >= TELLING, gain[n], label[n]["corrected"]))
-    found, v = label[main], f"Cramér's V {label[main]['cramers_v']:.2f}"
-    alone, without = percent(found["accuracy_from_it_alone"]), percent(found["accuracy_of_commonest_class"])
+    strongest, v = label[main], f"Cramér's V {label[main]['cramers_v']:.2f}"
+    alone, without = percent(strongest["accuracy_from_it_alone"]), percent(strongest["accuracy_of_commonest_class"])
     guess = f"always guessing '{classes[association['commonest_class']]}' scores {without}"
-    if found["corrected"] < TELLING:
-        line = f"{main} says next to nothing about the class in the training rows ({v}): no shortcut to be had from it."
+    if strongest["corrected"] < TELLING:
+        line = (
+            f"{main} says next to nothing about the class in the training samples ({v}): no shortcut to be had from it."
+        )
     elif gain[main] >= GAIN:
         line = (
-            f"{main} predicts the class for {alone} of the training rows: a model can score {alone} by looking at it "
-            f"alone ({v}; {guess})."
+            f"{main} predicts the class for {alone} of the training samples: a model can score {alone} by looking at "
+            f"it alone ({v}; {guess})."
         )
     else:
         line = (
@@ -229,11 +231,11 @@ def _text_in_words(bundle: Bundle) -> str:
     from spurless.data.tokens import row_lengths
 
     most = bundle.shape[-1]
-    said = f"text, up to {most} tokens a row (so there is no contact sheet)"
+    text = f"text, up to {most} tokens a sample (so there is no contact sheet)"
     full = sum(int((row_lengths(s.x) == most).sum()) for s in bundle.splits.values() if isinstance(s.x, Tensor))
-    if not full or bundle.settings.get("length", most) > most:  # then not even the longest row was cut
-        return said
-    return f"{said}; {full:,} of {sum(map(len, bundle.splits.values())):,} rows fill them, and longer texts were cut"
+    if not full or bundle.settings.get("length", most) > most:  # then not even the longest sample was cut
+        return text
+    return f"{text}; {full:,} of {sum(map(len, bundle.splits.values())):,} samples fill them, and longer texts were cut"
 
 
 def _input_in_words(bundle: Bundle) -> str:
@@ -244,7 +246,7 @@ def _input_in_words(bundle: Bundle) -> str:
         kind = {1: "grey", 3: "colour"}.get(shape[0], f"{shape[0]}-channel")
         return f"{kind} images, {shape[2]} x {shape[1]} px"
     size = " x ".join(str(s) for s in shape)
-    return f"{size} numbers a row (not images, so there is no contact sheet)"
+    return f"{size} numbers a sample (not images, so there is no contact sheet)"
 
 
 def _unique(names: Sequence[str]) -> list[str]:

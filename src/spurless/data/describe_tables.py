@@ -22,12 +22,12 @@ def text(description: dict[str, Any]) -> Group:
     tables: list[tuple[str, Table | None]] = [("Rows", _splits_table(description))]
     for name in description["attributes"]:
         tables.append(
-            (f"Training rows by class and {name} (* agrees with the shortcut)", _groups_table(description, name))
+            (f"Training samples by class and {name} (* agrees with the shortcut)", _groups_table(description, name))
         )
-    tables.append(("Test rows by group; a row counts in each group that it is in", _overlap_table(description)))
+    tables.append(("Test samples by group; a sample counts in each group that it is in", _overlap_table(description)))
     tables.append(("Training texts", _samples_table(description)))
     tables.append(
-        ("Association in the training rows (0 none, 1 one decides the other)", _association_table(description))
+        ("Association in the training samples (0 none, 1 one decides the other)", _association_table(description))
     )
     parts: list[Any] = [Text(description["name"], style="bold"), Text(description["input"])]
     for title, table in tables:
@@ -43,19 +43,19 @@ def _splits_table(description: dict[str, Any]) -> Table:
     classes, splits = description["classes"], description["splits"].values()
     table = _table("class", list(description["splits"]))
     for name in classes[:MOST]:
-        table.add_row(Text(name), *[f"{part['classes'][name]:,}" for part in splits])
+        table.add_row(Text(name), *[f"{split['classes'][name]:,}" for split in splits])
     if len(classes) > MOST:
-        rest = [sum(part["classes"][name] for name in classes[MOST:]) for part in splits]
+        rest = [sum(split["classes"][name] for name in classes[MOST:]) for split in splits]
         table.add_row(f"... {len(classes) - MOST} more", *[f"{n:,}" for n in rest])
     table.add_section()
-    table.add_row("all", *[f"{part['n']:,}" for part in splits])
+    table.add_row("all", *[f"{split['n']:,}" for split in splits])
     shares = [percent(p["conflicting"]["share"]) if p["conflicting"] else "not known" for p in splits]
     table.add_row("conflicting", *shares)
     return table
 
 
 def _groups_table(description: dict[str, Any], attribute: str) -> Table | None:
-    """Training rows by class and value; a star marks the pairs that the shortcut predicts."""
+    """Training samples by class and value; a star marks the pairs that the shortcut predicts."""
     from rich.text import Text
 
     groups = (description["splits"]["train"]["groups"] or {}).get(attribute)

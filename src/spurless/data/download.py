@@ -39,7 +39,7 @@ def download(name: str, root: Path | None = None) -> str:
 def _fetch_missing(name: str, base: Path) -> list[str]:
     """Fetch the files of a source and its parts; what went wrong, so that one dead host does not stop the others."""
     source = SOURCES[name]
-    problems = [problem for part in source.parts for problem in _fetch_missing(part, base)]
+    problems = [problem for inner in source.parts for problem in _fetch_missing(inner, base)]
     for file in source.files if missing(name, base) else ():
         try:
             _get(file, base)
@@ -72,31 +72,31 @@ def _get(file: File, base: Path) -> None:
 def fetch(file: File, target: Path) -> None:
     """Fetch a file from the first host that delivers it whole; it takes its name only after its checksum was right.
 
-    What has arrived stays in NAME.part, so that the next attempt, with any host, goes on from there.
+    What has arrived stays in NAME.part, so that the next attempt, with any host, resumes there.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
+    unfinished = target.with_name(target.name + ".part")
     failures = []
     for url in file.urls:
         while True:
-            resumed = part.exists()
+            resumed = unfinished.exists()
             try:
-                _transfer(url, part)
+                _transfer(url, unfinished)
             except (OSError, http.client.HTTPException) as error:
                 failures.append(f"{url}: {error}")
                 break
-            if _is_right(part, file):
-                os.replace(part, target)
+            if _is_right(unfinished, file):
+                os.replace(unfinished, target)
                 return
-            part.unlink()
+            unfinished.unlink()
             if not resumed:  # otherwise what was there before may be to blame: once more from the start
                 failures.append(f"{url}: what it sent does not have the checksum {file.checksum}")
                 break
     raise UserError(f"{file.path} could not be fetched.\n  " + "\n  ".join(failures))
 
 
-def _transfer(url: str, part: Path) -> None:
-    have = part.stat().st_size if part.exists() else 0
+def _transfer(url: str, unfinished: Path) -> None:
+    have = unfinished.stat().st_size if unfinished.exists() else 0
     headers = {"User-Agent": "spurless"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
         reply = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60)
@@ -105,8 +105,8 @@ def _transfer(url: str, part: Path) -> None:
             if error.code != 416:  # the range begins at or after the end
                 raise
             if error.headers.get("Content-Range") != f"bytes */{have}":
-                part.unlink()
-                _transfer(url, part)
+                unfinished.unlink()
+                _transfer(url, unfinished)
             return
     with reply:
         if reply.status != 206:
@@ -115,14 +115,14 @@ def _transfer(url: str, part: Path) -> None:
             raise ConnectionError("the host sent another range than was asked for")
         expected = int(reply.headers.get("Content-Length") or -1)
         blocks = iter(lambda: reply.read(1 << 20), b"")
-        with open(part, "ab" if have else "wb") as out:
+        with open(unfinished, "ab" if have else "wb") as out:
             total = -(-expected >> 20) if expected >= 0 else None
-            for block in track(blocks, part.name.removesuffix(".part"), total):
+            for block in track(blocks, unfinished.name.removesuffix(".part"), total):
                 out.write(block)
             out.flush()
             os.fsync(out.fileno())
-    if expected >= 0 and part.stat().st_size != have + expected:
-        raise ConnectionError(f"the connection ended after {part.stat().st_size} of {have + expected} bytes")
+    if expected >= 0 and unfinished.stat().st_size != have + expected:
+        raise ConnectionError(f"the connection ended after {unfinished.stat().st_size} of {have + expected} bytes")
 
 
 def _is_right(path: Path, file: File) -> bool:
@@ -142,9 +142,9 @@ def unpack(archive: Path, into: Path, only: str = "*", strip: int = 0) -> None:
     with tempfile.TemporaryDirectory(dir=into, prefix=".unpacking-") as folder:
         try:
             for name, content in _members(archive):
-                place = PurePosixPath(*_inside(name, archive).parts[strip:])
-                if fnmatch.fnmatch(str(place), only) and place.parts:
-                    path = Path(folder, place)
+                target = PurePosixPath(*_inside(name, archive).parts[strip:])
+                if fnmatch.fnmatch(str(target), only) and target.parts:
+                    path = Path(folder, target)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     with open(path, "wb") as out:
                         while block := content.read(1 << 20):

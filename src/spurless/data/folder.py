@@ -124,7 +124,7 @@ class Folder(Drawn, Columns, Pictures):
         if moved:
             decoded = Decoded(folder, listing, self)
         notes = [in_counts(listing, drawn, self.seed), *notes, moved, copies_at_odds(listing, decoded.digests)]
-        classes = ordered({c for c, part in zip(listing.labels, listing.splits, strict=True) if part == "train"})
+        classes = ordered({c for c, split in zip(listing.labels, listing.splits, strict=True) if split == "train"})
         check_classes(listing, classes, problems)
         problems.stop(where)
         if len(classes) < 2 and not only_scored:
@@ -157,19 +157,19 @@ def draw_splits(listing: Listing, how: Drawn, only_scored: bool) -> list[str]:
         listing.splits[:] = ["train"] * len(listing.splits)
         return []
     wanted = {"val": 0 if only_scored else how.val, "test": 0 if only_scored else how.test}
-    shares = {part: 0 if part in given else share for part, share in wanted.items()}
-    source = [row for row, part in enumerate(listing.splits) if part in ("", "train")]
+    shares = {split: 0 if split in given else share for split, share in wanted.items()}
+    source = [row for row, split in enumerate(listing.splits) if split in ("", "train")]
     strata = [(listing.labels[row], *listing.values[row]) for row in source]
     drawn = share_out([listing.names[row] for row in source], strata, shares["val"], shares["test"], how.seed)
-    for row, part in zip(source, drawn, strict=True):
-        listing.splits[row] = part
-    return [part for part, share in shares.items() if share]
+    for row, split in zip(source, drawn, strict=True):
+        listing.splits[row] = split
+    return [split for split, share in shares.items() if share]
 
 
 def in_counts(listing: Listing, drawn: Sequence[str], seed: int) -> str:
     """How many images were drawn for which split."""
-    counts = {part: listing.splits.count(part) for part in drawn}
-    made = [f"{part} ({n:,} image{'s' * (n != 1)})" for part, n in counts.items()]
+    counts = {split: listing.splits.count(split) for split in drawn}
+    made = [f"{split} ({n:,} image{'s' * (n != 1)})" for split, n in counts.items()]
     return f"{' and '.join(made)} drawn from the training images with data.seed={seed}" if made else ""
 
 
@@ -177,8 +177,8 @@ class Decoded:
     """The images of a listing, in the order train, val, test; only their headers are read where there is no cache."""
 
     def __init__(self, folder: Path, listing: Listing, how: Pictures):
-        rows = {part: [r for r, of in enumerate(listing.splits) if of == part] for part in SPLITS}
-        lazy = {part: LazyRows(folder, [listing.names[r] for r in of], how.frame) for part, of in rows.items()}
+        rows = {split: [r for r, of in enumerate(listing.splits) if of == split] for split in SPLITS}
+        lazy = {split: LazyRows(folder, [listing.names[r] for r in of], how.frame) for split, of in rows.items()}
         files = [file for of in lazy.values() for file in of.files]
         self.x: dict[str, torch.Tensor | Rows] = {**lazy}
         if how.cache:
@@ -197,7 +197,7 @@ def settle_copies(
     listing: Listing, given: Sequence[str], digests: NDArray[np.bytes_], problems: Problems, allowed: bool
 ) -> str:
     """Put copies that were drawn apart back together, and report those that the user's own splits hold."""
-    trained = Counter(label for label, part in zip(listing.labels, listing.splits, strict=True) if part == "train")
+    trained = Counter(label for label, split in zip(listing.labels, listing.splits, strict=True) if split == "train")
     moved = 0
     for rows in copies(digests):
         if len({listing.splits[row] for row in rows}) == 1:
@@ -213,14 +213,14 @@ def settle_copies(
 def _put_together(listing: Listing, rows: Sequence[int], trained: Counter[str]) -> None:
     """All copies where the first of them is, unless a class would have nothing left to train on."""
     trained.subtract(listing.labels[row] for row in rows if listing.splits[row] == "train")
-    part = listing.splits[rows[0]] if all(trained[listing.labels[row]] for row in rows) else "train"
+    split = listing.splits[rows[0]] if all(trained[listing.labels[row]] for row in rows) else "train"
     for row in rows:
-        trained[listing.labels[row]] += part == "train"
-        listing.splits[row] = part
+        trained[listing.labels[row]] += split == "train"
+        listing.splits[row] = split
 
 
 def copies(digests: NDArray[np.bytes_]) -> list[list[int]]:
-    """The rows of each image that is there more than once."""
+    """The samples of each image that is there more than once."""
     rows_of = defaultdict(list)
     for row, digest in enumerate(digests.tolist()):
         if digest:
@@ -238,11 +238,11 @@ def copies_at_odds(listing: Listing, digests: NDArray[np.bytes_]) -> str:
 def check_classes(listing: Listing, classes: Sequence[str], problems: Problems) -> None:
     """Report classes that are not trained on."""
     trained, elsewhere = set(classes), defaultdict(list)
-    for name, label, part in zip(listing.names, listing.labels, listing.splits, strict=True):
+    for name, label, split in zip(listing.names, listing.labels, listing.splits, strict=True):
         if label not in trained:
-            elsewhere[part, label].append(name)
-    for (part, label), names in elsewhere.items():
-        problems.add(NOT_IN_TRAIN, f"{part}: '{label}' ({len(names):,} images, such as {names[0]})")
+            elsewhere[split, label].append(name)
+    for (split, label), names in elsewhere.items():
+        problems.add(NOT_IN_TRAIN, f"{split}: '{label}' ({len(names):,} images, such as {names[0]})")
 
 
 def as_bundle(

@@ -57,7 +57,7 @@ def missing(name: str, root: Path | None = None) -> list[str]:
     source, base = SOURCES[name], data_root(root)
     needs = source.needs or [file.path.removesuffix(".gz") for file in source.files]
     absent = [path for path in needs if not (base / path).exists() and not (base / f"{path}.gz").exists()]
-    return absent + [path for part in source.parts for path in missing(part, root)]
+    return absent + [path for inner in source.parts for path in missing(inner, root)]
 
 
 def available(name: str, root: Path | None = None) -> bool:

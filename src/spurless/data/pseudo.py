@@ -1,7 +1,7 @@
 """Pseudo-attributes: group labels from a CSV file, such as the one that `spurless review` writes, for any dataset.
 
 `data.attribute=FILE.csv` replaces the attributes of a dataset by the columns of the file. Its first columns are
-`split`, `row` (the place in that split), `name` (of the sample, where samples have one) and `label`; every other column
+`split`, `row` (the index in that split), `name` (of the sample, where samples have one) and `label`; every other column
 is an attribute.
 """
 
@@ -57,7 +57,10 @@ def with_attributes(data: Bundle, file: str | Path, keep: bool = False) -> Bundl
     none, by their place; a label that differs from the file's is refused, because it is then a file of other data.
     """
     table = read_table(Path(file))
-    lines = {part: [_line(table, part, split, i) for i in range(len(split))] for part, split in data.splits.items()}
+    lines = {
+        split_name: [_line(table, split_name, split, i) for i in range(len(split))]
+        for split_name, split in data.splits.items()
+    }
     _check_labels(data, lines, Path(file))
     total, missing = (sum(many) for many in zip(*((len(of), of.count(None)) for of in lines.values()), strict=True))
     if all(line is None for line in lines["train"]):
@@ -65,14 +68,14 @@ def with_attributes(data: Bundle, file: str | Path, keep: bool = False) -> Bundl
     seen = [line.values for of in lines.values() for line in of if line is not None]
     values = []
     for k in range(len(table.attributes)):
-        known = sorted({v[k] for v in seen if v[k]})
-        values.append((*known, UNKNOWN) if missing or any(not v[k] for v in seen) else tuple(known))
+        names = sorted({v[k] for v in seen if v[k]})
+        values.append((*names, UNKNOWN) if missing or any(not v[k] for v in seen) else tuple(names))
     places = [{value: n for n, value in enumerate(of)} for of in values]
     codes = {
-        part: torch.tensor(
+        split_name: torch.tensor(
             [[at[(line.values[k] if line else "") or UNKNOWN] for k, at in enumerate(places)] for line in of]
         )
-        for part, of in lines.items()
+        for split_name, of in lines.items()
     }
     note = f"{missing:,} of {total:,} samples are not in {Path(file).name}: '{UNKNOWN}'" if missing else ""
     return _attached(data, codes, table.attributes, tuple(values), note, keep)
@@ -107,13 +110,13 @@ def read_table(file: Path) -> Table:
     return Table(names, by_place, {name: line for name, line in by_name.items() if name and name not in twice})
 
 
-def _line(table: Table, part: str, split: Split, i: int) -> Line | None:
+def _line(table: Table, split_name: str, split: Split, i: int) -> Line | None:
     """The file's line on a sample: of its name, or of its place where samples have no names of their own."""
     if split.names is None:
-        return table.by_place.get((part, i))
+        return table.by_place.get((split_name, i))
     name = spelt(split.names[i])
-    found = table.by_name.get(name)
-    return found if found is not None or table.by_name else table.by_place.get((part, i))
+    line = table.by_name.get(name)
+    return line if line is not None or table.by_name else table.by_place.get((split_name, i))
 
 
 def spelt(name: object) -> str:
@@ -122,13 +125,13 @@ def spelt(name: object) -> str:
 
 
 def _check_labels(data: Bundle, lines: Mapping[str, list[Line | None]], file: Path) -> None:
-    for part, split in data.splits.items():
-        for i, line in enumerate(lines[part]):
+    for split_name, split in data.splits.items():
+        for i, line in enumerate(lines[split_name]):
             label = data.classes[int(split.y[i])]
             if line is not None and line.label != spelt(label):
                 raise DataError(
-                    f"{file} calls sample {i} of the {part} split '{line.label}', and its label is '{label}': the file "
-                    "was made from other data or other settings. Run the audit and the review again."
+                    f"{file} calls sample {i} of the {split_name} split '{line.label}', but its label is '{label}': "
+                    "the file was made from other data or other settings. Run the audit and the review again."
                 )
 
 
@@ -144,9 +147,11 @@ def _attached(
     keep = keep and bool(data.attributes) and all(split.a is not None for split in data.splits.values())
     own = [k for k, name in enumerate(data.attributes) if keep and name not in names]
     splits: dict[str, Any] = {}
-    for part, split in data.splits.items():
-        both = torch.cat([split.a[:, own], codes[part]], dim=1) if own and split.a is not None else codes[part]
-        splits[part] = replace(split, a=both)
+    for split_name, split in data.splits.items():
+        both = (
+            torch.cat([split.a[:, own], codes[split_name]], dim=1) if own and split.a is not None else codes[split_name]
+        )
+        splits[split_name] = replace(split, a=both)
     return replace(
         data,
         **splits,

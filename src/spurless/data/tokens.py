@@ -1,8 +1,8 @@
 """Texts as rows of token ids: tokenised once, kept in the cache, padded to one of a few lengths.
 
-A row is int32 (2, length): the token ids, and beside each of them which text it belongs to: 0 for padding, 1 for the
-first text, 2 for the second of a pair. So a row carries its own mask, and one tensor (n, 2, length) is all that a
-network needs. Padding changes no output, so a batch is cut to the bucket of its longest row.
+A sample is int32 (2, length): the token ids, and beside each of them which text it belongs to: 0 for padding, 1 for the
+first text, 2 for the second of a pair. So a sample carries its own mask, and one tensor (n, 2, length) is all that a
+network needs. Padding changes no output, so a batch is cut to the bucket of its longest sample.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Tokens:
     vocabulary: str  # a hash of every token and its id: two tokenizers that agree in it give ids of the same meaning
 
     def pieces(self, row: Tensor) -> list[str]:
-        """The tokens of one row (2, length), without its padding."""
+        """The tokens of one sample (2, length), without its padding."""
         ids = row[0][row[1] > 0].tolist()
-        found = _tokenizer(self.tokenizer)
-        return [found.id_to_token(i) or f"<{i}>" for i in ids]
+        tokenizer = _tokenizer(self.tokenizer)
+        return [tokenizer.id_to_token(i) or f"<{i}>" for i in ids]
 
     def text(self, row: Tensor) -> str:
-        """One row (2, length) as readable text, without special tokens; the second text of a pair follows a bar."""
-        ids, part = row[0], row[1]
-        texts = (ids[part == p].tolist() for p in range(1, int(part.max()) + 1))
+        """One sample (2, length) as readable text, without special tokens; the second text of a pair follows a bar."""
+        ids, segments = row[0], row[1]
+        texts = (ids[segments == p].tolist() for p in range(1, int(segments.max()) + 1))
         return " | ".join(_tokenizer(self.tokenizer).decode(of, skip_special_tokens=True) for of in texts)
 
 
@@ -64,13 +64,13 @@ def tokens_of(tokenizer: str) -> Tokens:
 def tokenise(
     texts: Sequence[str], tokenizer: str, length: int, second: Sequence[str] | None = None, name: str = "texts"
 ) -> Tensor:
-    """int32 (n, 2, l): every text, or pair of texts, as a row; l is the bucket of the longest, at most `length`.
+    """int32 (n, 2, l): every text, or pair of texts, as a sample; l is the bucket of the longest, at most `length`.
 
-    What is longer than `length` tokens is cut at its end (of a pair, the longer text first). The rows are kept in the
-    cache, by tokenizer, length and texts.
+    What is longer than `length` tokens is cut at its end (of a pair, the longer text first). The samples are kept in
+    the cache, by tokenizer, length and texts.
     """
-    found = _tokenizer(tokenizer)
-    digest = hashlib.sha256(f"3 {length} {found.to_str()}".encode())
+    loaded = _tokenizer(tokenizer)
+    digest = hashlib.sha256(f"3 {length} {loaded.to_str()}".encode())
     for column in (texts, second or ()):
         digest.update(f"{len(column)} texts ".encode())
         for text in column:
@@ -79,14 +79,14 @@ def tokenise(
     file = cache_dir() / "tokens" / f"{digest.hexdigest()[:32]}.safetensors"
     flat = _read(file)
     if flat is None:
-        flat = _encode(found, texts, second, length, name)
+        flat = _encode(loaded, texts, second, length, name)
         if int(flat[2].max()) > length:  # it is left uncut where its special tokens alone are too many
             raise UserError(f"{name}: a length of {length} has no room for the tokens around a text; set it higher.")
         _write(file, flat)
     return pad(*flat, length)
 
 
-def pad(ids: Tensor, part: Tensor, lengths: Tensor, most: int) -> Tensor:
+def pad(ids: Tensor, segments: Tensor, lengths: Tensor, most: int) -> Tensor:
     """int32 (n, 2, l) from all tokens in a row (t,), their texts (t,) and the lengths (n,) of the rows.
 
     >>> pad(torch.tensor([7, 8, 9]), torch.tensor([1, 1, 1]), torch.tensor([2, 1]), most=2).tolist()
@@ -95,12 +95,12 @@ def pad(ids: Tensor, part: Tensor, lengths: Tensor, most: int) -> Tensor:
     wide = bucket(int(lengths.max()), most)
     x = torch.zeros(len(lengths), 2, wide, dtype=torch.int32)
     here = torch.arange(wide) < lengths[:, None]  # (n, l)
-    x[:, 0][here], x[:, 1][here] = ids.int(), part.int()
+    x[:, 0][here], x[:, 1][here] = ids.int(), segments.int()
     return x
 
 
 def bucket(longest: int, most: int) -> int:
-    """The length that rows of up to `longest` tokens are padded to, where the dataset's own is `most`.
+    """The length that samples of up to `longest` tokens are padded to, where the dataset's own is `most`.
 
     >>> bucket(1, 100), bucket(33, 100), bucket(97, 100)
     (16, 48, 100)
@@ -109,13 +109,13 @@ def bucket(longest: int, most: int) -> int:
 
 
 def row_lengths(x: Tensor) -> Tensor:
-    """(n,) How many tokens each row of (n, 2, length) has; those before its last one count, padding or not.
+    """(n,) How many tokens each sample of (n, 2, length) has; those before its last one count, padding or not.
 
     >>> row_lengths(torch.tensor([[[7, 8, 0], [1, 1, 0]], [[0, 0, 7], [0, 0, 1]]])).tolist()  # padded at either end
     [2, 3]
     """
-    place = torch.arange(1, x.shape[-1] + 1, dtype=torch.int32, device=x.device)
-    return (place * (x[:, 1] > 0)).amax(1).long()
+    position = torch.arange(1, x.shape[-1] + 1, dtype=torch.int32, device=x.device)
+    return (position * (x[:, 1] > 0)).amax(1).long()
 
 
 def require(module: str, what: str) -> str:
@@ -143,8 +143,8 @@ def check_reads(data: Bundle, net: Any) -> None:
 
     given = {"name": net} if isinstance(net, str) else dict(net) if isinstance(net, Mapping) else {}
     name = given.pop("name", "")
-    kind, _, place = str(name).partition(":")
-    reads = name in READS_TEXT or (kind == "hf" and place)
+    kind, _, location = str(name).partition(":")
+    reads = name in READS_TEXT or (kind == "hf" and location)
     texts = data.inputs if isinstance(data.inputs, Texts) else None
     if not name or (texts is None and not reads):
         return
@@ -152,8 +152,8 @@ def check_reads(data: Bundle, net: Any) -> None:
         raise UserError(f"{name} reads text, and {data.name} holds none; name another network with --net.")
     if not reads:
         raise UserError(f"{name} cannot read text, which {data.name} holds; use {', '.join(READS_TEXT)} or hf:NAME.")
-    if name == "minilm" or place:
-        own = tokens_of(place or name)
+    if name == "minilm" or location:
+        own = tokens_of(location or name)
         if own.vocabulary != texts.tokens.vocabulary:
             raise UserError(
                 f"{name} reads other tokens than data.tokenizer = {texts.tokens.tokenizer} gives; "
@@ -188,17 +188,17 @@ def _tokenizer(name: str) -> Tokenizer:
         from tokenizers import Tokenizer
     except ImportError:
         raise UserError("Text needs the package tokenizers: pip install 'spurless[text]'") from None
-    place = Path(model_folder(name))
-    file = place / "tokenizer.json" if place.is_dir() else place
+    folder = Path(model_folder(name))
+    file = folder / "tokenizer.json" if folder.is_dir() else folder
     try:
-        found = Tokenizer.from_file(str(file)) if file.is_file() else _from_transformers(name)
+        loaded = Tokenizer.from_file(str(file)) if file.is_file() else _from_transformers(name)
     except UserError:
         raise
     except Exception as error:  # tokenizers raises plain Exceptions
         raise UserError(f"The tokenizer '{name}' cannot be read: {first_line(error)}") from None
-    found.no_padding()
-    found.no_truncation()
-    return found
+    loaded.no_padding()
+    loaded.no_truncation()
+    return loaded
 
 
 def _from_transformers(name: str) -> Tokenizer:
@@ -220,26 +220,26 @@ def _from_transformers(name: str) -> Tokenizer:
 
 
 def _encode(
-    found: Tokenizer, texts: Sequence[str], second: Sequence[str] | None, length: int, name: str
+    tokenizer: Tokenizer, texts: Sequence[str], second: Sequence[str] | None, length: int, name: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    ids, part, lengths = [], [], []
-    found.enable_truncation(length)
+    ids, segments, lengths = [], [], []
+    tokenizer.enable_truncation(length)
     try:
         for start in track(range(0, len(texts), CHUNK), f"tokenise {name}"):
             here = slice(start, start + CHUNK)
             columns = [[_whole(text) for text in column[here]] for column in (texts, second) if column is not None]
             some = columns[0] if second is None else list(zip(*columns, strict=True))
-            for row in found.encode_batch(some):
+            for row in tokenizer.encode_batch(some):
                 lengths.append(len(row.ids))
                 ids.append(np.array(row.ids, np.int32))
-                part.append(np.array(row.type_ids, np.uint8) + 1)
+                segments.append(np.array(row.type_ids, np.uint8) + 1)
                 if second is not None and 1 in (of := row.sequence_ids):  # RoBERTa's gives both texts the same type
-                    part[-1][of.index(1) :] = 2
+                    segments[-1][of.index(1) :] = 2
     finally:
-        found.no_truncation()
+        tokenizer.no_truncation()
     return (
         torch.from_numpy(np.concatenate(ids)),
-        torch.from_numpy(np.concatenate(part)),
+        torch.from_numpy(np.concatenate(segments)),
         torch.tensor(lengths, dtype=torch.int32),
     )
 

@@ -31,7 +31,7 @@ class Words:
         self.special[list(special)] = True
         marked = Counter(next((m for m in ("##", "Ġ", "▁") if p.startswith(m)), "") for p in pieces)
         self.mark = next((m for m in ("##", "Ġ", "▁") if marked[m] > len(pieces) // 100), "")
-        if self.mark == "##":  # on what goes on
+        if self.mark == "##":  # the end of a word, continued
             self.goes_on = np.array([p.startswith("##") for p in pieces])
             self.texts = [p.removeprefix("##") for p in pieces]
         elif self.mark:  # on what begins
@@ -43,23 +43,23 @@ class Words:
             self.goes_on, self.texts = np.zeros(len(pieces), bool), list(pieces)
 
     def of(self, row: Tensor) -> list[Word]:
-        """The words of one row (2, length), in order.
+        """The words of one sample (2, length), in order.
 
         >>> words = Words(["[PAD]", "[CLS]", "film", "##s", "good"], special=[0, 1])
         >>> words.of(torch.tensor([[1, 4, 2, 3, 0], [1, 1, 1, 1, 0]]))
         [Word(text='good', start=1, stop=2), Word(text='films', start=2, stop=4)]
         """
-        ids, part = row[0].numpy(), row[1].numpy()
-        real = np.flatnonzero((part > 0) & ~self.special[ids])
-        found: list[Word] = []
+        ids, segments = row[0].numpy(), row[1].numpy()
+        real = np.flatnonzero((segments > 0) & ~self.special[ids])
+        words: list[Word] = []
         for at in real.tolist():
             text, joins = self.texts[ids[at]], bool(self.goes_on[ids[at]])
-            if found and found[-1].stop == at and part[at] == part[at - 1] and joins and _joins(found[-1].text):
-                last = found.pop()
-                found.append(Word(last.text + text, last.start, at + 1))
+            if words and words[-1].stop == at and segments[at] == segments[at - 1] and joins and _joins(words[-1].text):
+                last = words.pop()
+                words.append(Word(last.text + text, last.start, at + 1))
             else:
-                found.append(Word(text, at, at + 1))
-        return found
+                words.append(Word(text, at, at + 1))
+        return words
 
 
 @functools.lru_cache(maxsize=8)
@@ -68,11 +68,11 @@ def words_of(tokens: Tokens) -> Words:
     from spurless.data.tokens import _tokenizer
 
     try:
-        found = _tokenizer(tokens.tokenizer)
+        tokenizer = _tokenizer(tokens.tokenizer)
     except UserError:
         return Words([f"token {i}" for i in range(tokens.size)])
-    pieces = [found.id_to_token(i) or f"<{i}>" for i in range(tokens.size)]
-    special = [i for i, token in found.get_added_tokens_decoder().items() if token.special]
+    pieces = [tokenizer.id_to_token(i) or f"<{i}>" for i in range(tokens.size)]
+    special = [i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special]
     return Words(pieces, special)
 
 
@@ -82,29 +82,30 @@ def as_text(words: Sequence[str]) -> list[str]:
     >>> "".join(as_text(["good", ",", "they", "'", "re", "(", "not", ")", "."]))
     "good, they're (not)."
     """
-    found: list[str] = []
+    texts: list[str] = []
     for word, before in zip(words, ["", *words], strict=False):
-        tight = not found or word in TIGHT_BEFORE or before in TIGHT_AFTER
-        found.append(word if tight else f" {word}")
-    return found
+        tight = not texts or word in TIGHT_BEFORE or before in TIGHT_AFTER
+        texts.append(word if tight else f" {word}")
+    return texts
 
 
 def presence(words: Words, rows: Tensor, fewest: int = 5, most: int = 4000) -> tuple[list[str], Tensor]:
-    """The words that at least `fewest` of the rows (n, 2, l) hold, commonest first, and which rows hold them (n, k).
+    """The words that at least `fewest` of the samples (n, 2, l) hold, commonest first, and which samples hold them (n,
+    k).
 
     >>> words = Words(["[PAD]", "a", "b"], special=[0])
     >>> presence(words, torch.tensor([[[1, 2], [1, 1]], [[1, 0], [1, 0]]]), fewest=1)
     (['a', 'b'], tensor([[ True,  True],
             [ True, False]]))
     """
-    held = [{word.text for word in words.of(row)} for row in rows.cpu()]
-    count = Counter(word for row in held for word in row)
-    known = [word for word, n in sorted(count.items(), key=lambda each: (-each[1], each[0])) if n >= fewest][:most]
-    place = {word: k for k, word in enumerate(known)}
-    found = torch.zeros(len(rows), len(known), dtype=torch.bool)
-    for i, row in enumerate(held):
-        found[i, [place[word] for word in row if word in place]] = True
-    return known, found
+    words_in = [{word.text for word in words.of(row)} for row in rows.cpu()]
+    count = Counter(word for row in words_in for word in row)
+    vocabulary = [word for word, n in sorted(count.items(), key=lambda each: (-each[1], each[0])) if n >= fewest][:most]
+    column_of = {word: k for k, word in enumerate(vocabulary)}
+    present = torch.zeros(len(rows), len(vocabulary), dtype=torch.bool)
+    for i, row in enumerate(words_in):
+        present[i, [column_of[word] for word in row if word in column_of]] = True
+    return vocabulary, present
 
 
 def _joins(text: str) -> bool:

@@ -35,9 +35,9 @@ def group_log(
         fits = overrepresented(y, values, int(y.max()) + 1, int(values.max()) + 1)[y, values]
     else:
         fits = torch.tensor([aligned.get(c) == v for c, v in zip(y.tolist(), attributes.tolist(), strict=True)])
-    found = group_metrics(y.numpy(), logits.argmax(1).numpy(), attributes.numpy(), aligned=fits.numpy())
-    told = {name: getattr(found, name).value for name in FIGURES if getattr(found, name).known}
-    for group in found.groups.to_dict("records"):
+    scores = group_metrics(y.numpy(), logits.argmax(1).numpy(), attributes.numpy(), aligned=fits.numpy())
+    told = {name: getattr(scores, name).value for name in FIGURES if getattr(scores, name).known}
+    for group in scores.groups.to_dict("records"):
         told[f"group/{group['label']}/{group['value']}"] = float(group["accuracy"])
     loss = cross_entropy(logits, y, reduction="none").double()
     if float(loss.sum()) > 0:

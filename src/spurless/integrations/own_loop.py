@@ -143,7 +143,8 @@ class Seen(NamedTuple):
     @property
     def logits(self) -> Tensor:
         with torch.no_grad():
-            return self.net(self.features)
+            logits: Tensor = self.net(self.features)
+            return logits
 
     def run(self, seed: int = 0) -> EngineRun:
         data = Bundle("loader", Split(self.features, self.y), classes=tuple(map(str, range(self.net.classes))))
@@ -192,13 +193,13 @@ def read(model: nn.Module, loader: Any, head: str | None = None) -> Seen:
 
 def read_labels(loader: Any) -> tuple[Tensor, Tensor | None]:
     """The labels of all samples, and their attribute where the batches have one."""
-    found = [parts_of(batch)[1:] for batch in in_order(loader)]
-    if not found:
+    labelled = [parts_of(batch)[1:] for batch in in_order(loader)]
+    if not labelled:
         raise DataError("The loader has no samples.")
-    return torch.cat([y for y, _ in found]), _joined([a for _, a in found])
+    return torch.cat([y for y, _ in labelled]), _joined([a for _, a in labelled])
 
 
-def in_order(loader: Any) -> Iterable[Any]:
+def in_order(loader: Iterable[Any]) -> Iterable[Any]:
     """The batches of a DataLoader's whole dataset in its own order, fetched as the loader fetches them."""
     if not isinstance(loader, DataLoader):
         return loader
@@ -234,7 +235,8 @@ class _Logits(nn.Module):
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         given = self.model(**batch)
-        return getattr(given, "logits", given)
+        logits: Tensor = getattr(given, "logits", given)
+        return logits
 
 
 def _head_of(model: nn.Module, x: Any, head: str | None) -> nn.Linear:
@@ -246,17 +248,17 @@ def _head_of(model: nn.Module, x: Any, head: str | None) -> nn.Linear:
 
 
 def _joined(parts: list[Tensor | None]) -> Tensor | None:
-    known = [part for part in parts if part is not None]
-    return torch.cat(known) if known and len(known) == len(parts) else None
+    present = [chunk for chunk in parts if chunk is not None]
+    return torch.cat(present) if present and len(present) == len(parts) else None
 
 
 def _groups(y: Tensor, a: Tensor | None, groups: ArrayLike | None) -> Tensor:
     """(n,) The group of each sample, as it was given, else from class and attribute."""
     if groups is not None:
-        found = torch.from_numpy(np.unique(np.asarray(groups), return_inverse=True)[1])
-        if found.shape != y.shape:
-            raise DataError(f"groups has the shape {tuple(found.shape)}, and there are {len(y)} samples.")
-        return found
+        codes = torch.from_numpy(np.unique(np.asarray(groups), return_inverse=True)[1])
+        if codes.shape != y.shape:
+            raise DataError(f"groups has the shape {tuple(codes.shape)}, and there are {len(y)} samples.")
+        return codes
     if a is None:
         raise DataError("There are no groups: give groups=..., or batches (x, y, attribute).")
     return within_classes(y, a, int(a.max()) + 1)

@@ -96,7 +96,8 @@ class SpurlessClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """(n,) predicted classes."""
         probabilities = self.predict_proba(X)  # first: it tells whoever has not fitted
-        return self.classes_[probabilities.argmax(1)]
+        chosen: NDArray[Any] = self.classes_[probabilities.argmax(1)]
+        return chosen
 
     def _bundle(self, X: NDArray[Any], numbers: NDArray[Any], attributes: Any, seed: int) -> Bundle:
         fields: dict[str, Any] = {}

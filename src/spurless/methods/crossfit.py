@@ -72,7 +72,7 @@ class CrossFit(Method):
         after, before = (answers(f).argmax(1) == y_of for f in (net, plain))
         if self.level == 1 or evidence.prefers(after, before, self.level):
             return net
-        run.report_conflicting(torch.zeros(n))  # nothing is taken for conflicting
+        run.report_conflicting(torch.zeros(n))  # no sample is identified as conflicting
         return plain
 
     def expert_share(self, run: Run, n: int) -> float:

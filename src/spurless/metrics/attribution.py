@@ -1,4 +1,4 @@
-"""Which part of an input a network looks at, how much of that is the core feature, and pictures of it.
+"""Which part of an input a network relies on, how much of that is the core feature, and pictures of it.
 
 The maps come from Captum (pip install "spurless[attribution]"). They are computed on a copy of the network in
 evaluation mode, so that nothing is left behind on the network itself: no hook, no gradient, no other mode.
@@ -120,7 +120,7 @@ def usable(net: nn.Module, how: How, shape: Sequence[int]) -> How:
 def attribute_rows(
     net: nn.Module, data: Bundle, split: str = "test", rows: Rows = None, how: How = "gradcam", **settings: Any
 ) -> Tensor:
-    """(m, h, w): `attribute` for rows of a dataset, for their own label unless a target is given; None: all rows.
+    """(m, h, w): `attribute` for samples of a dataset, for their own label unless a target is given; None: all samples.
 
     >>> from spurless.registry import load_data
     >>> toy = load_data({"name": "toy", "n": 20})
@@ -135,7 +135,7 @@ def attribute_rows(
 
 
 def prepare(data: Bundle, split: str = "test", rows: Rows = None) -> Tensor:
-    """(m, ...): rows as a network sees them, without augmentation: scaled to 0..1 and standardised.
+    """(m, ...): samples as a network sees them, without augmentation: scaled to 0..1 and standardised.
 
     >>> from spurless.core.data import Images, Split
     >>> grey = Split(torch.full((2, 1, 1, 1), 255, dtype=torch.uint8), torch.tensor([0, 1]))
@@ -168,8 +168,8 @@ def unit_shares(
 ) -> Tensor:
     """(u,): for units of the penultimate layer, the mean share of their attribution that is inside the mask.
 
-    With a mask of the spurious feature it is the spurious feature utilisation of single neurons. Rows of which a unit
-    has no attribution at all are left out; NaN where that is all of them.
+    With a mask of the spurious feature it is the spurious feature utilisation of single neurons. Samples of which a
+    unit has no attribution at all are left out; NaN where that is all of them.
 
     >>> net = nn.Sequential(nn.Linear(3, 2, bias=False), nn.ReLU(), nn.Linear(2, 2))
     >>> _ = net[0].weight.data.copy_(torch.tensor([[1.0, 3.0, 0.0], [0.0, 0.0, 1.0]]))
@@ -191,7 +191,7 @@ def classes_to_explain(target: Tensor | int | None, n: int, width: int) -> Tenso
     wanted = wanted.expand(n) if wanted.dim() == 0 else wanted
     goal = wanted.long()
     if goal.shape != (n,) or (goal != wanted).any() or not (0 <= int(goal.min()) <= int(goal.max()) < width):
-        raise UserError(f"target must hold one number from 0 to {width - 1} for each of {n} rows, or one for all.")
+        raise UserError(f"target must hold one number from 0 to {width - 1} for each of {n} samples, or one for all.")
     return goal
 
 
@@ -201,5 +201,5 @@ def _start(baseline: Tensor | float, x: Tensor) -> Tensor:
         return start.expand(x.shape)
     except RuntimeError:
         raise UserError(
-            f"baseline is a number, or of the shape of one row or of all, {tuple(x.shape)}, not {tuple(start.shape)}."
+            f"baseline is a number, or of the shape of one sample or all, {tuple(x.shape)}, not {tuple(start.shape)}."
         ) from None

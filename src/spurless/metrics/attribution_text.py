@@ -1,4 +1,4 @@
-"""Which words of a text a network looks at: LayerIntegratedGradients of Captum on the layer of the tokens' vectors.
+"""Which words of a text a network relies on: LayerIntegratedGradients of Captum on the layer of the tokens' vectors.
 
 They are computed on a copy of the network in evaluation mode; nothing is left behind on the network itself.
 """
@@ -32,14 +32,15 @@ def attribute_tokens(
     layer: str | None = None,
     batch_size: int = 512,
 ) -> Tensor:
-    """(n, l): how much each token of the rows x (n, 2, l) speaks for the target; 0 at padding.
+    """(n, l): how much each token of the samples x (n, 2, l) speaks for the target; 0 at padding.
 
     Integrated Gradients, Σ_d (e − e₀) ∫ ∇f(e₀ + t (e − e₀)) dt over the vector e of each token, in `steps` points: the
-    numbers of a row sum to f(x) − f(x₀). `baseline` is the token whose vector stands for "no word" (e₀); None: zeros.
+    numbers of a sample sum to f(x) − f(x₀). `baseline` is the token whose vector stands for "no word" (e₀); None:
+    zeros.
 
-    `target`: a class for all rows or for each; None: the one that the network predicts. The network may be one's own:
-    `layer` names its nn.Embedding of the tokens; None: the one that is given the ids. `batch_size` counts rows in one
-    forward pass, the steps included; rows of about the same length come together.
+    `target`: a class for all samples or for each; None: the one that the network predicts. The network may be one's
+    own: `layer` names its nn.Embedding of the tokens; None: the one that is given the ids. `batch_size` counts samples
+    in one forward pass, the steps included; samples of about the same length come together.
 
     >>> import pytest
     >>> _ = pytest.importorskip("captum")
@@ -54,10 +55,10 @@ def attribute_tokens(
     captum = captum_attr()
     x, steps = checks.tensor(x, "x"), checks.count(steps, "steps")
     if x.dim() != 3 or x.shape[1] != 2 or x.shape[2] == 0:
-        raise UserError(f"Rows of tokens have shape (n, 2, length), ids and where they are, not {tuple(x.shape)}.")
-    found = torch.zeros(len(x), x.shape[-1])
+        raise UserError(f"Samples of tokens have shape (n, 2, length), ids and where they are, not {tuple(x.shape)}.")
+    scores = torch.zeros(len(x), x.shape[-1])
     if len(x) == 0:
-        return found
+        return scores
     with torch.inference_mode(False), torch.enable_grad(), quiet():
         module = own_copy(net)
         read = Blankable(module, layer or token_layer(module, x[:2].to(device_of(module))), baseline)
@@ -66,26 +67,26 @@ def attribute_tokens(
                 f"Token ids are 0 to {read.vectors.num_embeddings - 1} in this network; some of these are not: "
                 "were they made with another tokenizer?"
             )
-        place, explain = device_of(module), captum.LayerIntegratedGradients(read, read.vectors)
+        device, explain = device_of(module), captum.LayerIntegratedGradients(read, read.vectors)
         with torch.no_grad(), checks.asking(module, x):
-            goal = classes_to_explain(target, len(x), module(x[:1].to(place)).shape[1])
+            goal = classes_to_explain(target, len(x), module(x[:1].to(device)).shape[1])
         lengths = row_lengths(x).cpu()
         for idx in lengths.argsort(stable=True).split(max(1, batch_size // steps)):
             size = bucket(int(lengths[idx].max()), x.shape[-1])
-            rows = x[idx.to(x.device)][..., :size].to(place).clone()
+            rows = x[idx.to(x.device)][..., :size].to(device).clone()
             blank = rows[:, 1] > 0  # (m, size): padding is the same with and without words
-            wanted = module(rows).detach().argmax(1) if goal is None else goal[idx].to(place)
+            wanted = module(rows).detach().argmax(1) if goal is None else goal[idx].to(device)
             drawn = explain.attribute(
                 torch.zeros_like(blank), blank, target=wanted, additional_forward_args=(rows,), n_steps=steps
             )  # (m, size, d)
-            found[idx, :size] = drawn.detach().sum(2).float().cpu()
-    return found
+            scores[idx, :size] = drawn.detach().sum(2).float().cpu()
+    return scores
 
 
 def attribute_text(
     net: nn.Module, data: Bundle, split: str = "test", rows: Rows = None, **settings: Any
 ) -> list[list[tuple[str, float]]]:
-    """For rows of a dataset of texts, every word with how much it speaks for the row's label, or a given target.
+    """For samples of a dataset of texts, every word with how much it speaks for the row's label, or a given target.
 
     >>> import pytest
     >>> _ = pytest.importorskip("captum")
@@ -107,11 +108,11 @@ def attribute_text(
 
 
 def by_word(tokens: Tokens, row: Tensor, of: Tensor) -> list[tuple[str, float]]:
-    """The words of a row (2, l), each with the sum of what its pieces (l,) have; special tokens are left out."""
+    """The words of a sample (2, l), each with the sum of what its pieces (l,) have; special tokens are left out."""
     row, of = checks.tensor(row, "row"), checks.tensor(of, "of")
     if row.dim() != 2 or len(row) != 2 or of.shape != row.shape[1:]:
         raise UserError(
-            f"A row of tokens has shape (2, length), and a number for each; not {tuple(row.shape)} and "
+            f"A sample of tokens has shape (2, length), and a number for each; not {tuple(row.shape)} and "
             f"{tuple(of.shape)}."
         )
     if not 0 <= int(row[0].min()) <= int(row[0].max()) < tokens.size:
@@ -120,7 +121,7 @@ def by_word(tokens: Tokens, row: Tensor, of: Tensor) -> list[tuple[str, float]]:
 
 
 def shares(maps: Tensor) -> Tensor:
-    """(n, l): each token's part of a row's attribution, |m| / Σ |m|; NaN for a row that has none.
+    """(n, l): each token's part of a row's attribution, |m| / Σ |m|; NaN for a sample that has none.
 
     >>> shares(torch.tensor([[1.0, -3.0, 0.0]])).tolist()
     [[0.25, 0.75, 0.0]]
@@ -139,11 +140,11 @@ class Blankable(nn.Module):
 
     def __init__(self, module: nn.Module, layer: str, baseline: int | None):
         super().__init__()
-        known: dict[str, nn.Module] = dict(module.named_modules())
-        if not isinstance(known.get(layer), nn.Embedding):
-            tables = [name for name, part in known.items() if isinstance(part, nn.Embedding)]
+        modules: dict[str, nn.Module] = dict(module.named_modules())
+        if not isinstance(modules.get(layer), nn.Embedding):
+            tables = [name for name, child in modules.items() if isinstance(child, nn.Embedding)]
             raise UserError(f"'{layer}' is no nn.Embedding of the network; there are: {', '.join(tables) or 'none'}.")
-        self.module, self.vectors = module, cast(nn.Embedding, known[layer])
+        self.module, self.vectors = module, cast(nn.Embedding, modules[layer])
         self.blank: Tensor | None = None
         if baseline is not None and (baseline != int(baseline) or not 0 <= baseline < self.vectors.num_embeddings):
             raise UserError(f"baseline = {baseline} is no token; they are 0 to {self.vectors.num_embeddings - 1}.")
@@ -153,7 +154,7 @@ class Blankable(nn.Module):
                 return e
             if e.shape[:-1] != self.blank.shape:
                 raise UserError(
-                    f"'{layer}' is given ids of another shape than the rows have; name another with layer=."
+                    f"'{layer}' is given ids of another shape than the samples have; name another with layer=."
                 )
             if baseline is None:
                 none = torch.zeros_like(e)
@@ -173,18 +174,18 @@ class Blankable(nn.Module):
 
 
 def token_layer(module: nn.Module, rows: Tensor) -> str:
-    """The name of the nn.Embedding that a network gives the ids of the rows (n, 2, l) to."""
+    """The name of the nn.Embedding that a network gives the ids of the samples (n, 2, l) to."""
     called: list[str] = []
     ids = rows[:, 0].long()
     hooks = []
-    for name, part in module.named_modules():
-        if isinstance(part, nn.Embedding):
+    for name, child in module.named_modules():
+        if isinstance(child, nn.Embedding):
 
             def watch(_: nn.Module, given: Sequence[Any], name: str = name) -> None:
                 if given and given[0].shape == ids.shape and bool((given[0] == ids).all()):
                     called.append(name)
 
-            hooks.append(part.register_forward_pre_hook(watch))
+            hooks.append(child.register_forward_pre_hook(watch))
     try:
         with torch.no_grad(), checks.asking(module, rows):
             module(rows)
@@ -194,6 +195,6 @@ def token_layer(module: nn.Module, rows: Tensor) -> str:
     if len(set(called)) != 1:
         raise UserError(
             f"{type(module).__name__} has {'no' if not called else 'more than one'} nn.Embedding that is given the "
-            "token ids of all rows; name it with layer=."
+            "token ids of all samples; name it with layer=."
         )
     return called[0]

@@ -16,7 +16,7 @@ from spurless.metrics import checks
 from spurless.nets.heads import evaluating
 
 BatchNorm = Literal["kept", "recomputed"]
-ROWS = 1000  # training rows from which they are taken, where nobody says
+ROWS = 1000  # training samples from which they are taken, where nobody says
 
 
 def refresher(
@@ -41,27 +41,27 @@ def recompute_batchnorm(net: nn.Module, x: Tensor, batch_size: int = 1024) -> No
     >>> net[0].running_mean.item(), net[0].running_var.item(), net[0].momentum
     (2.0, 2.0, 0.1)
     """
-    found = norms(net)
-    before = [(m.momentum, copy.deepcopy(m.state_dict())) for m in found]
+    layers = norms(net)
+    before = [(m.momentum, copy.deepcopy(m.state_dict())) for m in layers]
     x, size = checks.inputs(x), checks.count(batch_size, "batch_size")
     if len(x) < 2:
-        raise UserError(f"BatchNorm's statistics need at least two rows, not {len(x)}.")
+        raise UserError(f"BatchNorm's statistics need at least two samples, not {len(x)}.")
     with evaluating(net), torch.no_grad():
-        for m in found:
+        for m in layers:
             m.reset_running_stats()
             m.momentum = None
             m.train()
         try:
-            count = min(-(-len(x) // size), len(x) // 2)  # of batches; one row has no variance
+            count = min(-(-len(x) // size), len(x) // 2)  # of batches; one sample has no variance
             with checks.asking(net, x):
-                for part in x.tensor_split(count):
-                    net(part)
+                for chunk in x.tensor_split(count):
+                    net(chunk)
         except BaseException:
-            for m, (_, state) in zip(found, before, strict=True):
+            for m, (_, state) in zip(layers, before, strict=True):
                 m.load_state_dict(state)
             raise
         finally:
-            for m, (momentum, _) in zip(found, before, strict=True):
+            for m, (momentum, _) in zip(layers, before, strict=True):
                 m.momentum = momentum
 
 

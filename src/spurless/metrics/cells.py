@@ -15,15 +15,15 @@ Codes = NDArray[np.int64]
 
 
 def boolean(mask: ArrayLike, name: str, shape: tuple[int, ...] | None = None) -> Flags:
-    """The mask as an array. Scores or row numbers in its place would be taken for True without a word: refuse them.
+    """The mask as an array. Scores or sample numbers would silently count as True: refuse them.
 
-    >>> boolean([0.2, 0.5], "mined")
+    >>> boolean([0.2, 0.5], "conflicting")
     Traceback (most recent call last):
-    spurless.core.errors.SettingError: mined must hold True and False for each row, not float64.
+    spurless.core.errors.SettingError: conflicting must hold True and False for each sample, not float64.
     """
     array = checks.array(mask, name)
     if array.dtype != bool and array.size:
-        raise SettingError(f"{name} must hold True and False for each row, not {array.dtype}.")
+        raise SettingError(f"{name} must hold True and False for each sample, not {array.dtype}.")
     if array.shape != (shape or (array.size,)):
         raise SettingError(f"{name} has shape {array.shape}, not {shape or (array.size,)}.")
     return array.astype(bool)
@@ -51,14 +51,14 @@ class Cell(NamedTuple):
 def cells_of(
     hit: Flags, y: Codes, a: Codes, agrees: Flags | None, how: How, values: Sequence[str]
 ) -> tuple[list[Cell], int]:
-    """The cells of one attribute that hold rows, and the number of those that hold none."""
+    """The cells of one attribute that hold samples, and the number of those that hold none."""
     rows, columns = extent(how.classes, y), extent(values, a)
     cell = y * columns + a  # (n,)
     count, right, agreeing = (
         np.bincount(cell, weights, rows * columns).astype(int)
         for weights in (None, hit, np.zeros(len(hit)) if agrees is None else agrees)
     )  # (cells,) each
-    found = []
+    cells = []
     for at in np.flatnonzero(count).tolist():
         n, correct, label, value = int(count[at]), int(right[at]), at // columns, at % columns
         one_kind = agrees is not None and agreeing[at] in (0, n)  # a user's own rule may look beyond the cell
@@ -69,8 +69,8 @@ def cells_of(
             **dict(zip(("low", "high"), (100 * limit for limit in wilson(correct, n, how.level)), strict=True)),
             "aligned": bool(agreeing[at]) if one_kind else None,
         }
-        found.append(Cell((label, value), name_of(how.classes, label), name_of(values, value), scores))
-    return found, int(np.sum(count == 0))
+        cells.append(Cell((label, value), name_of(how.classes, label), name_of(values, value), scores))
+    return cells, int(np.sum(count == 0))
 
 
 def over_cells(cells: list[Cell], train_counts: NDArray[np.float64] | None, how: How) -> dict[str, Estimate]:
@@ -111,7 +111,7 @@ def share(hit: Flags, level: float) -> Estimate:
 
 
 def figure(correct: list[int], n: list[int], weights: list[float], level: float) -> Estimate:
-    if sum(weights) == 0:  # no rows, no cells, or not one cell that was trained on
+    if sum(weights) == 0:  # no samples, no cells, or not one cell that was trained on
         return Estimate()
     value, low, high = (100 * v for v in mean_of_cells(correct, n, weights, level))
     return Estimate(value, low, high, sum(m for m, w in zip(n, weights, strict=True) if w > 0))

@@ -28,7 +28,7 @@ def array(values: Any, name: str) -> Array:
 
     >>> array([[1, 2], [3]], "y")
     Traceback (most recent call last):
-    spurless.core.errors.SettingError: y must be a table of numbers, with as many in each row.
+    spurless.core.errors.SettingError: y must be a table of numbers, with as many in each sample.
     """
     if hasattr(values, "detach"):
         values = values.detach().cpu()
@@ -36,7 +36,7 @@ def array(values: Any, name: str) -> Array:
     try:
         return np.asarray(values)
     except ValueError:
-        raise SettingError(f"{name} must be a table of numbers, with as many in each row.") from None
+        raise SettingError(f"{name} must be a table of numbers, with as many in each sample.") from None
 
 
 def numbers(values: Any, name: str, dims: int = 1, least: int = 1) -> Array:
@@ -45,32 +45,34 @@ def numbers(values: Any, name: str, dims: int = 1, least: int = 1) -> Array:
     >>> numbers([1, 2], "w").tolist()
     [1.0, 2.0]
     """
-    found = array(values, name)
-    if found.dtype.kind not in "biuf" or not np.isfinite(found).all():
+    checked = array(values, name)
+    if checked.dtype.kind not in "biuf" or not np.isfinite(checked).all():
         raise SettingError(f"{name} must hold finite numbers; some of these are not.")
-    found = np.atleast_1d(found) if dims == 1 else found
-    if found.ndim != dims or found.size < least:
+    checked = np.atleast_1d(checked) if dims == 1 else checked
+    if checked.ndim != dims or checked.size < least:
         kind = "a list" if dims == 1 else f"a table of {dims} dimensions"
-        raise SettingError(f"{name} must be {kind}, and not empty; its shape is {found.shape}.")
-    return found.astype(float)
+        raise SettingError(f"{name} must be {kind}, and not empty; its shape is {checked.shape}.")
+    return checked.astype(float)
 
 
 def number(value: Any, name: str) -> float:
     """One finite number."""
-    found = numbers(value, name)
-    if found.size != 1:
-        raise SettingError(f"{name} is one number, not {found.size}.")
-    return float(found[0])
+    checked = numbers(value, name)
+    if checked.size != 1:
+        raise SettingError(f"{name} is one number, not {checked.size}.")
+    return float(checked[0])
 
 
 def labels(values: Any, name: str, shape: tuple[int, ...]) -> Array:
-    """Names or whole numbers, one for each row."""
-    found = array(values, name)
-    if found.shape != shape:
-        raise SettingError(f"{name} has shape {found.shape}, and there are rows of shape {shape}: it must be as long.")
-    if found.dtype.kind == "f" and not (found == np.round(found)).all():
+    """Names or whole numbers, one for each sample."""
+    checked = array(values, name)
+    if checked.shape != shape:
+        raise SettingError(
+            f"{name} has shape {checked.shape}, and there are samples of shape {shape}: it must be as long."
+        )
+    if checked.dtype.kind == "f" and not (checked == np.round(checked)).all():
         raise SettingError(f"{name} must hold names or whole numbers; some of these are not.")
-    return found
+    return checked
 
 
 def share(value: float, name: str) -> float:
@@ -105,43 +107,49 @@ def tensor(values: Any, name: str) -> Tensor:
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
-        raise UserError(f"{name} must be a tensor, or an array or list of numbers with as many in each row.") from None
+        raise UserError(
+            f"{name} must be a tensor, or an array or list of numbers with as many in each sample."
+        ) from None
 
 
 def inputs(x: Any, name: str = "x") -> Tensor:
-    """As rows for a network: an array's double precision becomes single, as its weights are."""
+    """As samples for a network: an array's double precision becomes single, as its weights are."""
     import torch
 
-    found = tensor(x, name)
-    if found.dim() < 2:
-        raise UserError(f"{name} must hold rows of inputs; its shape is {tuple(found.shape)}. One row is {name}[None].")
-    return found.float() if found is not x and found.dtype == torch.float64 else found
+    checked = tensor(x, name)
+    if checked.dim() < 2:
+        raise UserError(
+            f"{name} must hold a batch of inputs; its shape is {tuple(checked.shape)}. One sample is {name}[None]."
+        )
+    return checked.float() if checked is not x and checked.dtype == torch.float64 else checked
 
 
 def codes(y: Any, n: int, classes: int | None = None) -> Tensor:
-    """(n,) Whole numbers, one for each row; from 0 on where the number of classes is known."""
-    found = tensor(y, "y")
-    if found.shape != (n,) or n == 0:
-        raise UserError(f"There must be one label for each row: {n} rows have labels of shape {tuple(found.shape)}.")
-    if found.is_floating_point() and not bool((found == found.round()).all()):
+    """(n,) Whole numbers, one for each sample; from 0 on where the number of classes is known."""
+    checked = tensor(y, "y")
+    if checked.shape != (n,) or n == 0:
+        raise UserError(
+            f"There must be one label for each sample: {n} samples have labels of shape {tuple(checked.shape)}."
+        )
+    if checked.is_floating_point() and not bool((checked == checked.round()).all()):
         raise UserError("Labels are whole numbers; some of these are not.")
-    whole = found.long()
+    whole = checked.long()
     if classes is not None and not 0 <= int(whole.min()) <= int(whole.max()) < classes:
         raise UserError(f"Labels are from 0 to {classes - 1} here; some of these are not.")
     return whole
 
 
 def flags(mask: Any, name: str, shape: tuple[int, ...]) -> Tensor:
-    """True and False for each row."""
+    """True and False for each sample."""
     import torch
 
-    found = tensor(mask, name)
-    if found.dtype != torch.bool or found.shape != shape:
-        kind = str(found.dtype).removeprefix("torch.")
+    checked = tensor(mask, name)
+    if checked.dtype != torch.bool or checked.shape != shape:
+        kind = str(checked.dtype).removeprefix("torch.")
         raise UserError(
-            f"{name} must hold True or False for each row, of shape {shape}, not {kind} {tuple(found.shape)}."
+            f"{name} must hold True or False for each sample, of shape {shape}, not {kind} {tuple(checked.shape)}."
         )
-    return found
+    return checked
 
 
 # Networks
@@ -155,12 +163,12 @@ def asking(net: nn.Module, x: Tensor) -> Iterator[None]:
     except UserError:
         raise
     except (RuntimeError, ValueError, IndexError) as error:
-        said = first_line(error)
-        if re.search("out of memory|allocate|CUDA|cuDNN|CUDNN|cuBLAS|NCCL", said):  # not the inputs' fault
+        message = first_line(error)
+        if re.search("out of memory|allocate|CUDA|cuDNN|CUDNN|cuBLAS|NCCL", message):  # not the inputs' fault
             raise
         kind = str(x.dtype).removeprefix("torch.")
         raise UserError(
-            f"{type(net).__name__} cannot take inputs of shape {tuple(x.shape[1:])}, {kind} ({said.rstrip('.')}). "
+            f"{type(net).__name__} cannot take inputs of shape {tuple(x.shape[1:])}, {kind} ({message.rstrip('.')}). "
             "Give it inputs as it was trained on, or a network that is for these."
         ) from error
 

@@ -61,13 +61,13 @@ def pq_index(z: Tensor, p: float = 1.0, q: float = 2.0) -> Tensor:
         raise UserError(f"The PQ-index needs 0 < p < q, not p = {p} and q = {q}; with them swapped it is no index.")
     size = _scaled(z)
     whole = torch.linalg.vector_norm(size, q, -1)
-    part = torch.linalg.vector_norm(size, p, -1) / torch.where(whole == 0, math.nan, whole)
-    result: Tensor = (1 - size.shape[-1] ** (1 / q - 1 / p) * part).float()
+    ratio = torch.linalg.vector_norm(size, p, -1) / torch.where(whole == 0, math.nan, whole)
+    result: Tensor = (1 - size.shape[-1] ** (1 / q - 1 / p) * ratio).float()
     return result
 
 
 class Compressed(NamedTuple):
-    """Mean values of vectors: activations of rows, or the weights of layers."""
+    """Mean values of vectors: activations of samples, or the weights of layers."""
 
     sparsity: float
     compressibility: float  # q = 2, κ = 0.1 unless said otherwise
@@ -84,14 +84,14 @@ def compressed(z: Tensor, q: float = 2.0, kappa: float = 0.1) -> Compressed:
     """
     z = _entries(z)
     empty = (z == 0).all(-1)
-    zeros, held = (float(f.double().mean()) for f in (sparsity(z), compressibility(z, q, kappa)))
-    return Compressed(zeros, held, float(pq_index(z[~empty]).double().mean()), empty.numel(), int(empty.sum()))
+    zeros, score = (float(f.double().mean()) for f in (sparsity(z), compressibility(z, q, kappa)))
+    return Compressed(zeros, score, float(pq_index(z[~empty]).double().mean()), empty.numel(), int(empty.sum()))
 
 
 def activations_compressed(
     net: nn.Module, data: Bundle, split: str = "test", most: int = 1000, seed: int = 0, **settings: Any
 ) -> Compressed:
-    """The measures of the penultimate activations, averaged over `most` rows drawn at random (the paper: 1000).
+    """The measures of the penultimate activations, averaged over `most` samples drawn at random (the paper: 1000).
 
     >>> from spurless.registry import load_data
     >>> net = nn.Sequential(nn.Linear(7, 50), nn.ReLU(), nn.Linear(50, 2))
@@ -121,24 +121,24 @@ def layers(net: nn.Module, skip: Iterable[str] = ()) -> dict[str, Any]:
     >>> list(layers(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))))
     ['0', '3']
     """
-    named = {name: part for name, part in net.named_modules() if isinstance(part, LAYERS)}
+    named = {name: child for name, child in net.named_modules() if isinstance(child, LAYERS)}
     left_out = set(skip)
     for name in left_out:
         if name not in named:
             raise unknown("layer", name, named)
-    found, seen = {}, set()
-    for name, part in named.items():
-        if not isinstance(part._parameters.get("weight"), nn.Parameter):
+    by_name, seen = {}, set()
+    for name, child in named.items():
+        if not isinstance(child._parameters.get("weight"), nn.Parameter):
             raise UserError(
                 f"The weight of layer '{name}' is computed from others (a parametrization or a pruning mask); make it "
                 "permanent first, with torch.nn.utils.parametrize.remove_parametrizations or prune.remove."
             )
-        if name not in left_out and id(part.weight) not in seen:
-            seen.add(id(part.weight))
-            found[name] = part
-    if not found:
+        if name not in left_out and id(child.weight) not in seen:
+            seen.add(id(child.weight))
+            by_name[name] = child
+    if not by_name:
         raise UserError(f"{type(net).__name__} has no linear or convolutional layer to look at.")
-    return found
+    return by_name
 
 
 def _entries(z: Tensor) -> Tensor:

@@ -32,15 +32,15 @@ Explain = Callable[[Tensor, Tensor, Tensor], Tensor]  # of inputs, baselines and
 
 
 def integrated_gradients(captum: Any, module: nn.Module, steps: int) -> Explain:
-    found = captum.IntegratedGradients(module)
-    return lambda x, start, target: found.attribute(x, start, target=target, n_steps=steps)
+    explainer = captum.IntegratedGradients(module)
+    return lambda x, start, target: explainer.attribute(x, start, target=target, n_steps=steps)
 
 
 def grad_cam(captum: Any, module: nn.Module, layer: nn.Module | None, name: str | None) -> Explain:
-    found = captum.LayerGradCam(module, layer)
+    explainer = captum.LayerGradCam(module, layer)
 
     def explain(x: Tensor, start: Tensor, target: Tensor) -> Tensor:
-        small = found.attribute(x, target=target, relu_attributions=True)  # (m, 1, h', w')
+        small = explainer.attribute(x, target=target, relu_attributions=True)  # (m, 1, h', w')
         if x.dim() != 4 or small.dim() != 4:
             raise UserError(f"Layer '{name}' gives no picture, which Grad-CAM needs; name a convolution of images.")
         return nn.functional.interpolate(small, x.shape[-2:], mode="bilinear", align_corners=False)
@@ -50,11 +50,11 @@ def grad_cam(captum: Any, module: nn.Module, layer: nn.Module | None, name: str 
 
 def deep_lift(captum: Any, module: nn.Module, kind: str) -> Explain:
     flat = _unrolled(module)
-    found = captum.DeepLift(flat)
+    explainer = captum.DeepLift(flat)
 
     def explain(x: Tensor, start: Tensor, target: Tensor) -> Tensor:
         try:
-            drawn = found.attribute(x, start, target=target)
+            drawn = explainer.attribute(x, start, target=target)
         except (RuntimeError, AssertionError) as error:
             if "out of memory" in str(error):
                 raise
@@ -91,15 +91,15 @@ def _unrolled(module: nn.Module) -> nn.Module:
     used: set[nn.Module] = set()
     for number, node in enumerate(list(graph.graph.nodes)):
         if node.op == "call_module":
-            part = graph.get_submodule(str(node.target))
-            if isinstance(part, nn.MaxPool2d) and not _overlaps(part):
+            child = graph.get_submodule(str(node.target))
+            if isinstance(child, nn.MaxPool2d) and not _overlaps(child):
                 # Captum's hooks on one tensor come in the wrong order where a ReLU's output is the input of a pool.
                 with graph.graph.inserting_before(node):
                     node.args = (graph.graph.call_function(torch.clone, node.args[:1]), *node.args[1:])
-            if part not in used or next(part.parameters(), None) is not None:
-                used.add(part)
+            if child not in used or next(child.parameters(), None) is not None:
+                used.add(child)
                 continue
-            fresh, args, kwargs = copy.deepcopy(part), node.args, node.kwargs
+            fresh, args, kwargs = copy.deepcopy(child), node.args, node.kwargs
         elif node.op in ("call_function", "call_method") and node.target in ACTIVATIONS:
             fresh, args, kwargs = ACTIVATIONS[node.target](), node.args[:1] or (node.kwargs["input"],), {}
         else:
@@ -128,9 +128,9 @@ def own_copy(net: nn.Module) -> nn.Module:
         module: nn.Module = copy.deepcopy(net).eval().requires_grad_(False)
     except Exception as error:
         raise UserError(f"{type(net).__name__} cannot be copied (copy.deepcopy): {error}") from None
-    for part in module.modules():
-        if getattr(part, "inplace", False) is True:
-            part.inplace = False  # type: ignore[assignment]
+    for child in module.modules():
+        if getattr(child, "inplace", False) is True:
+            child.inplace = False  # type: ignore[assignment]
     return module
 
 
@@ -147,7 +147,7 @@ def outputs_and_last_block(module: nn.Module, example: Tensor) -> tuple[int, nn.
         calls.append((layer, tuple(out.shape) if isinstance(out, Tensor) else ()))
 
     # In the order of the calls: a module may list its layers in any order.
-    hooks = [part.register_forward_hook(watch) for part in module.modules() if part is not module]
+    hooks = [child.register_forward_hook(watch) for child in module.modules() if child is not module]
     try:
         with torch.no_grad(), checks.asking(module, example):
             out = module(example.to(device_of(module)))
@@ -156,23 +156,23 @@ def outputs_and_last_block(module: nn.Module, example: Tensor) -> tuple[int, nn.
             hook.remove()
     if not isinstance(out, Tensor) or out.dim() != 2:
         raise UserError(f"{type(module).__name__} must return a tensor (n, classes) for its output to be explained.")
-    found: nn.Module | None = None
+    last: nn.Module | None = None
     size: tuple[int, ...] | None = None
     uses = Counter(layer for layer, _ in calls)
     for layer, shape in calls:
         if isinstance(layer, nn.Conv2d) and len(shape) == 4 and math.prod(shape[2:]) > 1:
-            found, size = layer, shape
+            last, size = layer, shape
         elif shape == size:
-            found = layer if uses[layer] == 1 else found  # of a layer with several uses Captum takes just one
+            last = layer if uses[layer] == 1 else last  # of a layer with several uses Captum takes just one
         else:
             size = None
-    return out.shape[1], found
+    return out.shape[1], last
 
 
 def layer_named(module: nn.Module, name: str) -> nn.Module:
     layers: dict[str, nn.Module] = dict(module.named_modules())
     if name not in layers:
-        raise unknown("layer", name, (key for key, part in layers.items() if isinstance(part, nn.Conv2d)))
+        raise unknown("layer", name, (key for key, child in layers.items() if isinstance(child, nn.Conv2d)))
     return layers[name]
 
 

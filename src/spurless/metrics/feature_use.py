@@ -30,7 +30,7 @@ def feature_use(
     """CSI, BSI and, where the data knows where its features are, the shares of attribution on them.
 
     `rows` rows of the split are drawn at random (None: all) for accuracy, `csi` and `bsi`; the first `attributed` of
-    them for `core_share`, `spurious_share` and `entropy` (relative, from 0 to 1), each a mean over rows whose map is
+    them for `core_share`, `spurious_share` and `entropy` (relative, from 0 to 1), each a mean over samples whose map is
     not empty; None where the data has no such mask. `units`: `unit_shares` is then the spurious share of each of these
     units of the penultimate layer. Best on a split in which the bias tells nothing.
 
@@ -50,13 +50,13 @@ def feature_use(
     example = prepare(data, split, first_rows(data, split)).to(device_of(net))
     whole, chosen = checks.as_net(net, example), checks.tensor(units, "units").flatten().tolist()
     z, y = features_of(whole, data, split, idx), samples.y[idx]
-    found: dict[str, Any] = {"n": len(idx)} | _accuracies(whole, z, data, split, idx)
-    found["csi"] = csi(z, y).average if len(y.unique()) > 1 else None
-    found["bsi"] = {}
+    report: dict[str, Any] = {"n": len(idx)} | _accuracies(whole, z, data, split, idx)
+    report["csi"] = csi(z, y).average if len(y.unique()) > 1 else None
+    report["bsi"] = {}
     for k, name in enumerate(data.attributes):
         if samples.a is not None and len(samples.a[idx, k].unique()) > 1:
-            found["bsi"][name] = bsi(z, samples.a[idx, k]).average
-    return found | _attribution(whole, data, split, idx[:attributed], chosen, how=how, steps=steps)
+            report["bsi"][name] = bsi(z, samples.a[idx, k]).average
+    return report | _attribution(whole, data, split, idx[:attributed], chosen, how=how, steps=steps)
 
 
 def _attribution(
@@ -83,7 +83,7 @@ def _attribution(
 
 
 def some_rows(data: Bundle, split: str, rows: int | None, seed: int = 0) -> Tensor:
-    """(m,): at most so many rows of a split, drawn at random, in the order drawn; None: all, in order.
+    """(m,): at most so many samples of a split, drawn at random, in the order drawn; None: all, in order.
 
     >>> from spurless.registry import load_data
     >>> toy = load_data({"name": "toy", "n": 20})
@@ -99,7 +99,7 @@ def some_rows(data: Bundle, split: str, rows: int | None, seed: int = 0) -> Tens
 
 
 def _accuracies(net: Net, z: Tensor, data: Bundle, split: str, idx: Tensor) -> dict[str, float | None]:
-    """In percent: of all rows, of those that agree with the bias, and of those that do not."""
+    """In percent: of all samples, of those that agree with the bias, and of those that do not."""
     from spurless.metrics.scores import predictions
 
     with torch.no_grad():

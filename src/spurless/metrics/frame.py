@@ -120,14 +120,14 @@ def group_metrics(
     columns = _columns(attributes, len(label))
     masks = {str(name): boolean(mask, f"overlapping {name}", label.shape) for name, mask in (overlapping or {}).items()}
     agrees = _aligned(aligned, columns, label)
-    found = _accuracies(label, predictions, columns, masks, agrees, checks.count(min_size, "min_size", 0), level)
+    accuracies = _accuracies(label, predictions, columns, masks, agrees, checks.count(min_size, "min_size", 0), level)
     subsets = [(name, str(value), column == value) for name, column in columns.items() for value in np.unique(column)]
     subsets += [("group", name, mask) for name, mask in masks.items()]
     probabilities = _scores(scores, np.unique(label), positive, len(label))
     rates = _all_rates(label, predictions, subsets, probabilities, positive, level)
     strange = ", ".join(str(p) for p in np.setdiff1d(predictions, label))
     notes = [f"predicted holds what no sample of y is: {strange}."] if strange else []
-    return _assemble(found, rates, "group" if masks else None, notes)
+    return _assemble(accuracies, rates, "group" if masks else None, notes)
 
 
 def _accuracies(
@@ -165,22 +165,27 @@ def _without_nan(value: Any) -> Any:
 
 
 def _assemble(
-    found: dict[str, Any], rates: list[dict[str, Any]], decisive: str | None, notes: list[str]
+    accuracies: dict[str, Any], rates: list[dict[str, Any]], decisive: str | None, notes: list[str]
 ) -> GroupMetrics:
     """`decisive`: the only attribute whose groups decide the worst one, where there are overlapping groups."""
     import pandas as pd
 
-    size = found["min_size"]
+    size = accuracies["min_size"]
     for rate in rates:
         rate["small"] = rate["n"] < size
-    groups = [group | {"small": group["n"] < size} for group in found["groups"]]
-    of_groups = found["by_attribute"][decisive] if decisive and found["unbiased"] is None else found
+    groups = [group | {"small": group["n"] < size} for group in accuracies["groups"]]
+    of_groups = accuracies["by_attribute"][decisive] if decisive and accuracies["unbiased"] is None else accuracies
     figures = {
-        name: _estimate(of_groups if name == "unbiased" else found, name) for name in FIGURES if name != "worst_group"
+        name: _estimate(of_groups if name == "unbiased" else accuracies, name)
+        for name in FIGURES
+        if name != "worst_group"
     }
     candidates = [g for g in groups if decisive in (None, g["attribute"])]
     worst, note = _worst(candidates, size)
-    notes += [*group_notes(found | {"small_groups": [g for g in found["small_groups"] if g["n"]]}, "all"), *note]
+    notes += [
+        *group_notes(accuracies | {"small_groups": [g for g in accuracies["small_groups"] if g["n"]]}, "all"),
+        *note,
+    ]
     return GroupMetrics(
         groups=pd.DataFrame(groups, columns=list(GROUP)),
         rates=pd.DataFrame(rates, columns=list(RATE)),

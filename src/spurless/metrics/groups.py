@@ -120,16 +120,16 @@ def group_scores(
         table = None if about.get("all_counts") is None else next(reversed(_existing(about)), None)
         parts.append(_of_overlap(hit, target, member, overlap or ("group", ()), table, how))
     figures = dict.fromkeys(METRICS, Estimate()) | {"average": share(hit, level)}
-    for part in parts:
-        figures |= part.figures
+    for scores in parts:
+        figures |= scores.figures
     by_attribute = _by_attribute(parts)
     return as_dict(figures) | {
-        "groups": [group for part in parts for group in part.groups],
+        "groups": [group for scores in parts for group in scores.groups],
         "by_attribute": by_attribute,
-        "empty_cells": sum(part["empty_cells"] for part in by_attribute.values()),
+        "empty_cells": sum(scores["empty_cells"] for scores in by_attribute.values()),
         "min_size": min_size,
-        "small_groups": [group for part in parts for group in part.small],
-        "groups_total": sum(part.total for part in parts),
+        "small_groups": [group for scores in parts for group in scores.small],
+        "groups_total": sum(scores.total for scores in parts),
         "missing_classes": missing,
     }
 
@@ -137,13 +137,13 @@ def group_scores(
 def _by_attribute(parts: Sequence["_Part"]) -> dict[str, Any]:
     """The scores of each attribute and of the overlapping groups, whose names must differ."""
     named: dict[str, Any] = {}
-    for part in parts:
-        if part.by_attribute.keys() & named.keys():
+    for scores in parts:
+        if scores.by_attribute.keys() & named.keys():
             raise SettingError(
-                f"An attribute and the overlapping groups have the same name, {next(iter(part.by_attribute))}; "
+                f"An attribute and the overlapping groups have the same name, {next(iter(scores.by_attribute))}; "
                 "give one of them another."
             )
-        named |= part.by_attribute
+        named |= scores.by_attribute
     return named
 
 
@@ -170,10 +170,10 @@ split). Without test samples: yes, sex=m.
         )
     none = [g for g in scores["small_groups"] if not g["n"]]
     if none:
-        held, total = scores["groups_total"] - len(none), scores["groups_total"]
-        of = f"{held} of {total} groups have {samples}"
+        counted, total = scores["groups_total"] - len(none), scores["groups_total"]
+        of = f"{counted} of {total} groups have {samples}"
         if scores["worst_group"] is not None:
-            of = f"Unbiased and worst-group accuracy are of the {held} of {total} groups that have {samples}"
+            of = f"Unbiased and worst-group accuracy are of the {counted} of {total} groups that have {samples}"
         notes.append(
             f"{of} (of those with a sample in any split). Without {samples}: {_listed(map(group_name, none))}."
         )
@@ -202,7 +202,7 @@ class _Part(NamedTuple):
     figures: dict[str, Estimate]
     groups: list[dict[str, Any]]
     by_attribute: dict[str, Any]
-    small: list[dict[str, Any]]  # groups that exist and have fewer than min_size rows
+    small: list[dict[str, Any]]  # groups that exist and have fewer than min_size samples
     total: int  # groups that exist
 
 
@@ -217,10 +217,10 @@ def _of_attributes(hit: Flags, target: Codes, a: Any, aligned: ArrayLike | None,
         column = None if agrees is None else agrees[:, j]  # (n,)
         cells, empty = cells_of(hit, target, attribute[:, j], column, how, values[j])
         counts = None if train is None else counts_of(train[j], cells, f"train_counts of {name}")  # (classes, values)
-        part = over_cells(cells, counts, how) | shares(hit, column, how.level) | {"average": share(hit, how.level)}
-        parts.append(part)
+        scores = over_cells(cells, counts, how) | shares(hit, column, how.level) | {"average": share(hit, how.level)}
+        parts.append(scores)
         groups += [c.row(name) for c in cells]
-        by_attribute[name] = as_dict(part) | {"empty_cells": empty}
+        by_attribute[name] = as_dict(scores) | {"empty_cells": empty}
         exist = None if anywhere is None else counts_of(anywhere[j], cells, f"all_counts of {name}")
         shape = extent(how.classes, target), extent(values[j], attribute[:, j])
         few, existing = small_groups(cells, np.ones(shape, bool) if exist is None else exist > 0, name, values[j], how)
@@ -296,20 +296,20 @@ def _of_overlap(
     alone = [figure([c.scores["correct"]], [c.scores["n"]], [1.0], how.level) for c in cells]
     anywhere = share(hit[inside.any(1)], how.level)
     # Cells share samples, so that their limits are averaged, as those of several attributes are.
-    known = alone and not how.class_missing
-    unbiased, lowest = (mean(alone)._replace(n=anywhere.n), worst(alone)) if known else (Estimate(), Estimate())
-    part = dict.fromkeys(METRICS, Estimate()) | {"average": anywhere, "unbiased": unbiased, "worst_group": lowest}
+    complete = alone and not how.class_missing
+    unbiased, lowest = (mean(alone)._replace(n=anywhere.n), worst(alone)) if complete else (Estimate(), Estimate())
+    scores = dict.fromkeys(METRICS, Estimate()) | {"average": anywhere, "unbiased": unbiased, "worst_group": lowest}
     shape = len(labels), inside.shape[1]
     exists = np.ones(shape, bool) if table is None else counts_of(table, cells, f"all_counts of {name}") > 0
     small, total = small_groups(cells, exists, name, names, how)
-    by_attribute = {name: as_dict(part) | {"empty_cells": empty}}
+    by_attribute = {name: as_dict(scores) | {"empty_cells": empty}}
     return _Part({"worst_group": lowest}, [c.row(name) for c in cells], by_attribute, small, total)
 
 
 def confusion(
     y: ArrayLike, predicted: ArrayLike, classes: Sequence[str], kinds: Mapping[str, ArrayLike]
 ) -> dict[str, Any] | None:
-    """For each kind of rows, (n,) masks by name, how often each label got each prediction; None for many classes.
+    """For each kind of samples, (n,) masks by name, how often each label got each prediction; None for many classes.
 
     Predictions beyond the classes, of a network with more outputs, are in no column.
 
@@ -321,13 +321,13 @@ def confusion(
     if number > MOST_CONFUSED:
         return None
     label = codes(y, checks.array(y, "y").shape[:1], "y")  # (n,)
-    said = codes(predicted, label.shape, "predicted")  # (n,)
+    answers = codes(predicted, label.shape, "predicted")  # (n,)
     if label.max(initial=-1) >= number:
         raise SettingError(f"y holds {label.max()}, and there are {number} classes, counted from 0.")
-    cell, known = label * number + said, said < number  # (n,) each
+    cell, valid = label * number + answers, answers < number  # (n,) each
     groups = []
     for name, mask in kinds.items():
-        chosen = boolean(mask, name, label.shape) & known
+        chosen = boolean(mask, name, label.shape) & valid
         counts = np.bincount(cell[chosen], minlength=number**2).reshape(number, number)
         groups.append({"name": name, "counts": counts.tolist()})
     return {"classes": [str(c) for c in classes], "groups": groups}

@@ -52,7 +52,7 @@ def places(maps: Tensor) -> Tensor:
     """Maps (n, h, w), or (n, d) of vectors, as a tensor."""
     maps = checks.tensor(maps, "maps")
     if maps.dim() < 2 or 0 in maps.shape[1:]:
-        raise UserError(f"Maps are rows of at least one place; these are of shape {tuple(maps.shape)}.")
+        raise UserError(f"Maps are samples of at least one place; these are of shape {tuple(maps.shape)}.")
     return maps
 
 

@@ -28,20 +28,20 @@ class Column(NamedTuple):
         return values if self.mask is None else values * self.mask
 
 
-def columns_of(model: nn.Module, parts: Parts | None, held: set[int]) -> list[Column]:
+def columns_of(model: nn.Module, parts: Parts | None, indices: set[int]) -> list[Column]:
     """Of what is trained, what counts to which part."""
     named = dict(model.named_parameters())
     if parts is None:
         blocks = {name: ".".join(name.split(".")[:-1][:2]) or name for name in named}
-        return [Column(blocks[name], p, None) for name, p in named.items() if id(p) in held]
-    found = []
-    for part, entries in parts.items():
+        return [Column(blocks[name], p, None) for name, p in named.items() if id(p) in indices]
+    columns = []
+    for part_name, entries in parts.items():
         for name, mask in entries.items():
             if name not in named:
                 raise unknown("parameter", name, named)
             like = None if mask is None else _mask(mask, name, named[name])
-            found += [Column(part, named[name], like)] if id(named[name]) in held else []
-    return found
+            columns += [Column(part_name, named[name], like)] if id(named[name]) in indices else []
+    return columns
 
 
 def _mask(mask: Tensor, name: str, parameter: Tensor) -> Tensor:
@@ -89,13 +89,13 @@ def unit_parts(
     on_core = unit_shares(net, x, core_mask(data, split, idx), every, how, steps=steps)
     on_spurious = unit_shares(net, x, spurious_mask(data, split, idx), every, how, steps=steps)
     last = [(name, layer) for name, layer in layers(net.encoder).items() if layer.weight.shape[0] == net.feature_dim]
-    found = {}
-    for part, units in (("core", on_core > on_spurious), ("spurious", on_spurious > on_core)):
+    by_part = {}
+    for part_name, units in (("core", on_core > on_spurious), ("spurious", on_spurious > on_core)):
         entries = {"head.weight": units[None, :].expand(net.classes, -1)}
         for name, layer in last[-1:]:
             wide = units.view(-1, *[1] * (layer.weight.dim() - 1))
             entries[f"encoder.{name}.weight"] = wide.expand_as(layer.weight)
             if layer.bias is not None:
                 entries[f"encoder.{name}.bias"] = units
-        found[part] = entries
-    return found
+        by_part[part_name] = entries
+    return by_part

@@ -62,16 +62,16 @@ def prunability(
     (1.0, 1.0, 0.0)
     """
     kappas = _some(kappas)
-    found, shares = [], []
+    scores, shares = [], []
     order = Order(net, how, scope, **settings)
     for kappa in kappas:
         with order.pruned(kappa) as share, nullcontext() if refresh is None else buffers_kept(net):
             if refresh is not None:
                 refresh(net)
-            found.append(_accuracy(accuracy, net, kappa))
+            scores.append(_accuracy(accuracy, net, kappa))
             shares.append(share)
-    whole = found[list(kappas).index(0)] if 0 in kappas and refresh is None else float(accuracy(net))
-    return _curve(kappas, found, shares, whole)
+    whole = scores[list(kappas).index(0)] if 0 in kappas and refresh is None else float(accuracy(net))
+    return _curve(kappas, scores, shares, whole)
 
 
 def activation_prunability(
@@ -83,8 +83,8 @@ def activation_prunability(
 ) -> Curve:
     """The same for activations (n, d) of the penultimate layer: `accuracy` is asked for the logits (n, classes).
 
-    structured: the neurons with the smallest root mean square over all rows are silenced. magnitude: of each row by
-    itself, the smallest activations.
+    structured: the neurons with the smallest root mean square over all samples are silenced. magnitude: of each sample
+    by itself, the smallest activations.
 
     >>> z, y = torch.tensor([[3.0, 0.1], [0.2, 5.0]]), torch.tensor([0, 1])
     >>> right = lambda logits: 100 * float((logits.argmax(1) == y).float().mean())
@@ -98,24 +98,24 @@ def activation_prunability(
         raise UserError(f"Activations are a table of rows and neurons; these are of shape {tuple(z.shape)}.")
     score = _mean_square(z, 0)[None] if how == "structured" else z.abs()  # (1, d) or (n, d)
     order = score.argsort(dim=1, stable=True)
-    found, shares = [], []
+    scores, shares = [], []
     for kappa in kappas:
         gone = order[:, : math.floor(kappa * z.shape[1] + 1e-9)]
         mask = torch.zeros_like(score, dtype=torch.bool).scatter_(1, gone, True)
         with torch.no_grad():
             with checks.asking(head, z):
                 logits = head(z.masked_fill(mask, 0))
-            found.append(_accuracy(accuracy, logits, kappa))
+            scores.append(_accuracy(accuracy, logits, kappa))
         shares.append(gone.shape[1] / z.shape[1])
     with torch.no_grad():
-        whole = found[list(kappas).index(0)] if 0 in kappas else float(accuracy(head(z)))
-    return _curve(kappas, found, shares, whole)
+        whole = scores[list(kappas).index(0)] if 0 in kappas else float(accuracy(head(z)))
+    return _curve(kappas, scores, shares, whole)
 
 
 def data_accuracy(
     data: Bundle, split: str = "test", rows: Rows = None, score: str = "unbiased"
 ) -> Callable[[nn.Module | Tensor], float]:
-    """A function that gives the accuracy in percent of a network, or of logits (n, classes), on these rows.
+    """A function that gives the accuracy in percent of a network, or of logits (n, classes), on these samples.
 
     `score` is one of evaluate()'s. Where the data has no attributes, `unbiased` is the average.
 
@@ -133,28 +133,28 @@ def data_accuracy(
         raise unknown("score", score, METRICS)
     idx, whole = rows_of(data, split, rows), data.splits[split]
     a, member = (None if of is None else of[idx] for of in (whole.a, whole.member))
-    held = whole if rows is None else Split(whole[idx], whole.y[idx], a, member=member)
-    name = "average" if score == "unbiased" and held.a is None else score
+    samples = whole if rows is None else Split(whole[idx], whole.y[idx], a, member=member)
+    name = "average" if score == "unbiased" and samples.a is None else score
     recipe = Recipe(channels_last=False)
 
     def accuracy(asked: nn.Module | Tensor) -> float:
         if isinstance(asked, nn.Module):
-            place = device_of(asked)
+            device = device_of(asked)
             with checks.asking(asked, torch.empty(0, *data.shape)):
-                asked = outputs(asked, held, Inputs(data, recipe, place), recipe, place)
+                asked = outputs(asked, samples, Inputs(data, recipe, device), recipe, device)
         asked = checks.tensor(asked, "logits")
-        if len(asked) != len(held):
+        if len(asked) != len(samples):
             raise UserError(
-                f"There are logits for {len(asked)} rows, and {len(held)} rows of {data.name} are asked for."
+                f"There are logits for {len(asked)} samples, and {len(samples)} samples of {data.name} are asked for."
             )
-        found: float | None = scores_of(data, held, asked)[name]
-        if found is None:
+        reached: float | None = scores_of(data, samples, asked)[name]
+        if reached is None:
             hint = "" if name == "average" else "; use average"
-            gone = [label for c, label in enumerate(data.classes) if not bool((held.y == c).any())]
+            gone = [label for c, label in enumerate(data.classes) if not bool((samples.y == c).any())]
             of = f" of the class {', '.join(map(str, gone))}, without which there is no {name} accuracy" if gone else ""
             lack = of or f" that its {name} accuracy could be taken from"
-            raise UserError(f"{data.name} has no rows{lack}{hint}.")
-        return found
+            raise UserError(f"{data.name} has no samples{lack}{hint}.")
+        return reached
 
     return accuracy
 
@@ -172,7 +172,7 @@ def data_prunability(
     """κ-prunability of a network on a dataset: of its weights, or of its penultimate activations.
 
     BatchNorm's statistics stay those of the whole network, as in the study; `recomputed` takes them anew after each
-    pruning, from 1000 training rows.
+    pruning, from 1000 training samples.
 
     >>> from spurless.registry import load_data
     >>> found = data_prunability(nn.Linear(7, 2), load_data({"name": "toy", "n": 20}), kappas=(0, 0.5, 0.9))
@@ -183,16 +183,16 @@ def data_prunability(
     from spurless.metrics.attribution import prepare
     from spurless.metrics.representation import features_of
 
-    accuracy, place = data_accuracy(data, split, rows, score), device_of(net)
-    refresh = refresher(batchnorm, lambda: prepare(data, "train", some_rows(data, "train", ROWS)).to(place))
+    accuracy, device = data_accuracy(data, split, rows, score), device_of(net)
+    refresh = refresher(batchnorm, lambda: prepare(data, "train", some_rows(data, "train", ROWS)).to(device))
     if of == "weights":
         return prunability(net, accuracy, refresh=refresh, **settings)
     if refresh is not None:
         raise UserError("Behind the penultimate activations there is no BatchNorm: batchnorm is for weights.")
-    example = prepare(data, split, first_rows(data, split)).to(place)
+    example = prepare(data, split, first_rows(data, split)).to(device)
     whole = checks.as_net(net, example)
     head = whole.head
-    return activation_prunability(features_of(whole, data, split, rows).to(place), head, accuracy, **settings)
+    return activation_prunability(features_of(whole, data, split, rows).to(device), head, accuracy, **settings)
 
 
 @contextmanager
@@ -240,8 +240,8 @@ class Order:
         centred: bool = False,
         skip: Iterable[str] = (),
     ):
-        for given, known in ((how, How), (scope, Scope), (conv, Conv)):
-            _one_of(given, known)
+        for given, allowed in ((how, How), (scope, Scope), (conv, Conv)):
+            _one_of(given, allowed)
         chosen = layers(net, skip)
         self.weights = [layer.weight for layer in chosen.values()]
         self.level = [float(w.detach().median()) if centred else 0.0 for w in self.weights]
@@ -266,16 +266,16 @@ class Order:
         masks = [_first(order, taken, kappa) for order, taken in self.orders]
         if self.together:
             masks = list(masks[0].split([shape.numel() for shape in self.shapes]))
-        held = [w.detach().clone() for w in self.weights]
+        saved = [w.detach().clone() for w in self.weights]
         try:
             with torch.no_grad():
                 for weight, at, shape, gone in zip(self.weights, self.level, self.shapes, masks, strict=True):
                     weight.masked_fill_(gone.view(shape), at)
-            total = sum(w.numel() for w in held)
+            total = sum(w.numel() for w in saved)
             yield sum(int(gone.sum()) * size for gone, size in zip(masks, self.sizes, strict=True)) / total
         finally:
             with torch.no_grad():
-                for weight, before in zip(self.weights, held, strict=True):
+                for weight, before in zip(self.weights, saved, strict=True):
                     weight.copy_(before)
 
 
@@ -346,14 +346,14 @@ def _accuracy(accuracy: Callable[[Any], float], asked: Any, kappa: float) -> flo
 
 def _some(kappas: Any) -> tuple[float, ...]:
     """Shares; an array's as plain numbers."""
-    found = tuple(_checked(kappa) for kappa in (kappas.tolist() if hasattr(kappas, "tolist") else kappas))
-    if not found:
+    chosen = tuple(_checked(kappa) for kappa in (kappas.tolist() if hasattr(kappas, "tolist") else kappas))
+    if not chosen:
         raise UserError("kappas is empty; prunability is a mean over shares such as 0, 0.1, ..., 0.9.")
-    return found
+    return chosen
 
 
-def _one_of(given: str, known: Any) -> None:
-    one_of("way to prune", given, get_args(known))
+def _one_of(given: str, allowed: Any) -> None:
+    one_of("way to prune", given, get_args(allowed))
 
 
 def _checked(kappa: float) -> float:

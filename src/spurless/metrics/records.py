@@ -23,17 +23,17 @@ Array = np.ndarray
 class Shares(NamedTuple):
     """Of each batch: whose loss it is, by cross entropy. (steps,) each."""
 
-    loss_share: Array  # Σ over conflicting rows / Σ over all; NaN where nothing is lost at all
-    loss_conflicting: Array  # mean over conflicting rows; NaN where there is none
+    loss_share: Array  # Σ over conflicting samples / Σ over all; NaN where nothing is lost at all
+    loss_conflicting: Array  # mean over conflicting samples; NaN where there is none
     loss_aligned: Array
-    conflicting: Array  # how many rows of the batch conflict
+    conflicting: Array  # how many samples of the batch conflict
     logit_norm: Array  # mean length of the logits
 
 
 def batch_shares(logits: Tensor, y: Tensor, conflicting: Tensor | None, sizes: Sequence[int]) -> Shares:
     """Whose loss each batch is, from its logits (steps, batch, classes), labels and flags (steps, batch).
 
-    Only the first `sizes[i]` rows of batch i are there. Without flags only the logits' length is known.
+    Only the first `sizes[i]` samples of batch i are there. Without flags only the logits' length is known.
 
     >>> found = batch_shares(torch.zeros(1, 4, 2), torch.zeros(1, 4).long(), torch.eye(4)[:1] > 0, [4])
     >>> found.loss_share.tolist(), found.conflicting.tolist()
@@ -44,10 +44,10 @@ def batch_shares(logits: Tensor, y: Tensor, conflicting: Tensor | None, sizes: S
         raise UserError(f"logits have shape (steps, batch, classes), not {tuple(logits.shape)}.")
     steps, batch, classes = logits.shape
     if len(sizes) != steps or not all(0 <= size <= batch for size in sizes):
-        raise UserError(f"sizes must hold the rows, at most {batch}, of each of {steps} batches.")
+        raise UserError(f"sizes must hold the samples, at most {batch}, of each of {steps} batches.")
     device = logits.device
     here = torch.arange(batch, device=device) < torch.tensor(sizes, device=device)[:, None]  # (steps, batch)
-    # (classes, rows): sums over classes are many times as fast so, and in double no square is too large.
+    # (classes, samples): sums over classes are many times as fast so, and in double no square is too large.
     z = logits.flatten(0, 1).T.to(torch.double, memory_format=torch.contiguous_format)
     length = (z * z).sum(0).sqrt().view(steps, batch).where(here, 0.0).sum(1) / here.sum(1)
     if conflicting is None:
@@ -80,22 +80,22 @@ class Record:
     def __len__(self) -> int:
         return len(self.series["loss_share"])
 
-    def add(self, found: Shares, looked: Array, norms: Array | None, parts: Sequence[str]) -> None:
+    def add(self, shares: Shares, looked: Array, norms: Array | None, parts: Sequence[str]) -> None:
         """What some more steps showed; norms (looks, 2, columns) are those of gradients and weights."""
-        for name, values in found._asdict().items():
+        for name, values in shares._asdict().items():
             self.series[name] = np.concatenate([self.series[name], values])
         if norms is None:
             return
         squares = norms.astype(np.float64) ** 2
         for which, kept in enumerate((self.gradient_norms, self.weight_norms)):
-            for part in dict.fromkeys(parts):
-                new = np.sqrt(squares[:, which, [name == part for name in parts]].sum(1)).astype(np.float32)
-                kept[part] = np.concatenate([kept[part], new]) if part in kept else new
+            for part_name in dict.fromkeys(parts):
+                new = np.sqrt(squares[:, which, [name == part_name for name in parts]].sum(1)).astype(np.float32)
+                kept[part_name] = np.concatenate([kept[part_name], new]) if part_name in kept else new
         self.norm_steps = np.concatenate([self.norm_steps, looked])
 
     def largest_share(self, window: int = 1) -> float | None:
-        """The largest share of a batch's loss that is of conflicting rows (figure 12); of the mean of `window` batches
-        in a row, where single ones are too noisy. None where it is not known.
+        """The largest share of a batch's loss that is of conflicting samples (figure 12); of the mean of `window`
+        batches in a row, where single ones are too noisy. None where it is not known.
 
         >>> record = Record("erm", 0, {"loss_share": np.array([0.1, 0.9, np.nan, 0.3])})
         >>> record.largest_share(), round(record.largest_share(window=2), 3)
@@ -112,13 +112,13 @@ class Record:
         series = {name: np.full(step, np.nan, np.float32) for name in self.series}
         for name, values in self.series.items():
             series[name][: len(values)] = values[:step]
-        known = self.norm_steps <= step
+        within = self.norm_steps <= step
         return replace(
             self,
             series=series,
-            norm_steps=self.norm_steps[known],
-            gradient_norms={name: v[known] for name, v in self.gradient_norms.items()},
-            weight_norms={name: v[known] for name, v in self.weight_norms.items()},
+            norm_steps=self.norm_steps[within],
+            gradient_norms={name: v[within] for name, v in self.gradient_norms.items()},
+            weight_norms={name: v[within] for name, v in self.weight_norms.items()},
             moments=[row for row in self.moments if row["step"] <= step],
         )
 
@@ -167,15 +167,15 @@ def summary(records: Sequence[Record], window: int = 100) -> dict[str, Any]:
         return {"steps": 0}
     last = watched[-1]
     length = last.series["logit_norm"]
-    found: dict[str, Any] = {"stage": last.stage, "steps": len(last)}
-    found["largest_share"] = last.largest_share()
-    found["largest_share_smooth"] = last.largest_share(window)
-    found["smoothed_over"] = window
-    known = length[~np.isnan(length)]  # none where the logits could not be caught
-    found["largest_logit_norm"], found["last_logit_norm"] = max(known.tolist(), default=None), float(length[-1])
+    facts: dict[str, Any] = {"stage": last.stage, "steps": len(last)}
+    facts["largest_share"] = last.largest_share()
+    facts["largest_share_smooth"] = last.largest_share(window)
+    facts["smoothed_over"] = window
+    measured = length[~np.isnan(length)]  # none where the logits could not be caught
+    facts["largest_logit_norm"], facts["last_logit_norm"] = max(measured.tolist(), default=None), float(length[-1])
     for name, norms in (("gradient_norm", last.gradient_norms), ("weight_norm", last.weight_norms)):
-        found[f"last_{name}"] = {part: float(values[-1]) for part, values in norms.items() if len(values)}
-    result: dict[str, Any] = finite(found)
+        facts[f"last_{name}"] = {part_name: float(values[-1]) for part_name, values in norms.items() if len(values)}
+    result: dict[str, Any] = finite(facts)
     return result
 
 

@@ -36,17 +36,17 @@ def spurious_mask(data: Bundle, split: str = "test", rows: Rows = None, bias: st
     >>> spurious_mask(parity.load(core=2, spurious=1, noise=1, n=4), "train", [0]).tolist()
     [[False, False, True, False]]
     """
-    found = _regions(data, split, rows_of(data, split, rows))[1]
+    mask = _regions(data, split, rows_of(data, split, rows))[1]
     if bias is not None and bias not in data.attributes:
         raise unknown("attribute", bias, data.attributes)
-    wanted = [name for name in data.attributes if name in found] if bias is None else [bias]
-    if not wanted or wanted[0] not in found:
+    wanted = [name for name in data.attributes if name in mask] if bias is None else [bias]
+    if not wanted or wanted[0] not in mask:
         named = bias or ", ".join(data.attributes) or "The bias"
         raise UserError(
             f"{named} of {data.name} has no pixels of its own, so attribution cannot tell it from the core feature; "
             "compare CSI and BSI instead."
         )
-    return torch.stack([found[name] for name in wanted]).any(0)
+    return torch.stack([mask[name] for name in wanted]).any(0)
 
 
 def background_mask(x: Tensor, segmenter: nn.Module, background: int = 0, batch_size: int = 16) -> Tensor:
@@ -59,12 +59,12 @@ def background_mask(x: Tensor, segmenter: nn.Module, background: int = 0, batch_
     """
     from spurless.nets.heads import evaluating
 
-    x, found = checks.inputs(x), []
+    x, masks = checks.inputs(x), []
     with evaluating(segmenter), torch.no_grad():
-        for part in x.split(checks.count(batch_size, "batch_size")):
+        for chunk in x.split(checks.count(batch_size, "batch_size")):
             with checks.asking(segmenter, x):
-                said = segmenter(part.to(device_of(segmenter)))
-            scores = said.get("out") if isinstance(said, dict) else said  # (m, classes, h, w)
+                output = segmenter(chunk.to(device_of(segmenter)))
+            scores = output.get("out") if isinstance(output, dict) else output  # (m, classes, h, w)
             if not isinstance(scores, Tensor) or scores.dim() != 4 or not 0 <= background < scores.shape[1]:
                 kind = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
                 raise UserError(f"A segmenter gives scores (n, classes, h, w) with class {background}, not {kind}.")
@@ -72,17 +72,17 @@ def background_mask(x: Tensor, segmenter: nn.Module, background: int = 0, batch_
                 raise UserError("The segmenter's scores are NaN somewhere, so what it sees there is not known.")
             if scores.shape[-2:] != x.shape[-2:]:
                 scores = nn.functional.interpolate(scores, x.shape[-2:], mode="bilinear", align_corners=False)
-            found.append((scores.argmax(1) == background).cpu())
-    return torch.cat(found)
+            masks.append((scores.argmax(1) == background).cpu())
+    return torch.cat(masks)
 
 
 def device_of(module: nn.Module) -> torch.device:
     """Where a module's parameters are, which must be of single precision, as inputs are."""
-    held = next(module.parameters(), None)
-    if held is not None and held.is_floating_point() and held.dtype != torch.float32:
-        kind = str(held.dtype).removeprefix("torch.")
+    parameter = next(module.parameters(), None)
+    if parameter is not None and parameter.is_floating_point() and parameter.dtype != torch.float32:
+        kind = str(parameter.dtype).removeprefix("torch.")
         raise UserError(f"The network's weights are {kind}, and its inputs float32: call its float() first.")
-    return torch.device("cpu") if held is None else held.device
+    return torch.device("cpu") if parameter is None else parameter.device
 
 
 def rows_of(data: Bundle, split: str, rows: Rows) -> Tensor:
@@ -94,26 +94,28 @@ def rows_of(data: Bundle, split: str, rows: Rows) -> Tensor:
         return torch.arange(n)
     chosen = checks.tensor(rows, "rows")
     if chosen.dim() != 1:
-        raise UserError(f"Rows are a list of numbers, not of shape {tuple(chosen.shape)}.")
+        raise UserError(f"Samples are a list of numbers, not of shape {tuple(chosen.shape)}.")
     if chosen.dtype == torch.bool:
         if chosen.shape != (n,):
             raise UserError(
-                f"A mask of rows has one entry for each of {n} rows; this one has shape {tuple(chosen.shape)}."
+                f"A mask of samples has one entry for each of {n} samples; this one has shape {tuple(chosen.shape)}."
             )
         return chosen.nonzero()[:, 0].cpu()
     if chosen.is_floating_point() and len(chosen):
-        raise UserError("Rows are whole numbers, or True and False for each row.")
+        raise UserError("Rows are whole numbers, or True and False for each sample.")
     chosen = chosen.to("cpu", torch.int64)
     if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < n:
-        raise UserError(f"Rows of the split '{split}' are from 0 to {n - 1}; there are others among those asked for.")
+        raise UserError(
+            f"Samples of the split '{split}' are from 0 to {n - 1}; there are others among those asked for."
+        )
     return chosen
 
 
 def first_rows(data: Bundle, split: str) -> list[int]:
-    """Two rows to try a network with; the same one twice where there is no other."""
+    """Two samples to try a network with; the same one twice where there is no other."""
     n = len(rows_of(data, split, None))
     if not n:
-        raise UserError(f"The split '{split}' of {data.name} has no rows.")
+        raise UserError(f"The split '{split}' of {data.name} has no samples.")
     return [0, min(1, n - 1)]
 
 

@@ -1,5 +1,5 @@
 """What the penultimate layer of a network holds: how far apart classes are, what single neurons answer to, and how
-near the rows that contradict a shortcut are to those that follow it."""
+near the samples that contradict a shortcut are to those that follow it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CSI_EPSILON = 1e-6
 
 
 def features_of(net: nn.Module, data: Bundle, split: str = "test", rows: Rows = None, batch_size: int = 1024) -> Tensor:
-    """(m, d): what the penultimate layer gives for rows of a dataset, in evaluation mode; None: for all rows.
+    """(m, d): what the penultimate layer gives for samples of a dataset, in evaluation mode; None: for all samples.
 
     A module of your own must end in a linear layer, whose inputs these are; its modes and weights stay as they are.
 
@@ -35,23 +35,23 @@ def features_of(net: nn.Module, data: Bundle, split: str = "test", rows: Rows = 
     from spurless.nets.outputs import outputs
 
     idx, whole = rows_of(data, split, rows), data.splits[split]
-    place = device_of(net)
+    device = device_of(net)
     recipe = Recipe(channels_last=False, eval_batch_size=checks.count(batch_size, "batch_size"))
-    inputs = Inputs(data, recipe, place)
+    inputs = Inputs(data, recipe, device)
     if not isinstance(net, Net):
-        net = checks.as_net(net, inputs(whole[idx[:2]].to(place)))
+        net = checks.as_net(net, inputs(whole[idx[:2]].to(device)))
     picked = whole if rows is None else Split(whole[idx], whole.y[idx])
     with checks.asking(net, torch.empty(0, *data.shape)):
-        return outputs(net, picked, inputs, recipe, place, features=True).cpu()
+        return outputs(net, picked, inputs, recipe, device, features=True).cpu()
 
 
 def class_separation(features: Tensor, y: Tensor) -> float:
     """R² = 1 − d_within / d_total of features (n, d): 0 where classes lie alike, 1 where each is one direction.
 
-    d_within is the mean cosine distance 1 − cos of two rows of one class, d_total that of two rows of any two classes,
-    self-pairs included, all classes counting the same (Kornblith et al. 2021). With u = x / ‖x‖ and the class means
-    μ_k of u, these are 1 − mean_k ‖μ_k‖² and 1 − ‖mean_k μ_k‖²: no pair has to be formed. A row of zeros has cosine 0
-    with every row. NaN where all rows point the same way.
+    d_within is the mean cosine distance 1 − cos of two samples of one class, d_total that of two samples of any two
+    classes, self-pairs included, all classes counting the same (Kornblith et al. 2021). With u = x / ‖x‖ and the class
+    means μ_k of u, these are 1 − mean_k ‖μ_k‖² and 1 − ‖mean_k μ_k‖²: no pair has to be formed. A sample of zeros has
+    cosine 0 with every sample. NaN where all samples point the same way.
 
     >>> class_separation(torch.tensor([[1.0, 0], [2, 0], [0, 1], [0, 3]]), torch.tensor([0, 0, 1, 1]))
     1.0
@@ -61,19 +61,19 @@ def class_separation(features: Tensor, y: Tensor) -> float:
     features = _table(features)
     means, _, _ = _means(features, checks.codes(y, len(features)).cpu(), _units)  # (k, d)
     if len(means) < 2:
-        raise UserError("Class separation needs rows of at least two classes.")
+        raise UserError("Class separation needs samples of at least two classes.")
     within = 1 - float(means.square().sum(1).mean())
     total = 1 - float(means.mean(0).square().sum())
     return 1 - within / total if total > 1e-12 else math.nan
 
 
 class Selectivity(NamedTuple):
-    """For each neuron: how much it prefers one class, which, how many rows of that class it fires for, if ever."""
+    """For each neuron: how much it prefers one class, which, how many samples of that class it fires for, if ever."""
 
     values: Tensor  # (d,) CSI or BSI
     preferred: Tensor  # (d,) the class
-    coverage: Tensor  # (d,) the share of its rows with an activation above 0
-    active: Tensor  # (d,) whether the neuron fires for any row at all
+    coverage: Tensor  # (d,) the share of its samples with an activation above 0
+    active: Tensor  # (d,) whether the neuron fires for any sample at all
 
     @property
     def average(self) -> float:
@@ -82,7 +82,7 @@ class Selectivity(NamedTuple):
 
     @property
     def average_of_active(self) -> float:
-        """Over the neurons that fire for at least one row."""
+        """Over the neurons that fire for at least one sample."""
         return float(self.values[self.active].mean())
 
 
@@ -93,14 +93,14 @@ def csi(
     negative: Literal["clip", "keep"] = "clip",
     epsilon: float = CSI_EPSILON,
 ) -> Selectivity:
-    """The class-selectivity index of each neuron, from activations (n, d) of rows in which the bias tells nothing.
+    """The class-selectivity index of each neuron, from activations (n, d) of samples in which the bias tells nothing.
 
         CSI = ρ_max (π_max − π_rest) / (π_max + π_rest + ε)
 
-    π_max is the largest class mean of the neuron, π_rest the mean of the other classes' means, ρ_max the share of rows
-    of that class for which it fires, its coverage (left out with coverage=False). From 0, no preference, to 1: fires
-    for every row of one class and for no other. Activations below 0 count as 0 (not firing), since the index is no
-    index otherwise; negative="keep" takes the formula as it stands.
+    π_max is the largest class mean of the neuron, π_rest the mean of the other classes' means, ρ_max the share of
+    samples of that class for which it fires, its coverage (left out with coverage=False). From 0, no preference, to 1:
+    fires for every sample of one class and for no other. Activations below 0 count as 0 (not firing), since the index
+    is no index otherwise; negative="keep" takes the formula as it stands.
 
     >>> found = csi(torch.tensor([[2.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0, 1, 1]))
     >>> found.values.round(decimals=3).tolist(), found.coverage[0].item(), found.preferred[0].item()
@@ -113,7 +113,7 @@ def csi(
     codes = checks.codes(y, len(activations)).cpu()
     means, names, _ = _means(activations, codes, lambda z: z.clamp(min=0) if negative == "clip" else z)  # (k, d)
     if len(means) < 2:
-        raise UserError("Selectivity needs rows of at least two classes (or values of the attribute).")
+        raise UserError("Selectivity needs samples of at least two classes (or values of the attribute).")
     fires = _means(activations, codes, lambda z: (z > 0).double())[0]  # (k, d)
     top, best = means.max(0)  # (d,) each
     rest = (means.sum(0) - top) / (len(means) - 1)
@@ -135,22 +135,22 @@ def bsi(activations: Tensor, a: Tensor, **settings: Any) -> Selectivity:
 
 
 class Alignment(NamedTuple):
-    """Mean cosines of rows of the same class."""
+    """Mean cosines of samples of the same class."""
 
-    gap: float  # among − across: how much nearer aligned rows are to one another than to conflicting ones
-    among: float  # of two different aligned rows
-    across: float  # of an aligned row and a conflicting one
-    classes: int  # that have two aligned rows and a conflicting one; the others are left out
+    gap: float  # among − across: how much nearer aligned samples are to one another than to conflicting ones
+    among: float  # of two different aligned samples
+    across: float  # of an aligned sample and a conflicting one
+    classes: int  # that have two aligned samples and a conflicting one; the others are left out
 
 
 def alignment_gap(features: Tensor, y: Tensor, aligned: Tensor) -> Alignment:
-    """How much nearer aligned rows are to aligned rows of their class than to conflicting ones, by mean cosine.
+    """How much nearer aligned samples are to aligned samples of their class than to conflicting ones, by mean cosine.
 
         gap = mean_k [ mean_{i≠j aligned} cos(x_i, x_j) − mean_{i aligned, j conflicting} cos(x_i, x_j) ]
 
     Near 0 where the features do not show the shortcut. All classes count the same. Computed from sums of unit vectors,
     so without forming pairs. For a linear, semi-orthogonal map of D spurious signs that agree with the label with
-    probability p, against rows in which they are coin flips, it is D (2p − 1)² / (D + 1) (DCWP, lemma 1).
+    probability p, against samples in which they are coin flips, it is D (2p − 1)² / (D + 1) (DCWP, lemma 1).
 
     >>> features = torch.tensor([[1.0, 0], [2, 0], [0, 1]])
     >>> alignment_gap(features, torch.zeros(3, dtype=torch.long), torch.tensor([True, True, False]))
@@ -162,22 +162,22 @@ def alignment_gap(features: Tensor, y: Tensor, aligned: Tensor) -> Alignment:
     means, names, count = _means(features, cells, _units)  # (cells, d), (cells,), (cells,)
     lengths = _means(features, cells, lambda x: _units(x).square().sum(1, keepdim=True))[0]  # (cells, 1)
     at = {cell: i for i, cell in enumerate(names.tolist())}
-    found = []
+    gaps = []
     for k in codes.unique().tolist():
         ours, theirs = at.get(2 * k + 1), at.get(2 * k)
         if ours is None or theirs is None or count[ours] < 2:
             continue
         n, mean = float(count[ours]), means[ours]
-        among = (n * float(mean @ mean) - float(lengths[ours])) / (n - 1)  # without the pairs of a row with itself
-        found.append((among, float(mean @ means[theirs])))
-    if not found:
+        among = (n * float(mean @ mean) - float(lengths[ours])) / (n - 1)  # without the pairs of a sample with itself
+        gaps.append((among, float(mean @ means[theirs])))
+    if not gaps:
         return Alignment(math.nan, math.nan, math.nan, 0)
-    among, across = np.mean(found, axis=0).tolist()
-    return Alignment(among - across, among, across, len(found))
+    among, across = np.mean(gaps, axis=0).tolist()
+    return Alignment(among - across, among, across, len(gaps))
 
 
 def represent(net: nn.Module, data: Bundle, split: str = "test", rows: Rows = None) -> dict[str, Any]:
-    """All of this for a network and rows of a dataset; best on a split in which the bias tells nothing.
+    """All of this for a network and samples of a dataset; best on a split in which the bias tells nothing.
 
     `bsi` and `alignment_gap` hold one entry for each attribute, and none where the data has none.
 
@@ -186,10 +186,10 @@ def represent(net: nn.Module, data: Bundle, split: str = "test", rows: Rows = No
     >>> sorted(represent(net, load_data({"name": "toy", "n": 20})))
     ['alignment_gap', 'bsi', 'class_separation', 'csi', 'dead', 'features', 'n']
     """
-    idx, held = rows_of(data, split, rows), data.splits[split]
-    z, y = features_of(net, data, split, rows), held.y[idx]
+    idx, samples = rows_of(data, split, rows), data.splits[split]
+    z, y = features_of(net, data, split, rows), samples.y[idx]
     core = csi(z, y)
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "class_separation": class_separation(z, y),
         "csi": core.average,
         "dead": int((~core.active).sum()),
@@ -198,19 +198,19 @@ def represent(net: nn.Module, data: Bundle, split: str = "test", rows: Rows = No
         "features": z.shape[1],
         "n": len(idx),
     }
-    aligned = data.is_aligned(held)
-    if held.a is not None and aligned is not None:
+    aligned = data.is_aligned(samples)
+    if samples.a is not None and aligned is not None:
         for k, name in enumerate(data.attributes):
-            if len(held.a[idx, k].unique()) > 1:
-                found["bsi"][name] = bsi(z, held.a[idx, k]).average
-            found["alignment_gap"][name] = alignment_gap(z, y, aligned[idx, k]).gap
-    return found
+            if len(samples.a[idx, k].unique()) > 1:
+                report["bsi"][name] = bsi(z, samples.a[idx, k]).average
+            report["alignment_gap"][name] = alignment_gap(z, y, aligned[idx, k]).gap
+    return report
 
 
 class Projection(NamedTuple):
     """Coordinates for a plot."""
 
-    rows: Tensor  # (m,) which rows of the features these are
+    rows: Tensor  # (m,) which samples of the features these are
     xy: Tensor  # (m, 2)
 
 
@@ -221,7 +221,7 @@ def project(
     seed: int = 0,
     perplexity: float = 30.0,
 ) -> Projection:
-    """Two coordinates for each of at most `most` rows, drawn at random where there are more; rows stay in order.
+    """Two coordinates for each of at most `most` samples, drawn at random where there are more; samples stay in order.
 
     t-SNE is scikit-learn's, of the first 50 principal components, started from the first two; UMAP needs the package
     umap-learn. The same features and seed give the same coordinates (on the same machine and number of threads).
@@ -234,9 +234,9 @@ def project(
     features = _table(features)
     n = len(features)
     if n < 4:
-        raise UserError(f"A projection needs at least 4 rows, not {n}.")
+        raise UserError(f"A projection needs at least 4 samples, not {n}.")
     if not perplexity > 0:
-        raise UserError(f"perplexity = {perplexity} is not allowed; it is about how many neighbours a row has.")
+        raise UserError(f"perplexity = {perplexity} is not allowed; it is about how many neighbours a sample has.")
     draw = np.random.default_rng(seed).permutation(n)[: max(most, 4)]
     rows = torch.from_numpy(np.sort(draw))
     z = features.detach()[rows.to(features.device)].flatten(1).cpu().float().numpy()
@@ -257,12 +257,12 @@ def _tsne(z: np.ndarray, seed: int, perplexity: float) -> Tensor:
     if z.shape[1] > 50 and len(z) > 50:
         z = PCA(50, random_state=seed).fit_transform(z)
     rank = np.linalg.matrix_rank(z)
-    if rank == 0:  # all rows alike: they are one point
+    if rank == 0:  # all samples alike: they are one point
         return torch.zeros(len(z), 2)
     start = "pca" if rank > 1 and z.shape[1] > 1 else "random"
     nearest = min(perplexity, (len(z) - 1) / 3)
-    found = TSNE(2, perplexity=nearest, init=start, learning_rate="auto", random_state=seed).fit_transform(z)
-    return torch.from_numpy(np.ascontiguousarray(found, dtype=np.float32))
+    projected = TSNE(2, perplexity=nearest, init=start, learning_rate="auto", random_state=seed).fit_transform(z)
+    return torch.from_numpy(np.ascontiguousarray(projected, dtype=np.float32))
 
 
 def _umap(z: np.ndarray, seed: int) -> Tensor:
@@ -270,12 +270,12 @@ def _umap(z: np.ndarray, seed: int) -> Tensor:
         from umap import UMAP
     except ImportError:
         raise UserError('UMAP needs one more package: pip install umap-learn (or use how="tsne").') from None
-    found = UMAP(n_neighbors=min(15, len(z) - 1), random_state=seed, n_jobs=1).fit_transform(z)
-    return torch.from_numpy(np.asarray(found, dtype=np.float32))
+    projected = UMAP(n_neighbors=min(15, len(z) - 1), random_state=seed, n_jobs=1).fit_transform(z)
+    return torch.from_numpy(np.asarray(projected, dtype=np.float32))
 
 
 def _units(x: Tensor) -> Tensor:
-    """(n, d): each row divided by its length; a row of zeros stays one."""
+    """(n, d): each sample divided by its length; a sample of zeros stays one."""
     x = x / x.abs().amax(1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)  # first: squares of tiny values are 0
     result: Tensor = x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1)
     return result
@@ -284,20 +284,20 @@ def _units(x: Tensor) -> Tensor:
 def _means(
     values: Tensor, codes: Tensor, change: Callable[[Tensor], Tensor], chunk: int = 4096
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(k, d): the mean over the rows of each code of the changed values; and the codes and their counts, (k,) each.
+    """(k, d): the mean over the samples of each code of the changed values; and the codes and their counts, (k,) each.
 
-    In double precision, a chunk of rows at a time: the memory does not grow with n.
+    In double precision, a chunk of samples at a time: the memory does not grow with n.
     """
     names, at, count = codes.unique(return_inverse=True, return_counts=True)
     sums: Tensor | float = 0.0
-    for part, where in zip(values.detach().flatten(1).split(chunk), at.split(chunk), strict=True):
-        new = change(part.double().cpu())
+    for piece, where in zip(values.detach().flatten(1).split(chunk), at.split(chunk), strict=True):
+        new = change(piece.double().cpu())
         sums = sums + new.new_zeros(len(names), new.shape[1]).index_add_(0, where, new)
     return sums / count[:, None], names, count
 
 
 def _table(features: Tensor) -> Tensor:
-    found = checks.tensor(features, "features")
-    if found.dim() < 2 or 0 in found.shape[1:]:
-        raise UserError(f"Features are a table of rows and neurons; these are of shape {tuple(found.shape)}.")
-    return found
+    checked = checks.tensor(features, "features")
+    if checked.dim() < 2 or 0 in checked.shape[1:]:
+        raise UserError(f"Features are a table of rows and neurons; these are of shape {tuple(checked.shape)}.")
+    return checked

@@ -1,4 +1,4 @@
-"""What a network says about rows, and how good that is."""
+"""What a network says about samples, and how good that is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spurless.metrics.groups import confusion, group_notes, group_scores
 
 
 class Judged:
-    """How good a network is on some rows. It is worked out on the device, and waited for when it is asked for."""
+    """How good a network is on some samples. It is worked out on the device, and waited for when it is asked for."""
 
     def __init__(self, logits: Tensor, y: Tensor):
         self.logits = logits
@@ -42,12 +42,12 @@ def predictions(data: Bundle, logits: Tensor) -> Tensor:
     """
     if logits.dim() != 2 or logits.shape[1] < len(data.classes):
         raise UserError(
-            f"{data.name} has {len(data.classes)} classes, and the network's output for {len(logits)} rows has shape "
-            f"{tuple(logits.shape)}: it must give a number for each class."
+            f"{data.name} has {len(data.classes)} classes, and the network's output for {len(logits)} samples has "
+            f"shape {tuple(logits.shape)}: it must give a number for each class."
         )
     lost = int(logits.isnan().any(1).sum())
     if lost:
-        raise NotNumbers(f"The network's output is NaN for {lost} of {len(logits)} rows of {data.name}.")
+        raise NotNumbers(f"The network's output is NaN for {lost} of {len(logits)} samples of {data.name}.")
     return logits.argmax(1)
 
 
@@ -60,8 +60,8 @@ def coverage(data: Bundle, split: str) -> dict[str, Any]:
     """Which groups and classes have no sample in a split, or few, and `notes` that say so beside any score on it."""
     samples = data.splits[split]
     scores = _group_scores(data, samples, np.ones(len(samples), dtype=bool))
-    found = {name: scores[name] for name in ("min_size", "small_groups", "groups_total", "missing_classes")}
-    return found | {"notes": group_notes(found | {"worst_group": None}, split)}
+    facts = {name: scores[name] for name in ("min_size", "small_groups", "groups_total", "missing_classes")}
+    return facts | {"notes": group_notes(facts | {"worst_group": None}, split)}
 
 
 def _group_scores(data: Bundle, split: Split, correct: np.ndarray) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _group_scores(data: Bundle, split: Split, correct: np.ndarray) -> dict[str, 
 
 
 def full_score(data: Bundle, split: Split, logits: Tensor) -> dict[str, Any]:
-    """The scores, and label by prediction for rows that agree with the bias and for those that do not."""
+    """The scores, and label by prediction for samples that agree with the bias and for those that do not."""
     agrees = data.is_aligned(split)
     everything = np.ones(len(split), dtype=bool)
     kinds = {"all": everything} if agrees is None else {"aligned": agrees.all(1), "conflicting": ~agrees.all(1)}
@@ -91,7 +91,7 @@ def full_score(data: Bundle, split: Split, logits: Tensor) -> dict[str, Any]:
 
 
 def group_counts(data: Bundle) -> list[np.ndarray] | None:
-    """For each attribute, how many training rows each (class, value) pair has."""
+    """For each attribute, how many training samples each (class, value) pair has."""
     y, a = data.train.y, data.train.a
     if a is None:
         return None
@@ -104,17 +104,17 @@ def group_counts_anywhere(data: Bundle, split: Split) -> list[np.ndarray] | None
     """For each attribute, and for overlapping groups where this split has them, how many samples of all splits each
     (class, value) pair has: a group exists where it has one."""
     whole = list({id(s): s for s in (*data.splits.values(), split)}.values())
-    found = []
+    counts = []
     for k, values in enumerate(data.values if split.a is not None else ()):
         table = np.zeros((len(data.classes), len(values)), dtype=int)
         for each in whole:
             if each.a is not None:
                 np.add.at(table, (each.y.numpy(), each.a[:, k].numpy()), 1)
-        found.append(table)
+        counts.append(table)
     if split.member is not None:
         table = np.zeros((len(data.classes), split.member.shape[1]), dtype=int)
         for each in whole:
             if each.member is not None:
                 np.add.at(table, each.y.numpy(), each.member.numpy())
-        found.append(table)
-    return found or None
+        counts.append(table)
+    return counts or None

@@ -25,7 +25,7 @@ def find_head(module: nn.Module, head: str | None, example: Tensor | None) -> st
     if "" in layers:
         return ""
     try:
-        found = _traced_head(module)
+        heads = _traced_head(module)
     except _CannotTrace as reason:
         if example is None:
             pass_name = "" if head or len(layers) == 1 else "head=NAME and "
@@ -33,15 +33,15 @@ def find_head(module: nn.Module, head: str | None, example: Tensor | None) -> st
                 f"{kind} cannot be traced ({reason}), so its head cannot be told from its code. Pass {pass_name}"
                 f"example=a small batch of inputs; its linear layers are: {_listed(layers)}."
             ) from None
-        found = _seen_head(module, layers, example)
-    if found is None:
+        heads = _seen_head(module, layers, example)
+    if heads is None:
         raise UserError(
             f"{kind} does not return the output of one of its linear layers ({_listed(layers)}): something comes "
             "after it, such as a softmax. Return the logits, or pass the part of the module that does."
         )
-    if head is not None and found != head:
-        raise UserError(f"{kind} returns the output of '{found}', not of '{head}'; pass head='{found}'.")
-    return found
+    if head is not None and heads != head:
+        raise UserError(f"{kind} returns the output of '{heads}', not of '{head}'; pass head='{heads}'.")
+    return heads
 
 
 PLACES_OF_HEAD = "_places_of_head"  # an attribute of a module whose head was taken off: (path, name) of each
@@ -100,14 +100,14 @@ def check_same(net: nn.Module, example: Tensor, expected: Tensor, kind: str) -> 
 @contextmanager
 def evaluating(*modules: nn.Module) -> Iterator[None]:
     """In evaluation mode for a while; each part gets its own mode back."""
-    modes = [(part, part.training) for module in modules for part in module.modules()]
+    modes = [(child, child.training) for module in modules for child in module.modules()]
     for module in modules:
         module.eval()
     try:
         yield
     finally:
-        for part, mode in modes:
-            part.training = mode
+        for child, mode in modes:
+            child.training = mode
 
 
 class _CannotTrace(Exception):
@@ -120,13 +120,13 @@ class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if isinstance(m, nn.Linear) or super().is_leaf_module(m, module_qualified_name):
             return True
-        return not any(isinstance(part, nn.Linear) for part in m.modules())
+        return not any(isinstance(child, nn.Linear) for child in m.modules())
 
 
 def _traced_head(module: nn.Module) -> str | None:
     """The layer that the graph ends in, in training and in evaluation mode; None if it ends in something else."""
     module = copy.deepcopy(module)  # one that keeps its activations would keep the tracer's stand-ins for them
-    found = set()
+    layers = set()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for mode in (True, False):
@@ -134,19 +134,19 @@ def _traced_head(module: nn.Module) -> str | None:
                 graph = _Tracer().trace(module.train(mode))
             except Exception as error:
                 raise _CannotTrace(first_line(error)) from None
-            found.add(_last_layer(graph, module))
-    return found.pop() if len(found) == 1 else None
+            layers.add(_last_layer(graph, module))
+    return layers.pop() if len(layers) == 1 else None
 
 
 def _last_layer(graph: fx.Graph, module: nn.Module) -> str | None:
     last = next(node for node in graph.nodes if node.op == "output").args[0]
     # A second user of an output would be an operation in place on it, or a second result made of it.
     while isinstance(last, fx.Node) and last.op == "call_module" and len(last.users) == 1:
-        part = module.get_submodule(str(last.target))
-        if isinstance(part, nn.Linear):
+        owner = module.get_submodule(str(last.target))
+        if isinstance(owner, nn.Linear):
             calls = sum(node.op == "call_module" and node.target == last.target for node in graph.nodes)
             return str(last.target) if calls == 1 else None
-        if type(part) is not nn.Identity:
+        if type(owner) is not nn.Identity:
             return None
         last = last.args[0]
     return None

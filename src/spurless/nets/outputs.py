@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """How rows become network inputs: scaled to 0..1, augmented when training, standardised; tokens as they are."""
+    """How samples become network inputs: scaled to 0..1, augmented when training, standardised; tokens as they are."""
 
     def __init__(self, data: Bundle, recipe: Recipe, device: torch.device):
         kind = data.inputs
@@ -45,7 +45,7 @@ class Inputs:
         return self.training(rows, None)
 
     def draw(self, n: int, shape: tuple[int, ...]) -> Tensor:
-        """(k, n): the random numbers that augmenting `n` rows takes."""
+        """(k, n): the random numbers that augmenting `n` samples takes."""
         return pack(draw(self.how, n, shape[1], shape[2], self.device))
 
     def training(self, rows: Tensor, draws: Tensor | None) -> Tensor:
@@ -78,7 +78,7 @@ class Inputs:
 def fetch_ahead(
     split: Split, order: Tensor, size: int, ahead: int, pin: bool = False, share: bool = False
 ) -> Iterator[Tensor]:
-    """The rows of each batch of `order`, in turn, fetched by a thread that keeps `ahead` batches ready.
+    """The samples of each batch of `order`, in turn, fetched by a thread that keeps `ahead` batches ready.
 
     `share`: of each batch only those that this one of several processes fetches.
     """
@@ -124,12 +124,12 @@ def outputs(
     placed: Resident | None = None,
     draws: Tensor | None = None,
 ) -> Tensor:
-    """Logits (n, classes), or features (n, d), of every row, in order and in evaluation mode; modes are put back.
+    """Logits (n, classes), or features (n, d), of every sample, in order and in evaluation mode; modes are put back.
 
-    `placed`: the rows, where they lie on the device already; `draws` (k, n): random numbers to augment them by.
+    `placed`: the samples, where they lie on the device already; `draws` (k, n): random numbers to augment them by.
     """
     ask = net.features if features else net
-    found = []
+    logits = []
     with evaluating(net):
         size = recipe.eval_batch_size
         here = split.x if placed is None else placed.x
@@ -142,32 +142,32 @@ def outputs(
         else:
             batches = fetch_ahead(split, torch.arange(len(split)), size, ahead=2)
         for i, rows in enumerate(batches):
-            part = None if draws is None else draws[:, i * size : (i + 1) * size]
-            x = inputs.training(rows.to(device, non_blocking=True), part)
+            own_draws = None if draws is None else draws[:, i * size : (i + 1) * size]
+            x = inputs.training(rows.to(device, non_blocking=True), own_draws)
             with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-                found.append(tensor_of(ask(x)).float())  # type: ignore[operator]
-    return torch.cat(found)
+                logits.append(tensor_of(ask(x)).float())  # type: ignore[operator]
+    return torch.cat(logits)
 
 
 def _of_text(ask: Any, x: Tensor, recipe: Recipe, device: torch.device, sort: bool) -> Tensor:
-    """Each batch is cut to its longest row, and rows of about the same length come together.
+    """Each batch is cut to its longest sample, and samples of about the same length come together.
 
-    Not for what stands in for a network: it may count on the order of the rows (grads.GradNorms).
+    Not for what stands in for a network: it may count on the order of the samples (grads.GradNorms).
     """
     lengths = row_lengths(x).cpu()
     order = lengths.argsort(stable=True) if sort else torch.arange(len(x))
-    found = []
+    logits = []
     for idx in order.split(recipe.eval_batch_size):
         rows = x[idx.to(x.device)][..., : bucket(int(lengths[idx].max()), x.shape[-1])].to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-            found.append(ask(rows).float())
-    return torch.cat(found)[order.argsort().to(device)]
+            logits.append(ask(rows).float())
+    return torch.cat(logits)[order.argsort().to(device)]
 
 
-def tensor_of(said: Any) -> Tensor:
+def tensor_of(output: Any) -> Tensor:
     """What a network gave, which must be a tensor."""
-    if not isinstance(said, Tensor):
+    if not isinstance(output, Tensor):
         raise UserError(
-            f"The network gives a {type(said).__name__}, not a tensor; wrap it so that it gives its logits."
+            f"The network gives a {type(output).__name__}, not a tensor; wrap it so that it gives its logits."
         )
-    return said
+    return output

@@ -1,4 +1,5 @@
-"""Networks that read text: rows int32 (n, 2, length) of token ids and of the text that each belongs to (data.tokens).
+"""Networks that read text: samples int32 (n, 2, length) of token ids and of the text that each belongs to
+(data.tokens).
 
 Every encoder here has two halves, for what has to happen between them (an attack on the embeddings, attribution):
 
@@ -41,7 +42,7 @@ Trained = Annotated[
 
 
 class TextEncoder(nn.Module):
-    """What all of them share: rows in, features (n, d) out."""
+    """What all of them share: samples in, features (n, d) out."""
 
     embedding: nn.Embedding
 
@@ -88,7 +89,7 @@ class Layer(nn.Module):
     def forward(self, h: Tensor, seen: Tensor) -> Tensor:
         n, length, width = h.shape
         split = (n, length, self.heads, width // self.heads)
-        q, k, v = (part(h).view(split).transpose(1, 2) for part in (self.query, self.key, self.value))
+        q, k, v = (project(h).view(split).transpose(1, 2) for project in (self.query, self.key, self.value))
         # Attention weights are not dropped: the fast kernels cannot, and one process could not draw what several do.
         mixed = F.scaled_dot_product_attention(q, k, v, seen)  # (n, heads, l, width / heads)
         h = self.norm1(h + self.drop(self.mix(mixed.transpose(1, 2).reshape(n, length, width))))
@@ -134,14 +135,14 @@ class Transformer(TextEncoder):
                 nn.init.zeros_(module.bias)
 
     def from_embeddings(self, e: Tensor, x: Tensor) -> Tensor:
-        part = x[:, 1].long()  # (n, l)
+        segments = x[:, 1].long()  # (n, l)
         at = torch.arange(e.shape[1], device=e.device) + self.first_position
-        kind = (part - 1).clamp(0, self.kinds.num_embeddings - 1)
+        kind = (segments - 1).clamp(0, self.kinds.num_embeddings - 1)
         h = self.drop(self.norm(e + self.positions(at) + self.kinds(kind)))  # (n, l, d)
-        seen = attended(part > 0)[:, None, None]  # (n, 1, 1, l)
+        seen = attended(segments > 0)[:, None, None]  # (n, 1, 1, l)
         for layer in self.layers:
             h = layer(h, seen)
-        return pooled(h, part > 0, self.pooling)
+        return pooled(h, segments > 0, self.pooling)
 
 
 class Foreign(TextEncoder):
@@ -159,19 +160,19 @@ class Foreign(TextEncoder):
         return result
 
     def from_embeddings(self, e: Tensor, x: Tensor) -> Tensor:
-        part = x[:, 1].long()
-        more = {"token_type_ids": (part - 1).clamp(0, self.kinds - 1)} if self.kinds > 1 else {}
-        found = self.model(inputs_embeds=e, attention_mask=attended(part > 0).long(), return_dict=True, **more)
-        return pooled(found.last_hidden_state, part > 0, self.pooling)
+        segments = x[:, 1].long()
+        more = {"token_type_ids": (segments - 1).clamp(0, self.kinds - 1)} if self.kinds > 1 else {}
+        output = self.model(inputs_embeds=e, attention_mask=attended(segments > 0).long(), return_dict=True, **more)
+        return pooled(output.last_hidden_state, segments > 0, self.pooling)
 
 
 def attended(real: Tensor) -> Tensor:
-    """(n, l) Which tokens are looked at: the real ones, and the first, so that a row of padding alone is finite."""
+    """(n, l) Which tokens are looked at: the real ones, and the first, so that a sample of padding alone is finite."""
     return real | (torch.arange(real.shape[1], device=real.device) == 0)
 
 
 def pooled(h: Tensor, real: Tensor, how: str) -> Tensor:
-    """(n, d) One vector for each row of (n, l, d).
+    """(n, d) One vector for each sample of (n, l, d).
 
     >>> pooled(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]]), "mean").tolist()
     [[3.0]]
@@ -256,7 +257,7 @@ def roberta(
     return _with_head(Transformer(vocab, token_length(shape, "roberta"), size), width, classes)
 
 
-def hf_builder(place: str) -> Callable[..., Net]:
+def hf_builder(location: str) -> Callable[..., Net]:
     """The builder of an encoder of the transformers package, from a folder or from its name on the hub."""
 
     def hf_net(
@@ -265,10 +266,10 @@ def hf_builder(place: str) -> Callable[..., Net]:
         try:
             from transformers import AutoConfig, AutoModel
         except ImportError:
-            raise UserError(f"hf:{place} needs the package transformers: pip install 'spurless[text]'") from None
+            raise UserError(f"hf:{location} needs the package transformers: pip install 'spurless[text]'") from None
         from spurless.data.tokens import model_folder
 
-        length, where = token_length(shape, f"hf:{place}"), model_folder(place)
+        length, where = token_length(shape, f"hf:{location}"), model_folder(location)
         try:
             config = AutoConfig.from_pretrained(where, trust_remote_code=False)
             with _without_bar():
@@ -279,12 +280,12 @@ def hf_builder(place: str) -> Callable[..., Net]:
         except Exception as error:
             reason = first_line(error)
             raise UserError(
-                f"hf:{place} cannot be had ({reason}). Name a folder with config.json and weights, or a name on the "
+                f"hf:{location} cannot be had ({reason}). Name a folder with config.json and weights, or a name on the "
                 "Hugging Face hub; offline, minilm needs no download."
             ) from None
         most = _most_tokens(model)
         if most is not None and length > most:
-            raise UserError(f"hf:{place} reads up to {most} tokens, not {length}; set data.length={most}.")
+            raise UserError(f"hf:{location} reads up to {most} tokens, not {length}; set data.length={most}.")
         if isinstance(getattr(model, "pooler", None), nn.Module):
             model.pooler = None  # features are taken before it: it would never be trained
         encoder = Foreign(model.float(), pooling)  # some checkpoints are kept in 16 bits
@@ -306,10 +307,10 @@ def freeze(encoder: nn.Module, layers: list[nn.Module], trained: int) -> None:
 
 
 def token_length(shape: Shape, name: str) -> int:
-    """The length of rows of token ids; a UserError where inputs are something else."""
+    """The length of samples of token ids; a UserError where inputs are something else."""
     if len(shape) != 2 or shape[0] != 2:
         raise UserError(
-            f"{name} reads text, rows of shape (2, length), not inputs of shape {tuple(shape)}; try net mlp."
+            f"{name} reads text, samples of shape (2, length), not inputs of shape {tuple(shape)}; try net mlp."
         )
     return shape[1]
 
@@ -336,14 +337,14 @@ def own_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     >>> list(own_names({"encoder.layer.3.output.dense.bias": torch.zeros(1), "pooler.dense.bias": torch.zeros(1)}))
     ['layers.3.narrow.bias']
     """
-    found = {}
+    names = {}
     for name, tensor in weights.items():
-        part, _, kind = name.rpartition(".")
-        layer = re.fullmatch(r"encoder\.layer\.(\d+)\.(.*)", part)
-        own = _OWN.get(layer[2] if layer else part)
+        prefix, _, kind = name.rpartition(".")
+        layer = re.fullmatch(r"encoder\.layer\.(\d+)\.(.*)", prefix)
+        own = _OWN.get(layer[2] if layer else prefix)
         if own:
-            found[f"layers.{layer[1]}.{own}.{kind}" if layer else f"{own}.{kind}"] = tensor
-    return found
+            names[f"layers.{layer[1]}.{own}.{kind}" if layer else f"{own}.{kind}"] = tensor
+    return names
 
 
 def _with_head(encoder: nn.Module, width: int, classes: int) -> Net:
@@ -372,8 +373,8 @@ def _most_tokens(model: Any) -> int | None:
     most = getattr(model.config, "max_position_embeddings", None) or 0
     if most < 1:  # XLNet says -1
         return None
-    places = (part for name, part in model.named_modules() if name.endswith("position_embeddings"))
-    padding = next((getattr(part, "padding_idx", None) for part in places), None)
+    places = (child for name, child in model.named_modules() if name.endswith("position_embeddings"))
+    padding = next((getattr(child, "padding_idx", None) for child in places), None)
     # RoBERTa and its kin count from behind the position of padding: 514 positions are 512 tokens.
     return most - (0 if padding is None else padding + 1)
 

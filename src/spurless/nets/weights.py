@@ -131,9 +131,9 @@ def _seen_behind(net: Net, state: State) -> str:
     """What to do where all names of the encoder are in a file, but among others and behind a prefix."""
     wanted = [name.removeprefix("encoder.") for name, _ in net.named_parameters() if name.startswith("encoder.")]
     ends = [name.removesuffix(wanted[0]) for name in state if wanted and name.endswith(f".{wanted[0]}")]
-    found = [prefix for prefix in ends if all(prefix + name in state for name in wanted)]
-    names = " and behind ".join(f"'{prefix}'" for prefix in found)
-    return f" They hold it behind {names}: write those alone, without the prefix, to a file." if found else ""
+    prefixes = [prefix for prefix in ends if all(prefix + name in state for name in wanted)]
+    names = " and behind ".join(f"'{prefix}'" for prefix in prefixes)
+    return f" They hold it behind {names}: write those alone, without the prefix, to a file." if prefixes else ""
 
 
 @cache

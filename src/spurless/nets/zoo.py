@@ -123,7 +123,7 @@ def timm_builder(model: str) -> Callable[..., Net]:
                 f"Put a file of them ({cfg.hf_hub_id or cfg.url}) anywhere and set net.weights=FILE."
             ) from None
         layer = module.get_classifier()
-        head = next((name for name, part in module.named_modules() if part is layer), None)
+        head = next((name for name, child in module.named_modules() if child is layer), None)
         if head is None or not isinstance(layer, nn.Linear):
             raise UserError(f"timm:{model} has no single linear layer as its head; choose another network.")
         net = Net.wrap(module, head, example=torch.zeros(2, *shape))

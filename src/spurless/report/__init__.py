@@ -23,8 +23,8 @@ def write(
 
 def write_audit(folder_or_json: str | Path, path: str | Path, title: str | None = None) -> Path:
     """Write the report on one audit: a folder that holds `audit.json`, or that file."""
-    place = Path(folder_or_json)
-    file = place / "audit.json" if place.is_dir() else place
+    source = Path(folder_or_json)
+    file = source / "audit.json" if source.is_dir() else source
     return _save(build(Material(audits=[(read_json(file), file.parent)]), title), path)
 
 
@@ -39,6 +39,6 @@ def render(results: Sequence[Result], title: str, pictures: Sequence[tuple[str, 
 
 
 def _save(page: str, path: str | Path) -> Path:
-    with atomic(path) as part:
-        part.write_text(page, encoding="utf-8", errors="replace")  # a file name can be any bytes
+    with atomic(path) as unfinished:
+        unfinished.write_text(page, encoding="utf-8", errors="replace")  # a file name can be any bytes
     return Path(path)

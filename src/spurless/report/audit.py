@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from spurless.core.stats import NOTHING
 from spurless.report import charts, points, texts
 from spurless.report.charts import as_score, number
 from spurless.report.page import Part, Section
 from spurless.report.pictures import Album
 from spurless.report.runs import discreet
-from spurless.report.tables import NOTHING, Score, duration, flatten
+from spurless.report.tables import Score, duration, flatten
 
 LOOKS = {  # of a verdict or finding: its CSS class, and a sign for those who do not see its colour
     "found": ("found", "!"),

@@ -38,7 +38,7 @@ def card(run: str | Path) -> str:
         raise UserError(f"The run in {run} is {row.get('status')}: there is no result to write a card on.")
     facts = header(folder / MODEL)  # the network, classes and shape
     parts = [front_matter(row, facts), _opening(row, facts), _results(row), _groups(row), _training(row), _limits(row)]
-    return "\n\n".join(part for part in [*parts, _use(facts), _settings(row)] if part) + "\n"
+    return "\n\n".join(piece for piece in [*parts, _use(facts), _settings(row)] if piece) + "\n"
 
 
 def front_matter(row: Result, facts: Mapping[str, Any]) -> str:
@@ -55,11 +55,11 @@ def front_matter(row: Result, facts: Mapping[str, Any]) -> str:
         f"      type: {quoted(data)}",
     ]
     lines += [f"      split: {quoted(str(row.get('scored_on') or 'test'))}", "    metrics:"]
-    for title, found in metrics:
+    for title, value in metrics:
         lines += [
             "    - type: accuracy",
             f"      name: {quoted('Accuracy ' + title + _of_groups(row, title))}",
-            f"      value: {found.value / 100:.4f}",
+            f"      value: {value.value / 100:.4f}",
         ]
     return "\n".join([*lines, "---"])
 
@@ -109,17 +109,17 @@ def _results(row: Result) -> str:
     counts = (row.get("scores") or {}).get("n") or {}
     lines = ["| accuracy, % | | 95 % CI | rows |", "| :-- | --: | --: | --: |"]
     for metric, title in METRICS.items():
-        if found := score(row, metric):
-            limits = NOTHING if found.low is None else f"{found.low:.1f}–{found.high:.1f}"
+        if value := score(row, metric):
+            limits = NOTHING if value.low is None else f"{value.low:.1f}–{value.high:.1f}"
             n = counts.get(metric)
             lines.append(
-                f"| {title}{_of_groups(row, title)} | {found.value:.1f} | {limits} | {NOTHING if n is None else n} |"
+                f"| {title}{_of_groups(row, title)} | {value.value:.1f} | {limits} | {NOTHING if n is None else n} |"
             )
     split = plain(str(row.get("scored_on") or "test"))
-    said = f"On the {split} split, which neither trained the model nor picked its weights."
+    sentence = f"On the {split} split, which neither trained the model nor picked its weights."
     if split != "test":
-        said = f"On the {split} split: there is no test split."
-    return "\n".join(["## Results", "", said, "", *lines, *(f"\n{plain(note)}" for note in _group_notes(row))])
+        sentence = f"On the {split} split: there is no test split."
+    return "\n".join(["## Results", "", sentence, "", *lines, *(f"\n{plain(note)}" for note in _group_notes(row))])
 
 
 def _of_groups(row: Result, title: str) -> str:
@@ -141,9 +141,9 @@ def _groups(row: Result) -> str:
     groups = list((row.get("scores") or {}).get("groups") or [])
     if not groups:
         return ""
-    said = "The shortcut helps in the groups that align with it, and misleads in the others."
+    sentence = "The shortcut helps in the groups that align with it, and misleads in the others."
     if len(groups) > MANY:
-        said += f" Of {len(groups)} groups, the {WORST} with the lowest accuracy:"
+        sentence += f" Of {len(groups)} groups, the {WORST} with the lowest accuracy:"
         groups = sorted(groups, key=lambda g: (g["accuracy"], -g["n"]))[:WORST]
     lines = ["| label | attribute | value | follows the shortcut | accuracy, % | 95 % CI | rows |"]
     lines.append("| :-- | :-- | :-- | :-- | --: | --: | --: |")
@@ -156,7 +156,7 @@ def _groups(row: Result) -> str:
     for g in empty if len(empty) <= MANY else []:  # of more, the note above says how many
         names = " | ".join(plain(str(g[k])) for k in ("label", "attribute", "value"))
         lines.append(f"| {names} | {NOTHING} | {NOTHING} | {NOTHING} | 0 |")
-    return "\n".join(["## Groups", "", said, "", *lines])
+    return "\n".join(["## Groups", "", sentence, "", *lines])
 
 
 def _training(row: Result) -> str:

@@ -26,16 +26,16 @@ def bars(results: Sequence[Result]) -> list[dict[str, Any]]:
     shown = [m for m in BARS if m in metrics(results)]
     panels = []
     for metric in shown:
-        found = [(name, score(r, metric), r) for r, name in zip(results, names(results), strict=True)]
+        scored = [(name, score(r, metric), r) for r, name in zip(results, names(results), strict=True)]
         rows = [
             {"name": name, "score": s, "text": str(s or (NOTHING if finished(r) else r.get("status")))}
-            for name, s, r in found
+            for name, s, r in scored
         ]
         panels.append({"metric": metric, "meaning": BARS[metric], "rows": rows})
     return panels
 
 
-def as_score(found: Any) -> Estimate | None:
+def as_score(saved: Any) -> Estimate | None:
     """A score of an audit ({"value", "low", "high"}), of a sweep ({"mean", ...}) or a bare number.
 
     >>> str(as_score({"mean": 61.5, "low": 60, "high": 63, "n": 3}))
@@ -43,18 +43,18 @@ def as_score(found: Any) -> Estimate | None:
     >>> str(as_score(7)), as_score(None), as_score({"value": None})
     ('7.0', None, None)
     """
-    if not isinstance(found, Mapping):
-        value = number(found)
+    if not isinstance(saved, Mapping):
+        value = number(saved)
         return None if value is None else Estimate(value)
-    value = number(found.get("value", found.get("mean")))
-    low, high = number(found.get("low")), number(found.get("high"))
+    value = number(saved.get("value", saved.get("mean")))
+    low, high = number(saved.get("low")), number(saved.get("high"))
     return None if value is None else Estimate(value, low, high) if None not in (low, high) else Estimate(value)
 
 
 def number(value: Any) -> float | None:
     """A finite number, or None."""
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if known else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number else None
 
 
 # By group
@@ -79,7 +79,7 @@ def before_after(world: World) -> list[dict[str, Any]]:
     and one for the best other; where there are many groups, those of one label are taken together."""
     before = grouped(world.baseline)
     after = grouped(world.best) if world.best else {}
-    found = []
+    pairs = []
     for attribute, groups in before.items():
         other = after.get(attribute, {})
         columns: dict[str, list[dict[str, Any]]] = {}
@@ -88,21 +88,21 @@ def before_after(world: World) -> list[dict[str, Any]]:
         order = [k for k in ("conflicting", "aligned", "average") if k in columns]
         names = [str(world.baseline), str(world.best) if world.best else None]
         panels = [{"kind": k, "meaning": BARS[k], "rows": columns[k]} for k in order]
-        found.append({"data": world.title, "attribute": attribute, "names": names, "columns": panels})
-    return found
+        pairs.append({"data": world.title, "attribute": attribute, "names": names, "columns": panels})
+    return pairs
 
 
 def grouped(who: Contender) -> dict[str, dict[tuple[str, str], Estimate]]:
     """By attribute: accuracy of each (kind, name) of group, the mean over the contender's runs."""
-    found: dict[str, dict[tuple[str, str], list[Estimate]]] = {}
+    by_group: dict[str, dict[tuple[str, str], list[Estimate]]] = {}
     for run in who.runs:
         groups = (run.get("scores") or {}).get("groups") or []
         for attribute in dict.fromkeys(g["attribute"] for g in groups):
             for key, own in _cells([g for g in groups if g["attribute"] == attribute]).items():
-                found.setdefault(attribute, {}).setdefault(key, []).append(own)
+                by_group.setdefault(attribute, {}).setdefault(key, []).append(own)
     return {
         attribute: {key: mean for key, scores in cells.items() if (mean := mean_score(scores))}
-        for attribute, cells in found.items()
+        for attribute, cells in by_group.items()
     }
 
 
@@ -127,16 +127,16 @@ def share(correct: int, n: int) -> Estimate:
     return Estimate(100 * correct / n, 100 * low, 100 * high, n)
 
 
-def confusion(found: Any) -> list[dict[str, Any]]:
+def confusion(matrix: Any) -> list[dict[str, Any]]:
     """One table for each kind of sample: counts of label (rows) by prediction, and their share of the row.
 
     It is drawn from {"classes": names, "groups": [{"name", "counts": one list for each label}]}.
     """
     tables = []
-    for group in (found or {}).get("groups") or []:
+    for group in (matrix or {}).get("groups") or []:
         rows = []
-        for i, (label, counts) in enumerate(zip(found["classes"], group["counts"], strict=True)):
+        for i, (label, counts) in enumerate(zip(matrix["classes"], group["counts"], strict=True)):
             total = max(1, sum(counts))
             rows.append((label, [{"n": n, "share": n / total, "right": i == j} for j, n in enumerate(counts)]))
-        tables.append({"name": group["name"], "classes": found["classes"], "rows": rows})
+        tables.append({"name": group["name"], "classes": matrix["classes"], "rows": rows})
     return tables

@@ -65,16 +65,16 @@ class Library:
     def places(self) -> dict[str, Path]:
         """By name, which is the path below the folder: each run's folder, and each audit.json."""
         places = {}
-        for place in walk(self.folder):
-            own = place.parent if place.name == AUDIT else place
+        for folder in walk(self.folder):
+            own = folder.parent if folder.name == AUDIT else folder
             name = own.relative_to(self.folder).as_posix()
             name = self.folder.name if name == "." else name
-            places[f"audit/{name}" if place.name == AUDIT else f"run/{name}"] = place
+            places[f"audit/{name}" if folder.name == AUDIT else f"run/{name}"] = folder
         return places
 
     def rows(self) -> list[Row]:
         """One row for each, the latest first."""
-        rows = [self._row(name, place) for name, place in self.places().items()]
+        rows = [self._row(name, folder) for name, folder in self.places().items()]
         return sorted(rows, key=lambda r: (r["status"] != "training", -r["changed"]))
 
     def for_machines(self) -> list[Row]:
@@ -106,12 +106,12 @@ class Library:
         kind, _, key = name.partition("/")
         if name == "all" or kind in ("data", "line"):
             return self._pages_of_several(kind, key, places)
-        place = places.get(name)
-        if place is None:
+        folder = places.get(name)
+        if folder is None:
             return None
-        if place.name == AUDIT:
-            return build(Material(audits=[(read_json(place), place.parent)]))
-        return build(Material(runs=[run_row(place)]))
+        if folder.name == AUDIT:
+            return build(Material(audits=[(read_json(folder), folder.parent)]))
+        return build(Material(runs=[run_row(folder)]))
 
     def _pages_of_several(self, kind: str, key: str, places: Mapping[str, Path]) -> str | None:
         lines = [(group, line) for group in self.view().groups for line in group.lines]
@@ -129,18 +129,18 @@ class Library:
         group, line = chosen[0]
         return build(Material(runs=rows), group.name if kind == "data" else f"{line.name} on {group.name}")
 
-    def _row(self, name: str, place: Path) -> Row:
-        kind = "audit" if place.name == AUDIT else "run"
-        files = [place] if kind == "audit" else [place / n for n in (RESULT, HISTORY, "settings.toml")]
+    def _row(self, name: str, folder: Path) -> Row:
+        kind = "audit" if folder.name == AUDIT else "run"
+        files = [folder] if kind == "audit" else [folder / n for n in (RESULT, HISTORY, "settings.toml")]
         stamps = [_stamp(file) for file in files]
-        if self.read.get(place, (None, {}))[0] != stamps:
+        if self.read.get(folder, (None, {}))[0] != stamps:
             try:
-                facts = _audit_facts(read_json(place)) if kind == "audit" else _run_facts(place)
+                facts = _audit_facts(read_json(folder)) if kind == "audit" else _run_facts(folder)
             except Exception as error:
                 # Whatever a file holds, or another program wrote under this name: it costs one row, not the list.
                 facts = {"status": "damaged", "method": "", "data": "", "epoch": first_line(error)}
-            self.read[place] = stamps, facts
-        row = dict(self.read[place][1])
+            self.read[folder] = stamps, facts
+        row = dict(self.read[folder][1])
         changed = max((s[0] for s in stamps if s), default=0) / 1e9
         if row["status"] == "unfinished":
             row["status"] = "training" if time.time() - changed < ALIVE else "stopped"
@@ -156,9 +156,9 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
-def _run_facts(place: Path) -> Row:
-    row = run_row(place)
-    history = row.get("history") or RunFolder(place).history()
+def _run_facts(folder: Path) -> Row:
+    row = run_row(folder)
+    history = row.get("history") or RunFolder(folder).history()
     last = history[-1] if history else {}
     epoch = f"{last.get('stage')}, epoch {last.get('epoch')}" if last else ""
     if last and not tables.finished(row) and isinstance(last.get("loss"), float):
@@ -171,8 +171,8 @@ def _run_facts(place: Path) -> Row:
 
 
 def _texts(row: Row) -> list[tuple[str, str]]:
-    known = [(m, str(score)) for m in tables.METRICS[:3] if (score := tables.score(row, m))]
-    return known or [("average", str(score)) for score in [tables.score(row, "average")] if score]
+    present = [(m, str(score)) for m in tables.METRICS[:3] if (score := tables.score(row, m))]
+    return present or [("average", str(score)) for score in [tables.score(row, "average")] if score]
 
 
 def _given(settings: Mapping[str, Any]) -> Row:
@@ -244,9 +244,9 @@ def _cell(own: _Mean, peers: Sequence[_Mean]) -> tables.Cell:
     if own.score is None:
         return tables.Cell("")
     text = str(own.score) if own.score.sd is None else own.score.text(1)
-    known = {round(peer.score.value, 1) for peer in peers if peer.score}
-    decides = len(known) > 1 and all(peer.few is None for peer in peers)
-    best = decides and round(own.score.value, 1) == max(known)
+    values = {round(peer.score.value, 1) for peer in peers if peer.score}
+    decides = len(values) > 1 and all(peer.few is None for peer in peers)
+    best = decides and round(own.score.value, 1) == max(values)
     return tables.Cell(text if own.few is None else f"{text} (n = {own.few})", best)
 
 

@@ -12,7 +12,7 @@ from spurless.report.charts import number
 from spurless.report.tables import Result
 
 VALIDATION = ("conflicting", "aligned", "unbiased", "worst_group", "accuracy", "average")
-KNOWN = ("conflicting", "aligned", "unbiased")  # lines that have a look of their own
+KNOWN = ("conflicting", "aligned", "unbiased")  # lines that have a style of their own
 TOP, BOTTOM = 19.0, 92.0  # percent of the height of a plot: stage names stand above, the axis below
 POINTS = 400  # of a line; more cannot be told apart on a page
 LOG = 20.0  # how many times the least x the greatest must be for a logarithmic axis
@@ -38,10 +38,10 @@ def curves(result: Result) -> dict[str, Any] | None:
 def _panel(
     title: str, history: Sequence[Mapping[str, Any]], series: Mapping[str, list[float | None]], top: float | None = None
 ) -> dict[str, Any] | None:
-    known = [v for values in series.values() for v in values if v is not None]
-    if not known:
+    present = [v for values in series.values() for v in values if v is not None]
+    if not present:
         return None
-    low, high = (0.0, top) if top else (min(0.0, min(known)), nice(max(known)))
+    low, high = (0.0, top) if top else (min(0.0, min(present)), nice(max(present)))
     lines = [
         {"name": name, "look": look(name, i), "path": _path(history, values, low, high)}
         for i, (name, values) in enumerate(series.items())
@@ -50,13 +50,13 @@ def _panel(
     return {"title": title, "lines": lines, "ticks": ticks}
 
 
-def look(name: str, place: int) -> str:
+def look(name: str, index: int) -> str:
     """The CSS class of a line: one of a fixed few, as names can be anything.
 
     >>> look("aligned", 4), look('"><b>', 9)
     ('line-aligned', 'line-1')
     """
-    return f"line-{name}" if name in KNOWN else f"line-{place % 8}"
+    return f"line-{name}" if name in KNOWN else f"line-{index % 8}"
 
 
 def nice(value: float) -> float:
@@ -76,8 +76,8 @@ def _path(history: Sequence[Mapping[str, Any]], values: list[float | None], low:
     thin = math.ceil(len(history) / POINTS)
     parts = []
     for span in _spans(history):
-        known = [i for i in span if values[i] is not None]
-        kept = [i for i in known if i % thin == 0 or i == known[-1]]
+        present = [i for i in span if values[i] is not None]
+        kept = [i for i in present if i % thin == 0 or i == present[-1]]
         points = [f"{_x(i, len(history)):.2f} {_y(values[i] or 0.0, low, high):.2f}" for i in kept]
         if points:  # a line to itself, so that a single point is drawn as a dot
             parts.append("M" + "L".join(points if len(points) > 1 else points * 2))
@@ -119,14 +119,14 @@ def against(
     low, high = ends or _limits([s for points in series.values() for _, s in points])
     lines = []
     for i, (name, points) in enumerate(series.items()):
-        known = sorted(((places[_key(x)], x, s) for x, s in points), key=lambda p: p[0])
+        ordered = sorted(((places[_key(x)], x, s) for x, s in points), key=lambda p: p[0])
         dots = [
             {"d": f"M{at:.2f} {_y(s.value, low, high):.2f}h0", "text": f"{name}: {s} at {over} {x}"}
-            for at, x, s in known
+            for at, x, s in ordered
         ]
-        path = "M" + "L".join(f"{at:.2f} {_y(s.value, low, high):.2f}" for at, _, s in known)
+        path = "M" + "L".join(f"{at:.2f} {_y(s.value, low, high):.2f}" for at, _, s in ordered)
         lines.append({"name": name, "look": look(name, i), "path": path, "dots": dots})
-        lines[-1]["band"] = _band([(at, s) for at, _, s in known if s.low is not None], low, high)
+        lines[-1]["band"] = _band([(at, s) for at, _, s in ordered if s.low is not None], low, high)
     return {"title": title, "over": over, "lines": lines, "ticks": _ticks(low, high), "marks": _marks(places)}
 
 
@@ -147,17 +147,17 @@ def _places(values: Sequence[Any]) -> dict[str, float]:
     """Where on the axis each value stands, in percent; words stand in their order, evenly."""
     numbers = [number(v) for v in values]
     if all(v is not None for v in numbers):
-        known = sorted({v for v in numbers if v is not None})
-        scale = math.log if known[0] > 0 and known[-1] / known[0] >= LOG else float
-        first, last = scale(known[0]), scale(known[-1])
-        return {_key(v): 6 + 88 * (scale(v) - first) / ((last - first) or 1) for v in known}
+        present = sorted({v for v in numbers if v is not None})
+        scale = math.log if present[0] > 0 and present[-1] / present[0] >= LOG else float
+        first, last = scale(present[0]), scale(present[-1])
+        return {_key(v): 6 + 88 * (scale(v) - first) / ((last - first) or 1) for v in present}
     words = list(dict.fromkeys(map(_key, values)))
     return {word: 6 + 88 * i / max(1, len(words) - 1) for i, word in enumerate(words)}
 
 
 def _key(value: Any) -> str:
-    known = number(value)
-    return str(value) if known is None else f"{known:g}"
+    value_number = number(value)
+    return str(value) if value_number is None else f"{value_number:g}"
 
 
 def _marks(places: Mapping[str, float]) -> list[dict[str, Any]]:

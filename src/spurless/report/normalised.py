@@ -56,14 +56,14 @@ def _chart(
     return chart | {"bands": "lowest to highest seed"}
 
 
-def within_spread(found: Sequence[Mapping[str, Any]]) -> bool:
+def within_spread(points: Sequence[Mapping[str, Any]]) -> bool:
     """Whether means differ no more from value to value than seeds do at one value: then a line shows chance.
 
     >>> within_spread([{"mean": 0.96, "least": 0.94, "most": 0.98}, {"mean": 0.95, "least": 0.94, "most": 0.96}])
     True
     """
-    means = [number(f.get("mean")) or 0.0 for f in found]
-    spreads = [(number(f.get("most")) or 0.0) - (number(f.get("least")) or 0.0) for f in found]
+    means = [number(f.get("mean")) or 0.0 for f in points]
+    spreads = [(number(f.get("most")) or 0.0) - (number(f.get("least")) or 0.0) for f in points]
     return len(means) > 1 and max(means) - min(means) <= max(spreads)
 
 
@@ -74,10 +74,10 @@ def legend(measure: str, scale: tuple[float, float], chance: bool = False) -> st
     >>> legend("prunability", (0.95, 0.96), chance=True)
     'prunability, 0.95 to 0.96 (seeds differ as much)'
     """
-    said = " (seeds differ as much)" if chance else ""
+    note = " (seeds differ as much)" if chance else ""
     if measure in SHARES:
-        return f"{SHARES[measure]}, {scale[0]:.2f} to {scale[1]:.2f}{said}"
-    return f"{measure} accuracy, {scale[0]:.1f} to {scale[1]:.1f} %{said}".replace("average accuracy", "accuracy")
+        return f"{SHARES[measure]}, {scale[0]:.2f} to {scale[1]:.2f}{note}"
+    return f"{measure} accuracy, {scale[0]:.1f} to {scale[1]:.1f} %{note}".replace("average accuracy", "accuracy")
 
 
 def _scale(points: Sequence[Point], measure: str) -> tuple[float, float] | None:
@@ -85,19 +85,19 @@ def _scale(points: Sequence[Point], measure: str) -> tuple[float, float] | None:
     return (min(means), max(means)) if means else None
 
 
-def _scaled(found: Mapping[str, Any], scale: tuple[float, float], bare: bool = False) -> Estimate:
+def _scaled(point: Mapping[str, Any], scale: tuple[float, float], bare: bool = False) -> Estimate:
     low, high = scale
 
     def at(value: float) -> float:
         return 100 * (value - low) / (high - low) if high > low else 50.0
 
-    mean = number(found.get("mean")) or 0.0
-    ends = [number(found.get(k)) for k in ("least", "most")]
+    mean = number(point.get("mean")) or 0.0
+    ends = [number(point.get(k)) for k in ("least", "most")]
     if bare or ends[0] is None or ends[1] is None:
         return Estimate(at(mean))
     return Estimate(at(mean), max(-BEYOND, at(ends[0])), min(100 + BEYOND, at(ends[1])))
 
 
-def _raw(found: Mapping[str, Any], measure: str) -> str:
-    mean = number(found.get("mean")) or 0.0
+def _raw(point: Mapping[str, Any], measure: str) -> str:
+    mean = number(point.get("mean")) or 0.0
     return f"{SHARES[measure]} {mean:.3f}" if measure in SHARES else f"{measure} accuracy {mean:.1f} %"

@@ -60,12 +60,12 @@ def build(material: Material, title: str | None = None) -> str:
     from spurless.report import audit, runs, studies
 
     try:
-        parts = [audit.part(*found) for found in material.audits]
-        parts += [studies.reproduction(found) for found in material.reproductions]
-        parts += [studies.sweep(found) for found in material.sweeps]
+        parts = [audit.part(*source) for source in material.audits]
+        parts += [studies.reproduction(source) for source in material.reproductions]
+        parts += [studies.sweep(source) for source in material.sweeps]
         if material.runs or not parts:
             parts.append(runs.part(material.runs, material.pictures))
-        return draw(title or " and ".join(dict.fromkeys(part.title for part in parts)), parts)
+        return draw(title or " and ".join(dict.fromkeys(piece.title for piece in parts)), parts)
     except (TypeError, KeyError, AttributeError, IndexError, TemplateError) as error:  # files that somebody else wrote
         what = f"{type(error).__name__}: {error}"
         raise UserError(f"These results cannot be drawn: something in them has an unknown form ({what}).") from error
@@ -73,14 +73,14 @@ def build(material: Material, title: str | None = None) -> str:
 
 def draw(title: str, parts: list[Part]) -> str:
     """Put the parts on one page."""
-    sections = [section for part in parts for section in part.sections]
+    sections = [section for piece in parts for section in piece.sections]
     titles, names = Counter(s.title for s in sections), Counter[str]()
-    for part in parts:
-        for section in part.sections:  # two audits have sections of the same name
+    for piece in parts:
+        for section in piece.sections:  # two audits have sections of the same name
             names[section.name] += 1
             section.id = f"{section.name}-{names[section.name]}" if names[section.name] > 1 else section.name
             if titles[section.title] > 1:
-                section.title, section.short = f"{section.title}: {part.title}", ""
+                section.title, section.short = f"{section.title}: {piece.title}", ""
     script = source("script.js")
     return environment().get_template("page.html.j2").render(
         title=title,

@@ -30,10 +30,10 @@ class Album:
             self.known[path] = self._read(str(path))
         return self.known[path]
 
-    def item(self, found: Mapping[str, Any], caption: str) -> dict[str, Any] | None:
+    def item(self, entry: Mapping[str, Any], caption: str) -> dict[str, Any] | None:
         """A picture with its attribution map, and what stands below it."""
-        picture = self.picture(found.get("picture"))
-        return picture and {"picture": picture, "map": self.picture(found.get("map")), "caption": caption}
+        picture = self.picture(entry.get("picture"))
+        return picture and {"picture": picture, "map": self.picture(entry.get("map")), "caption": caption}
 
     def notes(self) -> list[str]:
         told = []

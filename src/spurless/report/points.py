@@ -24,8 +24,8 @@ def histogram(
     axis = 2 + peaks[0] * unit
     low, span = edges[0], (edges[-1] - edges[0]) or 1
     bars = []
-    for kind, part, counts in (("aligned", shares[0], usual), ("conflicting", shares[1], unusual)):
-        for left, right, part_of, count in zip(edges, edges[1:], part, counts, strict=False):
+    for kind, fractions, counts in (("aligned", shares[0], usual), ("conflicting", shares[1], unusual)):
+        for left, right, part_of, count in zip(edges, edges[1:], fractions, counts, strict=False):
             height = part_of * unit
             bars.append(
                 {
@@ -42,18 +42,18 @@ def histogram(
     return {"title": title, "bars": bars, "axis": axis, "ends": ends, "legend": legend}
 
 
-def scatter(found: Mapping[str, Any]) -> dict[str, Any] | None:
+def scatter(projection: Mapping[str, Any]) -> dict[str, Any] | None:
     """The same points twice, coloured by label and by group: {"points": [[x, y, label, group]], "labels", "groups"}."""
-    points = [p for p in found.get("points") or [] if number(p[0]) is not None and number(p[1]) is not None]
+    points = [p for p in projection.get("points") or [] if number(p[0]) is not None and number(p[1]) is not None]
     if not points:
         return None
     points = points[:: math.ceil(len(points) / MANY)]
     places = _on_the_map([(p[0], p[1]) for p in points])
     panels = [
-        _panel("By label", [p[2] for p in points], list(found["labels"]), places),
-        _panel("By attribute or group", [p[3] for p in points], list(found["groups"]), places),
+        _panel("By label", [p[2] for p in points], list(projection["labels"]), places),
+        _panel("By attribute or group", [p[3] for p in points], list(projection["groups"]), places),
     ]
-    return {"how": found.get("how") or "", "panels": panels, "n": len(points)}
+    return {"how": projection.get("how") or "", "panels": panels, "n": len(points)}
 
 
 def _on_the_map(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -69,7 +69,7 @@ def _panel(
 ) -> dict[str, Any]:
     clouds: list[dict[str, Any]] = []
     for index, name in enumerate(names):
-        own = [place for place, value in zip(places, column, strict=True) if value == index]
+        own = [point for point, value in zip(places, column, strict=True) if value == index]
         # A line of no length with round ends is a dot: a third of the size of a circle element.
         path = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in own)
         square = " square" if index >= COLOURS else ""

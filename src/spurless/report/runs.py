@@ -54,11 +54,11 @@ def _having(key: str, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _tiles(results: Sequence[tables.Result]) -> list[dict[str, str]]:
-    """Of one data set: what the plain method and the best other come to where the shortcut misleads."""
-    found = worlds(results)
-    if len(found) != 1 or found[0].first != "conflicting":
+    """Of one dataset: what the plain method and the best other come to where the shortcut misleads."""
+    groups = worlds(results)
+    if len(groups) != 1 or groups[0].first != "conflicting":
         return []
-    _, baseline, _, best, _ = found[0]
+    _, baseline, _, best, _ = groups[0]
     named = [(f"{baseline.name}: right where the shortcut misleads", baseline.mean("conflicting"))]
     if best:
         named.append((f"{best.name}: right where the shortcut misleads", best.mean("conflicting")))
@@ -71,18 +71,18 @@ def _title(results: Sequence[tables.Result]) -> str:
     if len(results) == 1:
         return f"{results[0].get('method')} on {results[0].get('data')}"
     data = list(dict.fromkeys(str(r.get("data")) for r in results))
-    return f"{len(results)} runs on {data[0] if len(data) == 1 else f'{len(data)} data sets'}"
+    return f"{len(results)} runs on {data[0] if len(data) == 1 else f'{len(data)} datasets'}"
 
 
 def table(results: Sequence[tables.Result]) -> list[list[dict[str, Any]]]:
     """The cells of the result table, each with what it is sorted by."""
     columns = tables.metrics(results)
-    found = []
+    rows = []
     for result, cells in zip(results, tables.rows(results), strict=True):
         scores = [tables.score(result, m) for m in columns]
         keys = [None, *(s and s.value for s in scores), charts.number(result.get("seconds")), None]
-        found.append([{"text": c.text, "best": c.best, "key": k} for c, k in zip(cells, keys, strict=True)])
-    return found
+        rows.append([{"text": c.text, "best": c.best, "key": k} for c, k in zip(cells, keys, strict=True)])
+    return rows
 
 
 def _run(result: tables.Result, name: str) -> dict[str, Any]:
@@ -122,12 +122,14 @@ def _facts(result: tables.Result, done: bool) -> dict[str, Any]:
 
 
 def _histograms(mining: dict[str, Any]) -> list[dict[str, Any]]:
-    return [_histogram(name, found["histogram"]) for name, found in mining.items() if found.get("histogram")]
+    return [_histogram(name, scores["histogram"]) for name, scores in mining.items() if scores.get("histogram")]
 
 
-def _histogram(name: str, found: dict[str, Any]) -> dict[str, Any]:
+def _histogram(name: str, scores: dict[str, Any]) -> dict[str, Any]:
     kinds = ("align with the shortcut", "conflict with the shortcut")
-    return points.histogram(found["edges"], found["aligned"], found["conflicting"], found.get("title") or name, kinds)
+    return points.histogram(
+        scores["edges"], scores["aligned"], scores["conflicting"], scores.get("title") or name, kinds
+    )
 
 
 def command(result: tables.Result) -> str | None:

@@ -31,31 +31,31 @@ class Material:
     reproductions: list[dict[str, Any]] = field(default_factory=list)
     pictures: list[tuple[str, bytes]] = field(default_factory=list)  # caption, PNG
 
-    def add(self, found: Any, file: Path) -> None:
+    def add(self, content: Any, file: Path) -> None:
         """Take what a JSON file holds, by its shape."""
-        if isinstance(found, list) and found and all(isinstance(row, dict) for row in found):
-            if all("paper" in row for row in found):
-                self.reproductions.append({"rows": found})
+        if isinstance(content, list) and content and all(isinstance(row, dict) for row in content):
+            if all("paper" in row for row in content):
+                self.reproductions.append({"rows": content})
             else:
-                for row in found:
+                for row in content:
                     self.add(row, file)
-        elif not isinstance(found, dict) or not self._add_table(found, file):
+        elif not isinstance(content, dict) or not self._add_table(content, file):
             raise UserError(
                 f"{file} is not a result that can be drawn: not a run's {RESULT}, not an {AUDIT}, not a sweep "
                 "(over, points), not a reproduction (rows with ours and paper)."
             )
 
-    def _add_table(self, found: dict[str, Any], file: Path) -> bool:
-        if "verdict" in found:
-            self.audits.append((found, file.parent))
-        elif "over" in found and ("points" in found or "series" in found):
-            self.sweeps.append(found)
-        elif _rows_of(found, "paper"):
-            self.reproductions.append(found)
-        elif _rows_of(found, "method"):
-            self.runs += found["rows"]
-        elif "method" in found and "rows" not in found:  # a pruning has both
-            self.runs.append(found)
+    def _add_table(self, content: dict[str, Any], file: Path) -> bool:
+        if "verdict" in content:
+            self.audits.append((content, file.parent))
+        elif "over" in content and ("points" in content or "series" in content):
+            self.sweeps.append(content)
+        elif _rows_of(content, "paper"):
+            self.reproductions.append(content)
+        elif _rows_of(content, "method"):
+            self.runs += content["rows"]
+        elif "method" in content and "rows" not in content:  # a pruning has both
+            self.runs.append(content)
         else:
             return False
         return True
@@ -70,21 +70,21 @@ def find(paths: Sequence[str | Path], sweeps: bool = True) -> Material:
         places = [path] if path.is_file() else list(_places(path, sweeps))
         if not places:
             raise UserError(f"{path} holds no run, no audit and no JSON file with results.")
-        for place in places:
-            if place.resolve() in seen:
+        for folder in places:
+            if folder.resolve() in seen:
                 continue
-            seen.add(place.resolve())
-            if place.is_dir():
-                material.runs.append(run_row(place))
+            seen.add(folder.resolve())
+            if folder.is_dir():
+                material.runs.append(run_row(folder))
             else:
-                material.add(read_json(place), place)
+                material.add(read_json(folder), folder)
     return material
 
 
 def _places(folder: Path, sweeps: bool) -> Iterator[Path]:
     """Run folders, sweeps and audit.json files below a folder; where there are none, the JSON files in it."""
-    found = in_table_order(folder, list(walk(folder, sweeps)))
-    yield from found or sorted(p for p in folder.glob("*.json") if p.is_file())
+    folders = in_table_order(folder, list(walk(folder, sweeps)))
+    yield from folders or sorted(p for p in folder.glob("*.json") if p.is_file())
 
 
 def in_table_order(folder: Path, places: list[Path]) -> list[Path]:
@@ -97,7 +97,7 @@ def in_table_order(folder: Path, places: list[Path]) -> list[Path]:
         for number, row in enumerate(map(json.loads, lines)):
             row_of_table = json.dumps({k: v for k, v in (row["labels"] or {}).items() if k != "metric"}, sort_keys=True)
             order.setdefault(folder / row["folder"], (first.setdefault(row_of_table, number), row["seed"]))
-    return sorted(places, key=lambda place: order.get(place, (len(lines), 0)))
+    return sorted(places, key=lambda path: order.get(path, (len(lines), 0)))
 
 
 def walk(folder: Path, sweeps: bool = False) -> Iterator[Path]:
@@ -106,51 +106,51 @@ def walk(folder: Path, sweeps: bool = False) -> Iterator[Path]:
     With `sweeps` also the sweep.json of each sweep's folder, in place of its runs.
     """
     for where, below, files in os.walk(folder):
-        place = Path(where)
+        path = Path(where)
         below.sort()
         if AUDIT in files:
-            yield place / AUDIT
+            yield path / AUDIT
         if sweeps and SWEEP in files and CELLS in below:
-            yield place / SWEEP
+            yield path / SWEEP
             below.remove(CELLS)
         if RESULT in files or SETTINGS in files:
-            yield place
+            yield path
             below.clear()
-        if len(place.relative_to(folder).parts) >= DEPTH:
+        if len(path.relative_to(folder).parts) >= DEPTH:
             below.clear()
         below[:] = [name for name in below if not name.startswith(".")]
 
 
-def run_row(place: str | Path) -> dict[str, Any]:
+def run_row(run_dir: str | Path) -> dict[str, Any]:
     """What a run's folder says: its result, or how far it has come."""
-    folder = RunFolder(place)
+    folder = RunFolder(run_dir)
     row = folder.result()
     if row is None:
         settings = read_toml(folder.path / SETTINGS)
-        row = {part: _name(settings.get(part)) for part in ("method", "data", "net")}
+        row = {section: _name(settings.get(section)) for section in ("method", "data", "net")}
         row |= {"seed": settings.get("seed"), "status": "unfinished", "settings": settings}
         row |= {"history": folder.history()}
-    return row | {"folder": str(place)}  # it may have been moved
+    return row | {"folder": str(run_dir)}  # it may have been moved
 
 
 def read_json(file: str | Path) -> Any:
     """The content of a JSON file, or a UserError."""
     try:
-        found = from_json(read_bytes(file))
+        content = from_json(read_bytes(file))
     except OSError as error:
         raise UserError(f"{file} cannot be read ({error.strerror}).") from None
     except ValueError as error:
         raise UserError(f"{file} is not valid JSON ({error}).") from None
-    if isinstance(found, dict) and "verdict" in found and found.get("schema") != SCHEMA:
+    if isinstance(content, dict) and "verdict" in content and content.get("schema") != SCHEMA:
         raise UserError(
-            f"{file} has schema {found.get('schema')}, and this version of Spurless draws {SCHEMA}. "
+            f"{file} has schema {content.get('schema')}, and this version of Spurless draws {SCHEMA}. "
             "Run the audit again, or use the version that wrote it."
         )
-    return found
+    return content
 
 
-def _rows_of(found: dict[str, Any], key: str) -> bool:
-    rows = found.get("rows")
+def _rows_of(content: dict[str, Any], key: str) -> bool:
+    rows = content.get("rows")
     return isinstance(rows, list) and bool(rows) and all(isinstance(row, dict) and key in row for row in rows)
 
 

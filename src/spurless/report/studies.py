@@ -22,31 +22,31 @@ TABLED = (*normalised.SHARES, "pruned_accuracy", "train_accuracy", "val_accuracy
 ASIDE = ("magnitude_prunability", "bsi", "activation_sparsity", "activation_pq_index", "largest_share_smooth")
 
 
-def sweep(found: Mapping[str, Any]) -> Part:
+def sweep(content: Mapping[str, Any]) -> Part:
     """{"over": setting, "points": [{"value", "unbiased": {"mean", "low", "high", "n"}, ...}]}, or several such lists:
     "series": [{"name", "points"}], each with an "over" of its own where they are over different settings. "title",
     "text", "settings" and "versions" are shown where they are given."""
-    over = str(found["over"])
-    series = found.get("series") or [{"name": "", "points": found.get("points") or []}]
+    over = str(content["over"])
+    series = content.get("series") or [{"name": "", "points": content.get("points") or []}]
     present = _measures(series)
     charted = [m for m in present if m not in (*TABLED, *ASIDE)]
     if "unbiased" in charted and "average" in charted:
         charted.remove("average")
-    title = str(found.get("title") or f"Sweep over {over}")
+    title = str(content.get("title") or f"Sweep over {over}")
     charts = normalised.charts(series, over) + _charts(series, over, charted)
     table = _table(series, over, [m for m in present if m not in ASIDE and (m in charted or m in TABLED)])
-    rule = str(found.get("rule") or "")
+    rule = str(content.get("rule") or "")
     sections = [Section("sweep", title, {"charts": charts} | table, rule)]
     if any(s.get("ranges") for s in series[1:]):
         sections.append(Section("sweep", "From least to greatest", _ranges(series)))
-    sections += _notes(found)
-    sections.append(Section("facts", "How this was measured", [facts(found, "The sweep")], _seeds(series, present)))
-    return Part(_told(found, rule) or _best(over, series, present), sections, title)
+    sections += _notes(content)
+    sections.append(Section("facts", "How this was measured", [facts(content, "The sweep")], _seeds(series, present)))
+    return Part(_told(content, rule) or _best(over, series, present), sections, title)
 
 
-def _told(found: Mapping[str, Any], rule: str) -> list[str]:
+def _told(content: Mapping[str, Any], rule: str) -> list[str]:
     """The paragraphs that the sweep came with, but for the rule, which stands elsewhere."""
-    return [text for text in str(found.get("text") or "").split("\n\n") if text and text != rule]
+    return [text for text in str(content.get("text") or "").split("\n\n") if text and text != rule]
 
 
 def _charts(series: Sequence[Mapping[str, Any]], over: str, measures: Sequence[str]) -> list[dict[str, Any]]:
@@ -73,9 +73,9 @@ def _table(series: Sequence[Mapping[str, Any]], over: str, shown: Sequence[str])
     }
 
 
-def _notes(found: Mapping[str, Any]) -> list[Section]:
+def _notes(content: Mapping[str, Any]) -> list[Section]:
     """Choices and remarks: a dozen of them at the top would hide what was measured."""
-    notes = [str(n) for n in found.get("notes") or []]
+    notes = [str(n) for n in content.get("notes") or []]
     return [Section("notes", "What was chosen, and what to know", notes)] if notes else []
 
 
@@ -103,17 +103,17 @@ def _row(name: str | None, point: Mapping[str, Any], present: Sequence[str]) -> 
 def _ranges(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One row for each sweep: the least and the greatest mean of each measure, within the range."""
     ranges = [s.get("ranges") or {} for s in series]
-    known = [m for m in ("unbiased", "conflicting", *normalised.SHARES) if any(m in own for own in ranges)]
+    present = [m for m in ("unbiased", "conflicting", *normalised.SHARES) if any(m in own for own in ranges)]
     rows = []
     for one, own in zip(series, ranges, strict=True):
-        spans = [own.get(m) for m in known]
+        spans = [own.get(m) for m in present]
         texts = [
             s and f"{_text(Estimate(s['min']), m)} – {_text(Estimate(s['max']), m)}"
-            for s, m in zip(spans, known, strict=True)
+            for s, m in zip(spans, present, strict=True)
         ]
         cells = [{"text": t or NOTHING, "key": s and s["max"]} for t, s in zip(texts, spans, strict=True)]
         rows.append([{"text": str(one["name"]), "key": None}, *cells])
-    return {"charts": [], "headings": ["sweep", *(m.replace("_", " ") for m in known)], "rows": rows}
+    return {"charts": [], "headings": ["sweep", *(m.replace("_", " ") for m in present)], "rows": rows}
 
 
 def _text(score: Estimate | None, measure: str) -> str:
@@ -150,9 +150,9 @@ def _best(over: str, series: Sequence[Mapping[str, Any]], present: Sequence[str]
     if not present:
         return ["There is no result yet."]
     metric = present[0]
-    known = [(s, p["name"], x) for p in (dict(s) | {"name": s["name"]} for s in series)
+    candidates = [(s, p["name"], x) for p in (dict(s) | {"name": s["name"]} for s in series)
              for x, s in _line(p["points"], metric)]  # fmt: skip
-    best, worst = max(known, key=lambda k: k[0].value), min(known, key=lambda k: k[0].value)
+    best, worst = max(candidates, key=lambda k: k[0].value), min(candidates, key=lambda k: k[0].value)
     of = f" ({best[1]})" if best[1] else ""
     text = (
         f"The {metric.replace('_', ' ')} accuracy is highest at {over} = {best[2]}{of}: {best[0].value:.1f} %. "
@@ -167,22 +167,22 @@ NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")  # as papers p
 NAMES = ("name", "method", "data", "metric")  # of a row that is held against a published number
 
 
-def reproduction(found: Mapping[str, Any]) -> Part:
+def reproduction(content: Mapping[str, Any]) -> Part:
     """{"source", "rows": [{"method", "data", "ours": {"mean", "low", "high", "n"}, "paper": 60.94 or "60.94 ± 0.97",
     "difference"}]}; "title", "notes", "settings" and "versions" are shown where they are given."""
-    told = [_named(row, *NAMES[:-1]) for row in found["rows"]]
+    told = [_named(row, *NAMES[:-1]) for row in content["rows"]]
     names = NAMES if len(set(told)) < len(told) else NAMES[:-1]  # the measure, where the rest does not tell rows apart
-    rows = [_compared(row, _named(row, *names)) for row in found["rows"]]
-    source = str(found.get("source") or "the paper")
-    title = str(found.get("title") or "Reproduction")
+    rows = [_compared(row, _named(row, *names)) for row in content["rows"]]
+    source = str(content.get("source") or "the paper")
+    title = str(content.get("title") or "Reproduction")
     sections = []
     for small, name in ((False, "Ours and the paper's"), (True, "Ours and the paper's: measures of about 0 to 1")):
         own = [row for row in rows if row["small"] == small]
         if own or not (small or rows):
             data = {"rows": own, "ends": _placed(own, 0.05 if small else 5.0), "source": source}
             sections.append(Section("reproduction", name, data, f"Published: {source}."))
-    sections += _notes(found)
-    sections.append(Section("facts", "How this was measured", [facts(found, title)]))
+    sections += _notes(content)
+    sections.append(Section("facts", "How this was measured", [facts(content, title)]))
     return Part([_agreement(rows)], sections, title)
 
 
@@ -248,7 +248,7 @@ def signed(value: float, digits: int) -> str:
     return text[1:] if float(text) == 0 else text
 
 
-def published(found: Any) -> Estimate | None:
+def published(value: Any) -> Estimate | None:
     """A number as papers print it, with its standard deviation as limits.
 
     >>> str(published("60.94 ± 0.97"))
@@ -256,9 +256,9 @@ def published(found: Any) -> Estimate | None:
     >>> [found and found.value for found in map(published, (88.5, "-0.25", "−.25", "1.5e-3", "–", "33m 39s"))]
     [88.5, -0.25, -0.25, 0.0015, None, None]
     """
-    if not isinstance(found, str):
-        return as_score(found)
-    text = found.replace("\N{MINUS SIGN}", "-")
+    if not isinstance(value, str):
+        return as_score(value)
+    text = value.replace("\N{MINUS SIGN}", "-")
     if re.search(r"\w", NUMBER.sub("", text)):  # a number with a word beside it is some other thing
         return None
     numbers = [v for v in map(float, NUMBER.findall(text)) if math.isfinite(v)]
@@ -268,30 +268,32 @@ def published(found: Any) -> Estimate | None:
 
 
 def _agreement(rows: Sequence[Mapping[str, Any]]) -> str:
-    known = [r for r in rows if r["difference"] is not None and not r["few"]]
-    if not known:
+    compared = [r for r in rows if r["difference"] is not None and not r["few"]]
+    if not compared:
         few = any(r["few"] for r in rows)
         return f"Worst groups of fewer than {MIN_GROUP} samples decide nothing." if few else "There is no result yet."
-    text = _overlap(known)
+    text = _overlap(compared)
     for small, what in ((False, " points"), (True, " of a measure of about 0 to 1")):
-        own = [r for r in known if r["small"] == small]
+        own = [r for r in compared if r["small"] == small]
         if own:
             far = max(own, key=lambda r: abs(r["difference"]))
             text += f" The largest difference is {far['difference_text']}{what} ({far['name']})."
     return text
 
 
-def _overlap(known: Sequence[Mapping[str, Any]]) -> str:
+def _overlap(compared: Sequence[Mapping[str, Any]]) -> str:
     """For how many published numbers the intervals meet; for how many there is one run only."""
-    judged = [r for r in known if r["ours"] and r["ours"].low is not None]
-    near, once = [r for r in judged if _meets(r["ours"], r["paper"])], len(known) - len(judged)
-    said = []
+    judged = [r for r in compared if r["ours"] and r["ours"].low is not None]
+    near, once = [r for r in judged if _meets(r["ours"], r["paper"])], len(compared) - len(judged)
+    sentences = []
     if judged:
-        said.append(f"For {len(near)} of {len(judged)} published numbers, the paper's spread and our interval overlap.")
+        sentences.append(
+            f"For {len(near)} of {len(judged)} published numbers, the paper's spread and our interval overlap."
+        )
     if once:
         of = f"{once} more" if judged else "the published number" if once == 1 else f"each of {once} published numbers"
-        said.append(f"For {of} there is one run only, which gives no interval.")
-    return " ".join(said)
+        sentences.append(f"For {of} there is one run only, which gives no interval.")
+    return " ".join(sentences)
 
 
 def _meets(ours: Estimate | None, paper: Estimate | None) -> bool:
@@ -302,12 +304,12 @@ def _meets(ours: Estimate | None, paper: Estimate | None) -> bool:
     return a[0] <= b[1] and b[0] <= a[1]
 
 
-def facts(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+def facts(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     """What a saved result says about how it came about."""
-    said = {k: found.get(k) for k in ("source", "command", "date", "selection", "labels_used", "seeds")}
+    values = {k: content.get(k) for k in ("source", "command", "date", "selection", "labels_used", "seeds")}
     return {
         "name": name,
-        "facts": {k.replace("_", " "): v for k, v in said.items() if v is not None},
-        "settings": {k: discreet(v) for k, v in flatten(found.get("settings") or {}).items()},
-        "versions": found.get("versions") or {},
+        "facts": {k.replace("_", " "): v for k, v in values.items() if v is not None},
+        "settings": {k: discreet(v) for k, v in flatten(content.get("settings") or {}).items()},
+        "versions": content.get("versions") or {},
     }

@@ -38,7 +38,7 @@ class Contender(NamedTuple):
 
 
 class World(NamedTuple):
-    """The contenders on one data set: the plain one, and the best of the others."""
+    """The contenders on one dataset: the plain one, and the best of the others."""
 
     title: str
     baseline: Contender
@@ -48,7 +48,7 @@ class World(NamedTuple):
 
 
 def worlds(results: Sequence[Result]) -> list[World]:
-    """The finished runs by data set; those data sets that have a score."""
+    """The finished runs by dataset; those datasets that have a score."""
     ended = [r for r in results if finished(r)]
     groups = _by(same_data(ended), ended)
     titles = names([{"method": g[0].get("data"), "settings": {"data": data_of(g[0])}} for g in groups])
@@ -60,27 +60,27 @@ def _world(title: str, results: list[Result]) -> World | None:
     shown = names([{k: g[0].get(k) for k in ("method", "net", "settings")} for g in groups])
     everyone = [Contender(name, runs) for name, runs in zip(shown, groups, strict=True)]
     first = "conflicting" if any(c.mean("conflicting") for c in everyone) else "average"
-    known = [c for c in everyone if c.mean(first)]
-    if not known:
+    present = [c for c in everyone if c.mean(first)]
+    if not present:
         return None
-    baseline = next((c for c in known if c.runs[0].get("method") == "erm"), known[0])
-    others = [c for c in known if c is not baseline]
+    baseline = next((c for c in present if c.runs[0].get("method") == "erm"), present[0])
+    others = [c for c in present if c is not baseline]
     return World(title, baseline, others, max(others, key=lambda c: _value(c, first), default=None), first)
 
 
-def mean_score(found: Sequence[Estimate]) -> Estimate | None:
+def mean_score(scores: Sequence[Estimate]) -> Estimate | None:
     """Of several runs, with Student's interval over their seeds; of a single one, its own, over the test samples.
 
     >>> str(mean_score([Estimate(50.0, 49.0, 51.0), Estimate(52.0, 51.0, 53.0), Estimate(54.0, 53.0, 55.0)]))
     '52.0 [47.0–57.0]'
     """
-    if len(found) < 2:
-        return found[0] if found else None
-    return estimate([s.value for s in found]).in_percent()
+    if len(scores) < 2:
+        return scores[0] if scores else None
+    return estimate([s.value for s in scores]).in_percent()
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    """One paragraph for each data set, and one for the runs that did not finish.
+    """One paragraph for each dataset, and one for the runs that did not finish.
 
     >>> erm = {"method": "erm", "data": "toy", "scores": {"conflicting": 20.0, "aligned": 99.0}}
     >>> lff = {"method": "lff", "data": "toy", "scores": {"conflicting": 65.5, "aligned": 97.0}}
@@ -107,8 +107,8 @@ def difference(new: Contender, old: Contender, metric: str) -> Estimate | None:
     as_full = in_full(partner[-1] for partner, _ in (*ours, *theirs))  # of runs of older and newer versions
     a, b = ({(*partner[:-1], as_full(partner[-1])): s.value for partner, s in side} for side in (ours, theirs))
     if a.keys() == b.keys() and len(a) == len(ours) == len(theirs):
-        found = estimate([a[partner] - b[partner] for partner in a])
-        return Estimate(fmean(a.values()) - fmean(b.values()), found.low, found.high)
+        change = estimate([a[partner] - b[partner] for partner in a])
+        return Estimate(fmean(a.values()) - fmean(b.values()), change.low, change.high)
     return _unpaired([s.value for _, s in ours], [s.value for _, s in theirs])
 
 
@@ -137,10 +137,10 @@ def _unpaired(new: Sequence[float], old: Sequence[float]) -> Estimate:
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 
     sides = [(variance(v) if len(v) > 1 else None, len(v)) for v in (new, old)]
-    known = [(v / n, n) for v, n in sides if v is not None]
+    present = [(v / n, n) for v, n in sides if v is not None]
     spread = next(v for v, _ in sides if v is not None)
     square = sum((spread if v is None else v) / n for v, n in sides)
-    free = square**2 / sum(v**2 / (n - 1) for v, n in known) if len(known) == 2 and square else known[0][1] - 1
+    free = square**2 / sum(v**2 / (n - 1) for v, n in present) if len(present) == 2 and square else present[0][1] - 1
     change = fmean(new) - fmean(old)
     half = float(stdtrit(free, 0.975)) * sqrt(square)
     return Estimate(change, change - half, change + half)
@@ -189,9 +189,9 @@ def _points(change: float) -> str:
 
 
 def _score(who: Contender, metric: str) -> Estimate:
-    found = who.mean(metric)
-    assert found is not None
-    return found
+    value = who.mean(metric)
+    assert value is not None
+    return value
 
 
 def _value(who: Contender, metric: str) -> float:

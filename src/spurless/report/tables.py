@@ -73,8 +73,8 @@ def metrics(results: Sequence[Result]) -> list[str]:
     >>> metrics([{"scores": {"average": 90.0, "unbiased": None}}])
     ['average']
     """
-    known = any(score(r, m) for r in results for m in METRICS)
-    return list(METRICS) if known or not any(score(r, "average") for r in results) else ["average"]
+    any_known = any(score(r, m) for r in results for m in METRICS)
+    return list(METRICS) if any_known or not any(score(r, "average") for r in results) else ["average"]
 
 
 def names(results: Sequence[Result]) -> list[str]:
@@ -85,17 +85,17 @@ def names(results: Sequence[Result]) -> list[str]:
     >>> names([{"method": "lff", "settings": {"method": {"q": q}}} for q in (0.5, 0.7)])
     ['lff, q 0.5', 'lff, q 0.7']
     """
-    found = [str(r.get("method") or "unnamed") for r in results]
+    labels = [str(r.get("method") or "unnamed") for r in results]
     for key, word in (("data", ""), ("net", ""), ("seed", "seed ")):
-        said = [f"{word}{r.get(key)}" for r in results]
-        if len(set(said)) > 1:
-            found = [f"{name}, {value}" for name, value in zip(found, said, strict=True)]
+        suffixes = [f"{word}{r.get(key)}" for r in results]
+        if len(set(suffixes)) > 1:
+            labels = [f"{name}, {value}" for name, value in zip(labels, suffixes, strict=True)]
     for tell_apart in (_by_settings, _by_content, _by_place):
-        for twins in _twins(found):
+        for twins in _twins(labels):
             for i, words in zip(twins, tell_apart([results[i] for i in twins]), strict=True):
-                found[i] += words
+                labels[i] += words
     # A folder can be called anything, and a terminal obeys control characters.
-    return ["".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name) for name in found]
+    return ["".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name) for name in labels]
 
 
 def _by_settings(twins: Sequence[Result]) -> list[str]:
@@ -115,13 +115,13 @@ def _by_content(twins: Sequence[Result]) -> list[str]:
 
 
 def _by_place(twins: Sequence[Result]) -> list[str]:
-    return [f", run {place + 1}" for place in range(len(twins))]
+    return [f", run {index + 1}" for index in range(len(twins))]
 
 
-def _twins(found: Sequence[str]) -> list[list[int]]:
+def _twins(labels: Sequence[str]) -> list[list[int]]:
     """The places of names that are there several times."""
-    same = [name for name in dict.fromkeys(found) if found.count(name) > 1]
-    return [[i for i, other in enumerate(found) if other == name] for name in same]
+    same = [name for name in dict.fromkeys(labels) if labels.count(name) > 1]
+    return [[i for i, other in enumerate(labels) if other == name] for name in same]
 
 
 def flatten(settings: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
@@ -140,7 +140,7 @@ def flatten(settings: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def same_data(results: Sequence[Result]) -> list[str]:
-    """For each result what it shares with those whose scores may be compared: the data set and its settings, whatever
+    """For each result what it shares with those whose scores may be compared: the dataset and its settings, whatever
     the seed; and the content, where the same settings and seed stand for several (a file that was changed)."""
     keys = [_key([r.get("data"), data_of(r)]) for r in results]
     as_full = in_full(content_of(r)[1] for r in results)
@@ -154,14 +154,14 @@ def same_data(results: Sequence[Result]) -> list[str]:
 
 def data_of(result: Result) -> Mapping[str, Any]:
     """The settings of a run's data, as far as it has any."""
-    found = (result.get("settings") or {}).get("data")
-    return found if isinstance(found, Mapping) else {}
+    data = (result.get("settings") or {}).get("data")
+    return data if isinstance(data, Mapping) else {}
 
 
 def content_of(result: Result) -> tuple[str, str]:
     """What should decide the content of a run's data, as text, and the fingerprint of that content.
 
-    Settings do, with their seed. A data set without settings was made by the user, who may have made it by the seed.
+    Settings do, with their seed. A dataset without settings was made by the user, who may have made it by the seed.
 
     >>> content_of({"data": "toy", "seed": 1, "settings": {"data": {"name": "toy", "rho": 0.1, "fingerprint": "f0"}}})
     ('["toy", {"name": "toy", "rho": 0.1}, null]', 'f0')
@@ -274,8 +274,8 @@ def _cell(own: Estimate | None, peers: Sequence[Estimate | None]) -> Cell:
 
 def _is_best(own: float | None, peers: Sequence[float | None], best: Any) -> bool:
     # Rounded as printed: of two equal figures, marking one would puzzle the reader.
-    known = {round(p, 1) for p in peers if p is not None}
-    return own is not None and len(known) > 1 and round(own, 1) == best(known)
+    values = {round(p, 1) for p in peers if p is not None}
+    return own is not None and len(values) > 1 and round(own, 1) == best(values)
 
 
 def _key(parts: list[Any]) -> str:

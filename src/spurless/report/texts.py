@@ -27,13 +27,13 @@ def spans(text: Sequence[Sequence[Any]] | None) -> list[dict[str, Any]]:
     >>> [(s["text"], s["side"], s["weight"]) for s in found if s["text"].strip()]
     [('a', '', 0), ('dull', 'for', 1.0), ('<b>', 'against', 0.5), (' film.', '', 0)]
     """
-    found: list[dict[str, Any]] = []
+    pieces: list[dict[str, Any]] = []
 
-    def plain(part: str) -> None:
-        if found and not found[-1]["side"] and found[-1]["text"].strip():
-            found[-1]["text"] += part
-        elif part:
-            found.append({"text": part, "side": "", "weight": 0})
+    def plain(plain_text: str) -> None:
+        if pieces and not pieces[-1]["side"] and pieces[-1]["text"].strip():
+            pieces[-1]["text"] += plain_text
+        elif plain_text:
+            pieces.append({"text": plain_text, "side": "", "weight": 0})
 
     for word, given in text or ():
         weight = number(given) or 0.0
@@ -42,22 +42,22 @@ def spans(text: Sequence[Sequence[Any]] | None) -> list[dict[str, Any]]:
             continue
         bare = str(word).lstrip()
         if bare != word:
-            found.append({"text": str(word)[: len(str(word)) - len(bare)], "side": "", "weight": 0})
+            pieces.append({"text": str(word)[: len(str(word)) - len(bare)], "side": "", "weight": 0})
         side = "for" if weight > 0 else "against"
-        found.append({"text": bare, "side": side, "weight": round(min(1.0, abs(weight)), 2)})
-    return found
+        pieces.append({"text": bare, "side": side, "weight": round(min(1.0, abs(weight)), 2)})
+    return pieces
 
 
 def gallery(audit: Mapping[str, Any], columns: Mapping[str, str], titles: Sequence[str]) -> dict[str, Any]:
     """The texts of each class, of either kind; empty where the audit is of something else."""
     rows = []
-    for found in audit.get("gallery") or []:
+    for entry in audit.get("gallery") or []:
         kinds = [
-            {"kind": kind, "title": title, "items": [_item(f) for f in found.get(key) or [] if f.get("text")]}
+            {"kind": kind, "title": title, "items": [_item(f) for f in entry.get(key) or [] if f.get("text")]}
             for (key, kind), title in zip(columns.items(), titles, strict=True)
         ]
         if any(kind["items"] for kind in kinds):
-            rows.append({"class": found.get("class"), "kinds": kinds})
+            rows.append({"class": entry.get("class"), "kinds": kinds})
     tinted = any(s["side"] for r in rows for k in r["kinds"] for i in k["items"] for s in i["spans"])
     return {"rows": rows, "tinted": tinted, "short": False} if rows else {}
 
@@ -73,14 +73,14 @@ def first(shown: Mapping[str, Any], classes: int, each: int = 3) -> dict[str, An
     return {"rows": rows, "tinted": shown["tinted"], "short": True}
 
 
-def _item(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": str(found.get("name") or f"row {found.get('row')}"), "spans": spans(found["text"])}
+def _item(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": str(entry.get("name") or f"row {entry.get('row')}"), "spans": spans(entry["text"])}
 
 
 def errors(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
     """For each class a table of words: share of wrong and of right texts that hold it, odds ratio with interval, p."""
     tables = []
-    for found in audit.get("words") or []:
+    for entry in audit.get("words") or []:
         rows = [
             [
                 {"text": str(w.get("word")), "key": None},
@@ -88,10 +88,10 @@ def errors(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
                 {"text": f"{w['ratio']:.2g} ({w['low']:.2g}–{w['high']:.2g})", "key": number(w["ratio"])},
                 {"text": "< 0.001" if w["p"] < 0.001 else f"{w['p']:.2g}", "key": number(w["p"])},
             ]
-            for w in found.get("words") or []
+            for w in entry.get("words") or []
         ]
-        head = ["word", f"of {found['wrong']:,} wrong", f"of {found['right']:,} right", "odds ratio (95 %)", "p"]
-        tables.append({"class": found.get("class"), "headings": head, "rows": rows})
+        head = ["word", f"of {entry['wrong']:,} wrong", f"of {entry['right']:,} right", "odds ratio (95 %)", "p"]
+        tables.append({"class": entry.get("class"), "headings": head, "rows": rows})
     return tables
 
 

@@ -59,11 +59,11 @@ class Axis:
         >>> Axis("l2", "recipe.weight_decay", (0.1,)).settings({"recipe": {"lr": 1}}, 0.1)["recipe"]
         {'lr': 1, 'weight_decay': 0.1}
         """
-        found = {section: dict(base.get(section) or {}) for section in SECTIONS}
+        settings = {section: dict(base.get(section) or {}) for section in SECTIONS}
         for name, given in (self.fixed | {self.setting: value}).items():
             section, _, key = name.partition(".")
-            found[section][key] = given
-        return found
+            settings[section][key] = given
+        return settings
 
 
 def is_number(value: Any) -> bool:
@@ -82,17 +82,17 @@ def make_axis(over: str, values: str | Sequence[Any], method: str = "erm") -> Ax
     name, *pairs = _parts(over)
     setting, fixed = setting_of(name, method)
     for pair in pairs:
-        key, equals, text = (part.strip() for part in pair.partition("="))
+        key, equals, text = (piece.strip() for piece in pair.partition("="))
         if not equals or not text:
             raise UserError(f"--over {over}: '{pair}' is not of the form setting=value, such as lr=0.1.")
         other, needed = setting_of(key, method)
         fixed = fixed | needed | {other: from_text(text)}
     if setting in fixed:
         raise UserError(f"--over {over}: {name} is what is swept, so it cannot be fixed as well.")
-    known = _values(over, values)
-    if all(is_number(v) for v in known):
-        known = sorted(known, reverse=setting in FALLING)
-    return Axis(name, setting, tuple(known), fixed, ", ".join(pairs))
+    values_read = _values(over, values)
+    if all(is_number(v) for v in values_read):
+        values_read = sorted(values_read, reverse=setting in FALLING)
+    return Axis(name, setting, tuple(values_read), fixed, ", ".join(pairs))
 
 
 def setting_of(name: str, method: str = "erm") -> tuple[str, dict[str, Any]]:
@@ -111,13 +111,13 @@ def setting_of(name: str, method: str = "erm") -> tuple[str, dict[str, Any]]:
     if dot and section in SECTIONS and key and key != "name":
         return name, {}
     recipe = [f.name for f in dataclasses.fields(Recipe)]
-    known = settings_of(method_class(method))
-    own = [s.path for s in known.values()]
+    declared = settings_of(method_class(method))
+    own = [s.path for s in declared.values()]
     if name in recipe and name in own and f"recipe.{name}" not in STEPS:  # what everybody calls lr is the recipe's
         raise UserError(f"Both the recipe and {method} have a setting '{name}': name recipe.{name} or method.{name}.")
     if name in recipe:
         return f"recipe.{name}", {}
-    if name in own or name in known:
+    if name in own or name in declared:
         return f"method.{name}", {}
     raise UserError(
         f"There is no setting '{name}' to sweep over. Name a field of the recipe ({', '.join(recipe)}), "
@@ -128,12 +128,12 @@ def setting_of(name: str, method: str = "erm") -> tuple[str, dict[str, Any]]:
 
 def _values(over: str, values: str | Sequence[Any]) -> list[Any]:
     parts = _parts(values) if isinstance(values, str) else list(values)
-    known = [from_text(part) if isinstance(part, str) else part for part in parts]
-    if not known or "" in known:
+    parsed = [from_text(piece) if isinstance(piece, str) else piece for piece in parts]
+    if not parsed or "" in parsed:
         raise UserError(f"--over {over} needs values: --values 0.001,0.01,0.1.")
-    if len(set(map(_same, known))) < len(known):
-        raise UserError(f"--over {over}: a value is given twice in {', '.join(map(str, known))}.")
-    return known
+    if len(set(map(_same, parsed))) < len(parsed):
+        raise UserError(f"--over {over}: a value is given twice in {', '.join(map(str, parsed))}.")
+    return parsed
 
 
 def _parts(text: str) -> list[str]:
@@ -142,7 +142,7 @@ def _parts(text: str) -> list[str]:
     >>> _parts("[0.9, 0.99], [0.5, 0.99]")
     ['[0.9, 0.99]', '[0.5, 0.99]']
     """
-    return [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
+    return [piece.strip() for piece in re.split(r",(?![^\[]*\])", text)]
 
 
 def _same(value: Any) -> str:

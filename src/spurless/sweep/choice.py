@@ -1,4 +1,4 @@
-"""Which value to choose, by a rule that looks at no test sample and no bias label; and what it comes to, in words."""
+"""Which value to choose, by a rule that uses no test sample and no bias label; and what it comes to, in words."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ def choose(points: Sequence[Point], towards: bool = True) -> Choice | None:
     """
     if made_no_difference(points):
         return None
-    by, known = _deciding([p for p in points if p.stable])
-    if not known:
+    by, scored = _deciding([p for p in points if p.stable])
+    if not scored:
         return None
-    means = [fmean(found) for _, found in known]
+    means = [fmean(scores) for _, scores in scored]
     top = max(range(len(means)), key=lambda i: means[i])
-    tolerance = standard_error(known[top][1], _rows(known[top][0], by))
+    tolerance = standard_error(scored[top][1], _rows(scored[top][0], by))
     taken = max(i for i, mean in enumerate(means) if mean >= means[top] - tolerance) if towards else top
     accuracy = "validation accuracy" if by == "val_accuracy" else "training accuracy (there is no validation split)"
     rule = (EXTREME if towards else BEST).format(accuracy=accuracy)
-    return Choice(known[taken][0].value, by, means[taken], means[top], tolerance, rule)
+    return Choice(scored[taken][0].value, by, means[taken], means[top], tolerance, rule)
 
 
 def _deciding(usable: Sequence[Point]) -> tuple[str, list[tuple[Point, list[float]]]]:
     """The measure that decides, validation accuracy where it is known, and what each value has of it."""
     by = "val_accuracy" if any("val_accuracy" in run for p in usable for run in p.runs) else "train_accuracy"
-    return by, [(p, found) for p in usable if (found := [run[by] for run in p.runs if by in run])]
+    return by, [(p, scores) for p in usable if (scores := [run[by] for run in p.runs if by in run])]
 
 
 def made_no_difference(points: Sequence[Point]) -> bool:
@@ -84,8 +84,8 @@ def made_no_difference(points: Sequence[Point]) -> bool:
     (True, False, False)
     """
     seen = [[[run.get(m) for m in ("seed", *MEASURES)] for run in p.runs] for p in points]
-    known = all(run.get("csi") for p in points for run in p.runs)
-    return known and len(seen) > 1 and all(own == seen[0] for own in seen)
+    all_known = all(run.get("csi") for p in points for run in p.runs)
+    return all_known and len(seen) > 1 and all(own == seen[0] for own in seen)
 
 
 def standard_error(values: Sequence[float], rows: int | None) -> float:
@@ -115,17 +115,17 @@ def in_words(axis: Axis, points: Sequence[Point], chosen: Choice | None) -> str:
         return f"No value of {axis.title} can be chosen. {_ends(points)}".strip()
     at = next(p for p in points if p.value == chosen.value)
     word = "validation" if chosen.by == "val_accuracy" else "training"
-    said = [
+    sentences = [
         f"Choose {axis.name} = {show(chosen.value)}{f' (with {axis.also})' if axis.also else ''}: its {word} accuracy "
         f"is {chosen.mean:.2f} %; the best is {chosen.best:.2f} %, with a standard error of {chosen.tolerance:.2f} "
         "points."
     ]
     first = points[0]
     if first is not at and not first.out and not at.out:
-        said.append(_compared(axis, first, at))
+        sentences.append(_compared(axis, first, at))
     if at.out:
-        said.append("But on the test split it fell by more than 25 points, which the rule does not look at.")
-    return " ".join(filter(None, [*said, _ends(points), _stopped_short(points)]))
+        sentences.append("But on the test split it fell by more than 25 points, which the rule does not look at.")
+    return " ".join(filter(None, [*sentences, _ends(points), _stopped_short(points)]))
 
 
 def _stopped_short(points: Sequence[Point]) -> str:
@@ -148,14 +148,14 @@ def the_rule(chosen: Sequence[tuple[Axis, Choice | None]]) -> str:
 
 def compare(series: Sequence[tuple[Axis, Choice | None]]) -> str:
     """The choices of several sweeps against each other, by the same measure."""
-    known = [(axis, choice) for axis, choice in series if choice is not None]
-    if len(known) < 2:
+    chosen = [(axis, choice) for axis, choice in series if choice is not None]
+    if len(chosen) < 2:
         return ""
-    by = known[0][1].by
-    if any(choice.by != by for _, choice in known):
+    by = chosen[0][1].by
+    if any(choice.by != by for _, choice in chosen):
         return ""
-    best_axis, best = max(known, key=lambda k: k[1].best)
-    near = [axis.title for axis, c in known if axis is not best_axis and c.best >= best.best - best.tolerance]
+    best_axis, best = max(chosen, key=lambda k: k[1].best)
+    near = [axis.title for axis, c in chosen if axis is not best_axis and c.best >= best.best - best.tolerance]
     word = "validation" if by == "val_accuracy" else "training"
     text = f"Of all sweeps, {best_axis.title} reaches the highest {word} accuracy ({best.best:.2f} %)"
     return text + (f"; within one standard error of it: {', '.join(near)}." if near else ".")
@@ -205,6 +205,6 @@ def buys(own: Mapping[str, Any], other: Mapping[str, Any], measures: Sequence[st
     >>> buys({"csi": {"mean": 0.25}}, {"csi": {"mean": 0.5}}, ["csi", "bsi"])
     {'csi': {'from': 0.25, 'to': 0.5, 'gain': 0.25}}
     """
-    known = [m for m in measures if m in own and m in other]
-    means = {m: (own[m]["mean"], other[m]["mean"]) for m in known}
+    shared = [m for m in measures if m in own and m in other]
+    means = {m: (own[m]["mean"], other[m]["mean"]) for m in shared}
     return {m: {"from": a, "to": b, "gain": b - a} for m, (a, b) in means.items()}

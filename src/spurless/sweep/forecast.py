@@ -22,10 +22,10 @@ def log_forecast(trials: Sequence[Trial], folder: Path, options: Options) -> Non
     for trial in left:
         by_sweep.setdefault(trial.labels["over"], []).append(trial)
     each = [seconds_of(own[0], folder, options) for own in by_sweep.values()]
-    known = [(seconds, len(own)) for seconds, own in zip(each, by_sweep.values(), strict=True) if seconds is not None]
-    if known and len(known) == len(each):
+    timed = [(seconds, len(own)) for seconds, own in zip(each, by_sweep.values(), strict=True) if seconds is not None]
+    if timed and len(timed) == len(each):
         at_once = side_by_side(len(left), options)
-        total = span(sum(seconds * count for seconds, count in known) / at_once)
+        total = span(sum(seconds * count for seconds, count in timed) / at_once)
         what = "1 training takes" if len(left) == 1 else f"{len(left)} trainings take"
         log.info(f"{what} about {total}, {at_once} at a time; measuring each comes on top.")
 

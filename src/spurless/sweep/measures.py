@@ -38,33 +38,33 @@ def measures(result: Result, data: Bundle, folder: Path | None = None) -> dict[s
     look = Look(net, data, result.settings["recipe"])
     name = result.scored_on
     split = data.splits[name]
-    found: dict[str, Any] = {"train_accuracy": _train_accuracy(result, look, data), "train_rows": len(data.train)}
+    measured: dict[str, Any] = {"train_accuracy": _train_accuracy(result, look, data), "train_rows": len(data.train)}
     if result.history and "reached" in result.history[-1]:  # whether until_accuracy and until_loss were
-        found["reached"] = result.history[-1]["reached"]
+        measured["reached"] = result.history[-1]["reached"]
     if data.val is not None and name != "val":
-        found |= {"val_accuracy": look.accuracy(data.val), "val_rows": len(data.val)}
+        measured |= {"val_accuracy": look.accuracy(data.val), "val_rows": len(data.val)}
     rows = look.placed(split)
     accuracy = _unbiased(look, data, split, rows)
     if accuracy(net) > 0:
         for how, key in (("structured", "prunability"), ("magnitude", "magnitude_prunability")):
             curve = prunability(net, accuracy, how)  # type: ignore[arg-type]
-            found |= {key: curve.prunability, f"{key}_curve": list(curve.accuracy)}
+            measured |= {key: curve.prunability, f"{key}_curve": list(curve.accuracy)}
         # Prunability divides by the accuracy, and so can fall where every pruned network is better than before.
-        found["pruned_accuracy"] = fmean(found["prunability_curve"])
+        measured["pruned_accuracy"] = fmean(measured["prunability_curve"])
     z = look(split, rows, features=True)  # (n, d), on the device
     mix = torch.randperm(len(z), generator=torch.Generator().manual_seed(0))[:INPUTS].sort().values
-    held = compressed(z[mix.to(z.device)])
-    found |= {"activation_compressibility": held.compressibility}
-    found |= {"activation_sparsity": held.sparsity, "activation_pq_index": held.pq_index}
+    compressed_part = compressed(z[mix.to(z.device)])
+    measured |= {"activation_compressibility": compressed_part.compressibility}
+    measured |= {"activation_sparsity": compressed_part.sparsity, "activation_pq_index": compressed_part.pq_index}
     z = z.cpu()
     if len(split.y.unique()) > 1:
-        found |= {"csi": csi(z, split.y).average, "class_separation": class_separation(z, split.y)}
+        measured |= {"csi": csi(z, split.y).average, "class_separation": class_separation(z, split.y)}
     if split.a is not None and len(split.a[:, 0].unique()) > 1:
-        found["bsi"] = bsi(z, split.a[:, 0]).average
+        measured["bsi"] = bsi(z, split.a[:, 0]).average
     if folder is not None and (folder / FILE).exists():  # the run was watched while it trained
         seen = summary(read(folder))
-        found |= {name: seen.get(name) for name in ("largest_share", "largest_share_smooth")}
-    return found
+        measured |= {name: seen.get(name) for name in ("largest_share", "largest_share_smooth")}
+    return measured
 
 
 class Look:
@@ -74,7 +74,7 @@ class Look:
         self.net, self.device = net, device_of(net)
         self.recipe = Recipe(precision=recipe["precision"], channels_last=recipe["channels_last"])
         self.inputs = Inputs(data, self.recipe, self.device)
-        if not any(isinstance(part, nn.Conv2d) for part in net.modules()):
+        if not any(isinstance(child, nn.Conv2d) for child in net.modules()):
             self.inputs.channels_last = False  # a copy that only convolutions pay back
 
     def placed(self, split: Split) -> Resident | None:

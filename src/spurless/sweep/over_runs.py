@@ -41,8 +41,8 @@ def correlation(points: Sequence[Point], x: str = "largest_share", y: str = "unb
     """
     from scipy.stats import rankdata
 
-    known = [(p[x], p[y]) for p in _with(points, x, y)]
-    pairs = np.array(known, float).reshape(-1, 2)
+    measured = [(p[x], p[y]) for p in _with(points, x, y)]
+    pairs = np.array(measured, float).reshape(-1, 2)
     r = _pearson(pairs)
     rank = _pearson(np.stack([rankdata(c) for c in pairs.T], 1)) if len(pairs) else math.nan
     low, high = (r, r) if len(pairs) > 3 or math.isnan(r) else (-1.0, 1.0)  # of a perfect one no doubt is left
@@ -59,11 +59,11 @@ def loss_share_points(folders: Iterable[str | Path], over: str = "recipe.lr") ->
     """
     from spurless.train.saved import load_run
 
-    found = []
+    points_found = []
     for folder in folders:
         result = load_run(folder)
-        found.append(_point(result, over) | summary(read(folder)))
-    return found
+        points_found.append(_point(result, over) | summary(read(folder)))
+    return points_found
 
 
 def core_use_points(
@@ -82,12 +82,12 @@ def core_use_points(
     """
     from spurless.train.saved import load_run
 
-    found = []
+    points_found = []
     for run in runs:
         result = run if isinstance(run, Result) else load_run(run)
         if result.classifier is not None:
-            found.append(_point(result, over) | feature_use(result.classifier, data, **settings))
-    return found
+            points_found.append(_point(result, over) | feature_use(result.classifier, data, **settings))
+    return points_found
 
 
 class Agreement(NamedTuple):
@@ -109,16 +109,16 @@ def same_order(points: Sequence[Point], over: str = "lr", first: str = "csi", se
     """
     from scipy.stats import rankdata
 
-    known = _with(points, first, second)
-    if not known:
+    measured = _with(points, first, second)
+    if not measured:
         raise UserError(f"No run has both {first} and {second}.")
     try:
-        values = sorted({p[over] for p in known})
+        values = sorted({p[over] for p in measured})
     except (KeyError, TypeError):
         raise UserError(f"The runs must all have {over}, and of one kind, to be put in its order.") from None
 
     def means(name: str) -> list[float]:
-        return [float(np.mean([p[name] for p in known if p[over] == v])) for v in values]
+        return [float(np.mean([p[name] for p in measured if p[over] == v])) for v in values]
 
     a, b = means(first), means(second)
     same = rankdata(a).tolist() == rankdata(b).tolist()  # a tie of one alone is no order of both
@@ -146,5 +146,5 @@ def _pearson(pairs: np.ndarray) -> float:
         return math.nan
     centred = pairs - pairs.mean(0)
     centred = np.ldexp(centred, -np.frexp(np.abs(centred).max(0))[1])  # squares of 1e200 are infinite
-    found = float((centred[:, 0] @ centred[:, 1]) / np.sqrt((centred**2).sum(0)).prod())
-    return max(-1.0, min(1.0, round(found, 12)))
+    r = float((centred[:, 0] @ centred[:, 1]) / np.sqrt((centred**2).sum(0)).prod())
+    return max(-1.0, min(1.0, round(r, 12)))

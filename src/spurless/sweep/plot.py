@@ -31,17 +31,17 @@ Series = Sequence[tuple[Axis, list[Point]]]
 
 def shown(series: Series) -> list[str]:
     """The measures that have a line: those of the study that are known somewhere in range."""
-    known = {m for _, points in series for p in points if p.in_range for m in p.means}
-    return [m for m in LOOKS if m in known and not (m == "average" and "unbiased" in known)]
+    present = {m for _, points in series for p in points if p.in_range for m in p.means}
+    return [m for m in LOOKS if m in present and not (m == "average" and "unbiased" in present)]
 
 
 def scales(series: Series) -> dict[str, tuple[float, float]]:
     """For each measure its least and greatest mean within the ranges of all sweeps: what 0 and 1 stand for."""
-    found = {}
+    limits = {}
     for measure in shown(series):
         means = [p.means[measure]["mean"] for _, points in series for p in points if p.in_range and measure in p.means]
-        found[measure] = (min(means), max(means))
-    return found
+        limits[measure] = (min(means), max(means))
+    return limits
 
 
 def normalised(value: float, scale: tuple[float, float]) -> float:
@@ -66,8 +66,8 @@ def legend(measure: str, scale: tuple[float, float], chance: bool = False) -> st
     """
     name, *_ = LOOKS[measure]
     digits, unit = (1, " %") if measure in PERCENT else (2, "")
-    said = "\n(seeds differ as much)" if chance else ""
-    return f"{name}: {scale[0]:.{digits}f} to {scale[1]:.{digits}f}{unit}{said}"
+    note = "\n(seeds differ as much)" if chance else ""
+    return f"{name}: {scale[0]:.{digits}f} to {scale[1]:.{digits}f}{unit}{note}"
 
 
 def draw(series: Series, path: Path, title: str, chosen: Sequence[Any] = ()) -> None:
@@ -78,8 +78,8 @@ def draw(series: Series, path: Path, title: str, chosen: Sequence[Any] = ()) -> 
     figure = Figure(figsize=figure_size(len(series)), layout="constrained")
     FigureCanvasAgg(figure)
     compose(figure, series, title, chosen)
-    with atomic(path) as part:
-        figure.savefig(part, format="png", dpi=150)
+    with atomic(path) as unfinished:
+        figure.savefig(unfinished, format="png", dpi=150)
 
 
 def figure_size(panels: int) -> tuple[float, float]:
@@ -97,9 +97,9 @@ def compose(figure: Any, series: Series, title: str, chosen: Sequence[Any], give
     grid = list(given or figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
     for axes in grid[len(series) :]:
         axes.set_axis_off()
-    for place, (axes, (axis, points)) in enumerate(zip(grid, series, strict=False)):
-        panel(axes, axis, points, scale, chance, chosen[place] if chosen else NOTHING)
-        if place % columns == 0:
+    for index, (axes, (axis, points)) in enumerate(zip(grid, series, strict=False)):
+        panel(axes, axis, points, scale, chance, chosen[index] if chosen else NOTHING)
+        if index % columns == 0:
             axes.set_ylabel("from least (0) to greatest (1)", fontsize=8)
     seeds = max((len(p.runs) for _, points in series for p in points), default=1)
     band = f"bands: lowest to highest of {seeds} seeds" if seeds > 1 else "one seed"
@@ -172,18 +172,18 @@ def _line(
     chance: bool,
 ) -> list[float]:
     """The line of a measure with its band over the seeds; where the band reaches. By chance: thin, without a band."""
-    known = [(x, p.means[measure]) for x, p in inside if measure in p.means]
+    measured = [(x, p.means[measure]) for x, p in inside if measure in p.means]
     _, colour, mark = LOOKS[measure]
-    xs = [x for x, _ in known]
+    xs = [x for x, _ in measured]
     width = 0.8 if chance else 2.2 if measure in ("unbiased", "average") else 1.4
     dashes = "--" if chance else "-"
-    means = [normalised(found["mean"], limits) for _, found in known]
+    means = [normalised(mean["mean"], limits) for _, mean in measured]
     joined = dashes if axis.ordered else ""  # nothing lies between two words
     axes.plot(xs, means, color=colour, marker=mark, markersize=4, linewidth=width, linestyle=joined)
     if chance:
         return []
-    low = [normalised(found.get("least", found["mean"]), limits) for _, found in known]
-    high = [normalised(found.get("most", found["mean"]), limits) for _, found in known]
+    low = [normalised(mean.get("least", mean["mean"]), limits) for _, mean in measured]
+    high = [normalised(mean.get("most", mean["mean"]), limits) for _, mean in measured]
     if axis.ordered:
         axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
     else:

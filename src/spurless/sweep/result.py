@@ -13,8 +13,8 @@ from spurless.sweep.plot import NOTHING, Series, compose, figure_size
 class Sweep(dict[str, Any]):
     """A dict of what sweep.json holds, and its points."""
 
-    def __init__(self, found: dict[str, Any], series: Series):
-        super().__init__(found)
+    def __init__(self, content: dict[str, Any], series: Series):
+        super().__init__(content)
         self._series = series
 
     @property
@@ -24,18 +24,18 @@ class Sweep(dict[str, Any]):
 
     def __repr__(self) -> str:
         told = []
-        for part in self.parts:
-            chosen = "nothing chosen" if part["choice"] is None else f"choose {show(part['choice']['value'])}"
-            told.append(f"{part['name']}: {len(part['points'])} values, {chosen}")
+        for axis_part in self.parts:
+            chosen = "nothing chosen" if axis_part["choice"] is None else f"choose {show(axis_part['choice']['value'])}"
+            told.append(f"{axis_part['name']}: {len(axis_part['points'])} values, {chosen}")
         return f"Sweep({self['title']}; {'; '.join(told)}; {len(self['seeds'])} seeds; {self.get('folder', '')})"
 
     def _repr_html_(self) -> str:
-        tables = [html(*terminal.texts(part), part["name"]) for part in self.parts]
+        tables = [html(*terminal.texts(axis_part), axis_part["name"]) for axis_part in self.parts]
         return html([], [], self["title"]) + "".join(tables) + html([], [], below=self["text"].split("\n\n"))
 
     def plot(self, ax: Any = None) -> Any:
         """The study's plot, in the given axes or in a new figure. Returns the axes, or a list of them for several."""
-        chosen = [part["choice"]["value"] if part["choice"] else NOTHING for part in self.parts]
+        chosen = [axis_part["choice"]["value"] if axis_part["choice"] else NOTHING for axis_part in self.parts]
         if ax is not None and len(self._series) == 1:
             return compose(ax.figure, self._series, self["title"], chosen, [ax])[0]
         from matplotlib import pyplot

@@ -59,20 +59,20 @@ def run_sweep(
     for axis in axes:
         if axis.setting.startswith("net.") and not base["net"]:
             raise UserError(f"--over {axis.name} needs --net, which says whose setting it is.")
-    known = seed_list(seeds)
+    seeds_used = seed_list(seeds)
     folder = default_folder("sweep", base, [axis.title for axis in axes]) if out is None else Path(out)
-    trials = [trial_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in known]
+    trials = [trial_at(axis, base, value, seed) for axis in axes for value in axis.values for seed in seeds_used]
     check(trials, folder)
     how = cast(Options, {k: v for k, v in options.items() if k in Options.__annotations__})
     log_forecast(trials, folder, how)
     rows = run_trials(trials, folder, after=AFTER, dynamics=options.get("dynamics"), watch=Board(), **how)
     left, series = iter(rows), []
     for axis in axes:
-        own = [[next(left) for _ in known] for _ in axis.values]
+        own = [[next(left) for _ in seeds_used] for _ in axis.values]
         series.append((axis, points_of(axis, own)))
-    found = summary(series, rows) | {"seeds": known, "command": options.get("command")}
-    save(found, series, folder)
-    return Sweep(found | {"folder": str(folder)}, series)
+    content = summary(series, rows) | {"seeds": seeds_used, "command": options.get("command")}
+    save(content, series, folder)
+    return Sweep(content | {"folder": str(folder)}, series)
 
 
 def make_axes(over: str | Sequence[str], values: Sequence[Any], method: str) -> list[Axis]:
@@ -94,10 +94,10 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     >>> seed_list(3), seed_list([7])
     ([0, 1, 2], [7])
     """
-    known = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    if not known or len(set(known)) < len(known):
+    listed = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not listed or len(set(listed)) < len(listed):
         raise UserError(f"seeds = {seeds!r} is not allowed; it takes how many, or a list without repeats.")
-    return known
+    return listed
 
 
 def base_of(data: Spec, method: Spec, net: Spec, recipe: Spec) -> dict[str, dict[str, Any]]:
@@ -124,9 +124,9 @@ def default_folder(what: str, base: Mapping[str, Mapping[str, Any]], over: Seque
 
 
 def trial_at(axis: Axis, base: Mapping[str, Mapping[str, Any]], value: Any, seed: int) -> Trial:
-    found = axis.settings(base, value)
+    settings = axis.settings(base, value)
     labels = {"over": axis.title, "value": str(value)}
-    return Trial(found["data"], found["method"], found["net"] or None, found["recipe"], seed, labels)
+    return Trial(settings["data"], settings["method"], settings["net"] or None, settings["recipe"], seed, labels)
 
 
 def check(trials: Sequence[Trial], folder: Path) -> None:
@@ -148,9 +148,9 @@ def summary(series: Sequence[tuple[Axis, list[Point]]], rows: Sequence[Mapping[s
     first = rows[0]
     many = len(parts) > 1
     rule = the_rule(chosen)
-    text = [*(part["text"] for part in parts), *([compare(chosen)] if many else []), rule]
+    text = [*(axis_part["text"] for axis_part in parts), *([compare(chosen)] if many else []), rule]
     what = ", ".join(axis.title for axis, _ in series) if len(series) < 4 else f"{len(series)} settings"
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "title": f"{what} on {first['data']}, {first['net']}, {first['method']}",
         "over": "setting" if many else parts[0]["over"],
         "text": "\n\n".join(filter(None, text)),
@@ -164,9 +164,9 @@ def summary(series: Sequence[tuple[Axis, list[Point]]], rows: Sequence[Mapping[s
         "notes": tables.notes(rows),
     }
     if (together := watched(_runs_in_range(series))) is not None:
-        found["watched"] = together
-        found["text"] += f"\n\n{watched_in_words(together)}"
-    return found | ({"series": parts} if many else {k: v for k, v in parts[0].items() if k not in ("name", "text")})
+        content["watched"] = together
+        content["text"] += f"\n\n{watched_in_words(together)}"
+    return content | ({"series": parts} if many else {k: v for k, v in parts[0].items() if k not in ("name", "text")})
 
 
 def _part(axis: Axis, points: Sequence[Point], choice: Choice | None) -> dict[str, Any]:
@@ -194,29 +194,29 @@ def watched(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     >>> found["n"], found["pearson"]
     (2, 1.0)
     """
-    known = list({run["key"]: run for run in runs if number(run.get("largest_share")) is not None}.values())
-    if not known:
+    runs_by_key = list({run["key"]: run for run in runs if number(run.get("largest_share")) is not None}.values())
+    if not runs_by_key:
         return None
     from spurless.sweep.over_runs import correlation
 
     names = ("largest_share", "largest_share_smooth", "unbiased", "seed", "key")
-    points = [{k: run.get(k) for k in names} for run in known]
+    points = [{k: run.get(k) for k in names} for run in runs_by_key]
     smooth = correlation(points, "largest_share_smooth")._asdict()  # single batches are noisy
     return correlation(points)._asdict() | {"smooth": smooth, "points": points}
 
 
-def watched_in_words(found: Mapping[str, Any]) -> str:
+def watched_in_words(share: Mapping[str, Any]) -> str:
     """The correlation in a sentence, with what it rests on."""
-    if number(found["pearson"]) is None:
+    if number(share["pearson"]) is None:
         return (
             "How unbiased accuracy goes with the largest share of a batch's loss that conflicting samples made up "
-            f"cannot be said from {found['n']} watched runs."
+            f"cannot be said from {share['n']} watched runs."
         )
-    few = found["n"] < 4
-    limits = "too few for limits" if few else f"95 % limits {found['low']:.2f} to {found['high']:.2f}"
+    few = share["n"] < 4
+    limits = "too few for limits" if few else f"95 % limits {share['low']:.2f} to {share['high']:.2f}"
     return (
         "Unbiased accuracy and the largest share of a batch's loss that conflicting samples made up: correlation "
-        f"{found['pearson']:.2f} ({limits}; by rank {found['spearman']:.2f}) over the {found['n']} runs in range."
+        f"{share['pearson']:.2f} ({limits}; by rank {share['spearman']:.2f}) over the {share['n']} runs in range."
     )
 
 
@@ -226,24 +226,24 @@ def common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     >>> common([{"recipe": {"lr": 0.1, "epochs": 3}}, {"recipe": {"lr": 0.2, "epochs": 3}}])
     {'recipe': {'epochs': 3}}
     """
-    found: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
     for key, value in settings[0].items():
         others = [s.get(key) for s in settings[1:]]
         if isinstance(value, Mapping) and all(isinstance(o, Mapping) for o in others):
-            found[key] = common([value, *others])  # type: ignore[list-item]
+            shared[key] = common([value, *others])  # type: ignore[list-item]
         elif all(o == value for o in others):
-            found[key] = value
-    return found
+            shared[key] = value
+    return shared
 
 
-def save(found: Mapping[str, Any], series: Sequence[tuple[Axis, list[Point]]], folder: Path) -> None:
+def save(content: Mapping[str, Any], series: Sequence[tuple[Axis, list[Point]]], folder: Path) -> None:
     """sweep.json, the plot, and the report."""
     from spurless.report import write_any
     from spurless.sweep.plot import NOTHING, draw
 
-    with atomic(folder / FILE) as part:
-        part.write_text(json.dumps(finite(found), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    parts = found.get("series") or [found]
-    chosen = [part["choice"]["value"] if part["choice"] else NOTHING for part in parts]
-    draw(series, folder / PLOT, str(found["title"]), chosen)
+    with atomic(folder / FILE) as unfinished:
+        unfinished.write_text(json.dumps(finite(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    parts = content.get("series") or [content]
+    chosen = [unfinished["choice"]["value"] if unfinished["choice"] else NOTHING for unfinished in parts]
+    draw(series, folder / PLOT, str(content["title"]), chosen)
     write_any([folder / FILE], folder / REPORT)

@@ -90,8 +90,8 @@ class Search:
     def _unsure(self) -> bool:
         """Whether the smallest rate may itself be too large without having diverged: it learnt little, and the one
         below it, which would learn less if steps were merely too small, was not tried."""
-        known = [min(run.get("train_accuracy", 0.0) for run in p.runs) for p in self.points()]
-        return known[0] < 100 - DROP and (len(known) < 2 or known[0] > known[1] - 1)
+        accuracies = [min(run.get("train_accuracy", 0.0) for run in p.runs) for p in self.points()]
+        return accuracies[0] < 100 - DROP and (len(accuracies) < 2 or accuracies[0] > accuracies[1] - 1)
 
     def _next(self, rate: float) -> bool:
         rate = nice(rate)
@@ -109,12 +109,12 @@ class Search:
 
     def _try(self, rate: float | None) -> float:
         before = time.monotonic()
-        known, rows = self.trial(rate)
-        self.rows[known] = rows
+        is_known, rows = self.trial(rate)
+        self.rows[is_known] = rows
         took = max(time.monotonic() - before, *(row.get("wall_seconds") or 0.0 for row in rows))
         self.longest = max(self.longest, took)
-        self._tell(known)
-        return known
+        self._tell(is_known)
+        return is_known
 
     def _tell(self, rate: float) -> None:
         point = next(p for p in self.points() if p.value == rate)
@@ -153,15 +153,15 @@ def suggest_lr(
     if budget <= 0:
         raise UserError(f"budget = {budget:g} is not allowed; it takes seconds, more than 0.")
     base = base_of(data, method, net, recipe)
-    known = seed_list(seeds)
+    seeds_used = seed_list(seeds)
     folder = default_folder("suggest-lr", base, ()) if out is None else Path(out)
     axis = Axis("lr", "recipe.lr", ())
 
     def trials_at(rate: float | None) -> list[Trial]:
-        found = base if rate is None else axis.settings(base, rate)
+        settings = base if rate is None else axis.settings(base, rate)
         labels = {"over": "lr", "value": "own" if rate is None else str(rate)}
-        parts = found["data"], found["method"], found["net"] or None, found["recipe"]
-        return [Trial(*parts, seed, labels) for seed in known]
+        parts = settings["data"], settings["method"], settings["net"] or None, settings["recipe"]
+        return [Trial(*parts, seed, labels) for seed in seeds_used]
 
     def trial(rate: float | None) -> tuple[float, list[dict[str, Any]]]:
         trials = trials_at(rate)
@@ -179,7 +179,7 @@ def suggest_lr(
     log_search(own, folder, options, budget, RATES)
     search = Search(trial, budget, there, log.info)
     search.run()
-    return report(search, axis, folder, known, command)
+    return report(search, axis, folder, seeds_used, command)
 
 
 def report(search: Search, axis: Axis, folder: Path, seeds: list[int], command: str | None) -> Sweep:
@@ -191,7 +191,7 @@ def report(search: Search, axis: Axis, folder: Path, seeds: list[int], command: 
     own, taken = at[search.own], at[choice.value] if choice else None
     gains = buys(own.means, taken.means, BUYS) if taken else {}
     rows = [row for rate in sorted(search.rows) for row in search.rows[rate]]
-    found = summary([(axis, points)], rows) | {
+    content = summary([(axis, points)], rows) | {
         "title": f"Learning rate for {rows[0]['method']} on {rows[0]['data']}, {rows[0]['net']}",
         "text": in_words(search, axis, choice, own, taken, gains),
         "own": search.own,
@@ -206,8 +206,8 @@ def report(search: Search, axis: Axis, folder: Path, seeds: list[int], command: 
         "seeds": seeds,
         "command": command,
     }
-    save(found, [(axis, points)], folder)
-    return Sweep(found | {"folder": str(folder)}, [(axis, points)])
+    save(content, [(axis, points)], folder)
+    return Sweep(content | {"folder": str(folder)}, [(axis, points)])
 
 
 def in_words(
@@ -217,20 +217,20 @@ def in_words(
     tried = ", ".join(show(rate) for rate in search.rows)
     if choice is None or taken is None:
         return f"No rate that was tried is stable ({tried}); the recipe's own is {show(search.own)}."
-    said = [f"Take lr = {show(choice.value)}; the recipe's own is {show(search.own)}."]
+    sentences = [f"Take lr = {show(choice.value)}; the recipe's own is {show(search.own)}."]
     edge = f"The largest stable rate found is {show(search.stable)}"
-    said.append(edge + (f"; {show(search.unstable)} is not stable." if search.unstable else ", and none failed."))
+    sentences.append(edge + (f"; {show(search.unstable)} is not stable." if search.unstable else ", and none failed."))
     if choice.value != search.stable:
         word = "validation" if choice.by == "val_accuracy" else "training"
-        said.append(
+        sentences.append(
             f"It is not taken because its {word} accuracy is more than one standard error ({choice.tolerance:.2f} "
             f"points) below the best ({choice.best:.2f} %)."
         )
-    said.append(_what_it_buys(own, taken, gains))
-    said.append(f"Tried, in this order: {tried}.")
+    sentences.append(_what_it_buys(own, taken, gains))
+    sentences.append(f"Tried, in this order: {tried}.")
     if not search.whole:
-        said.append("The budget ended the search before its end: re-running the command resumes it.")
-    return " ".join(said) + "\n\n" + the_rule([(axis, choice)])
+        sentences.append("The budget ended the search before its end: re-running the command resumes it.")
+    return " ".join(sentences) + "\n\n" + the_rule([(axis, choice)])
 
 
 def _what_it_buys(own: Point, taken: Point, gains: Mapping[str, Any]) -> str:

@@ -38,44 +38,44 @@ MEANING = (
 )
 
 
-def tables(found: Mapping[str, Any]) -> list[Table]:
+def tables(content: Mapping[str, Any]) -> list[Table]:
     """One table for each sweep and, of several, one that compares them."""
-    series = found.get("series")
-    return [*map(table, series), comparison(series)] if series else [table(dict(found) | {"name": found["over"]})]
+    series = content.get("series")
+    return [*map(table, series), comparison(series)] if series else [table(dict(content) | {"name": content["over"]})]
 
 
-def table(part: Mapping[str, Any]) -> Table:
+def table(axis_part: Mapping[str, Any]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    headings, lines = texts(part)
+    headings, lines = texts(axis_part)
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    name, _, fixed = str(part["name"]).partition(" ")
+    name, _, fixed = str(axis_part["name"]).partition(" ")
     made.title, made.title_justify, made.title_style = fixed.strip("()"), "left", ""
     made.add_column(name, no_wrap=True)
     for heading in headings[1:]:
         made.add_column(heading, justify="right", no_wrap=True)
-    for point, line in zip(part["points"], lines, strict=True):
-        style = "bold" if is_chosen(point, part.get("choice")) else "" if point["in_range"] else "red"
+    for point, line in zip(axis_part["points"], lines, strict=True):
+        style = "bold" if is_chosen(point, axis_part.get("choice")) else "" if point["in_range"] else "red"
         made.add_row(*(Text(text, style) for text in line))
     return made
 
 
-def texts(part: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def texts(axis_part: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Headings and lines of a sweep's table."""
-    points = part["points"]
-    known = [m for m in COLUMNS if any(p.get(m) for p in points)]
-    known = known or ["average"]  # nothing was measured: room to say why
-    if "unbiased" in known and "average" in known:
-        known.remove("average")
+    points = axis_part["points"]
+    measured = [m for m in COLUMNS if any(p.get(m) for p in points)]
+    measured = measured or ["average"]  # nothing was measured: room to say why
+    if "unbiased" in measured and "average" in measured:
+        measured.remove("average")
     lines = []
     for point in points:
-        cells = [_cell(point.get(m), m) for m in known]
+        cells = [_cell(point.get(m), m) for m in measured]
         if why := out(point):
             cells[0] = why
-        lines.append([show(point["value"]) + sign(point, part.get("choice")), *cells])
-    return [str(part["name"]).partition(" ")[0], *(COLUMNS[m] for m in known)], lines
+        lines.append([show(point["value"]) + sign(point, axis_part.get("choice")), *cells])
+    return [str(axis_part["name"]).partition(" ")[0], *(COLUMNS[m] for m in measured)], lines
 
 
 def out(point: Mapping[str, Any]) -> str:
@@ -116,23 +116,23 @@ def comparison(series: Sequence[Mapping[str, Any]]) -> Table:
     from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    known = [m for m in COMPARED if any(m in part["ranges"] for part in series)]
-    if "unbiased" in known and "average" in known:
-        known.remove("average")
-    for heading in ("from least to greatest", "in range", *(COMPARED[m] for m in known)):
+    compared = [m for m in COMPARED if any(m in axis_part["ranges"] for axis_part in series)]
+    if "unbiased" in compared and "average" in compared:
+        compared.remove("average")
+    for heading in ("from least to greatest", "in range", *(COMPARED[m] for m in compared)):
         made.add_column(heading)
-    for part in series:
-        values = [show(p["value"]) for p in part["points"] if p["in_range"]]
+    for axis_part in series:
+        values = [show(p["value"]) for p in axis_part["points"] if p["in_range"]]
         span = f"{values[0]}–{values[-1]}" if len(values) > 1 else " ".join(values)
-        made.add_row(Text(part["name"]), span, *(_span(part["ranges"].get(m), m) for m in known))
+        made.add_row(Text(axis_part["name"]), span, *(_span(axis_part["ranges"].get(m), m) for m in compared))
     return made
 
 
-def _span(found: Mapping[str, Any] | None, measure: str) -> str:
-    if not found:
+def _span(mean: Mapping[str, Any] | None, measure: str) -> str:
+    if not mean:
         return "–"
     digits = _digits(measure)
-    return f"{found['min']:.{digits}f}–{found['max']:.{digits}f}"
+    return f"{mean['min']:.{digits}f}–{mean['max']:.{digits}f}"
 
 
 def _digits(measure: str) -> int:

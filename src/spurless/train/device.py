@@ -14,9 +14,10 @@ import torch
 
 import spurless
 from spurless.core.errors import SettingError
-from spurless.core.messages import log
 from spurless.core.parallel import local_gpu, world
 from spurless.core.recipe import Recipe
+
+GRAIN = 2**15  # elements of a tensor below which torch takes no further thread
 
 
 @contextmanager
@@ -88,15 +89,26 @@ def switches(recipe: Recipe, device: torch.device) -> Generator[None, None, None
 
 
 @functools.cache
-def hint_if_threads_spin(device: torch.device) -> None:
-    """Warn once, and say how to avoid a slow-down of up to ten times: threads that spin while they wait, on a busy
-    machine."""
-    busy = os.getloadavg()[0] > (os.cpu_count() or 1) if hasattr(os, "getloadavg") else False
-    if device.type == "cpu" and busy and torch.get_num_threads() > 1 and spurless.THREADS_MAY_SPIN:
-        log.warning(
-            "This machine is busy, and torch was imported before spurless: its threads spin while they wait, which can "
-            "be much slower. Import spurless first, or set OMP_WAIT_POLICY=PASSIVE."
-        )
+def let_threads_sleep() -> None:
+    """Keep OpenMP threads from spinning while they wait, where torch was imported before spurless could say so.
+
+    GNU's OpenMP, which torch's wheels for Linux use, reads how threads wait when it is loaded; but it hardly spins once
+    a process has more threads than processors. So one thread per processor is made, and sleeps until the process ends.
+    """
+    if not spurless.THREADS_MAY_SPIN or not hasattr(os, "sched_getaffinity"):
+        return
+    processors, ready = len(os.sched_getaffinity(0)), threading.Event()
+
+    def occupy() -> None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(processors)
+        torch.zeros(GRAIN * processors, dtype=torch.uint8).add_(1)
+        torch.set_num_threads(before)
+        ready.set()
+        threading.Event().wait()
+
+    threading.Thread(target=occupy, name="spurless-idle", daemon=True).start()
+    ready.wait()
 
 
 @functools.cache

@@ -237,8 +237,8 @@ class StageDynamics(StepWatch):
             self.logits[:, : len(logits)].index_copy_(0, at, logits.float()[None])
         self.x, self.armed = None, False  # only the first time: sharpness-aware steps and attacks see it again
 
-    def gradients(self, held: Sequence[Tensor]) -> None:
-        slope_of = {id(p): p.grad for p in held if p.grad is not None}
+    def gradients(self, parameters: Sequence[Tensor]) -> None:
+        slope_of = {id(p): p.grad for p in parameters if p.grad is not None}
         chosen = {k: column for k, column in enumerate(self.columns) if id(column.parameter) in slope_of}
         if not chosen:
             return

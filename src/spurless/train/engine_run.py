@@ -34,7 +34,7 @@ class EngineRun(Run):
         self.guesses: dict[str, Tensor] = {}  # by name: (n,) int, the inferred group of each sample
         self.inputs = Inputs(data, recipe, device)
         self.placed: dict[int, Resident] = {}  # splits that are evaluated again and again, on the device
-        # Those of the data sets, which live as long as the run: the number of one that does not may be given again.
+        # Those of the datasets, which live as long as the run: the number of one that does not may be given again.
         self.lasting = {id(split) for split in data.splits.values()}
         self.generators: dict[str, torch.Generator] = {}  # that were handed out, the last of each name
         self._make = make
@@ -55,9 +55,9 @@ class EngineRun(Run):
         self.modules.append(module)
         return module
 
-    def optimizer(self, *held: nn.Module | Iterable[nn.Parameter], **changes: Any) -> Optimizer:
+    def optimizer(self, *trained: nn.Module | Iterable[nn.Parameter], **changes: Any) -> Optimizer:
         params: list[nn.Parameter] = []
-        for item in held:
+        for item in trained:
             params += item.parameters() if isinstance(item, nn.Module) else item
         return make_optimizer([p for p in params if p.requires_grad], self.recipe, self.device, **changes)
 

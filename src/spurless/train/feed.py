@@ -30,7 +30,7 @@ class Resident:
 
     def parts(self, size: int) -> Iterator[Tensor]:
         """All samples in order, `size` at a time."""
-        return (part.permute(0, 3, 1, 2) if self.swap else part for part in self.x.split(size))
+        return (chunk.permute(0, 3, 1, 2) if self.swap else chunk for chunk in self.x.split(size))
 
     def start(self, order: Tensor, size: int) -> None:
         """Nothing to fetch."""

@@ -38,7 +38,7 @@ def describe_run(method: Method, data: Bundle, net: NetSpec, recipe: Recipe, see
     """All that decides the outcome, as it is saved and compared when a run is resumed."""
     from spurless import __version__
 
-    known = {
+    facts = {
         "seed": seed,
         "spurless": __version__.rsplit(".", 1)[0],
         "method": {"name": name_of(method)} | settings_of_method(method),
@@ -47,36 +47,36 @@ def describe_run(method: Method, data: Bundle, net: NetSpec, recipe: Recipe, see
         "recipe": dataclasses.asdict(recipe),
     }
     if unusual := describe_bundle(data):
-        known["bundle"] = unusual
+        facts["bundle"] = unusual
     if isinstance(net, Mapping) and Path(str(net.get("weights") or "")).is_file():
-        known["weights"] = hashlib.sha256(Path(str(net["weights"])).read_bytes()).hexdigest()[
+        facts["weights"] = hashlib.sha256(Path(str(net["weights"])).read_bytes()).hexdigest()[
             :16
         ]  # not only their path
-    return known
+    return facts
 
 
 def settings_of_method(method: Method) -> dict[str, Any]:
     """Its fields; of a method of the user's own also its code, which changes while it is being written."""
-    known = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
-    if any(map(dataclasses.is_dataclass, known.values())):  # groups of settings, and choices that are objects
+    values = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
+    if any(map(dataclasses.is_dataclass, values.values())):  # groups of settings, and choices that are objects
         declared = settings_of(type(method))
         groups = {s.path.partition(".")[0] for s in declared.values() if "." in s.path}
-        known = {k: v for k, v in known.items() if k not in groups}
-        known |= check(declared, values_of(method), "method", now={})
+        values = {k: v for k, v in values.items() if k not in groups}
+        values |= check(declared, values_of(method), "method", now={})
     own = [kind for kind in type(method).__mro__ if not kind.__module__.startswith(("spurless.", "builtins", "abc"))]
     if own:
         plain = {k: v for k, v in vars(method).items() if isinstance(v, (bool, int, float, str)) and k[:1] != "_"}
-        known = plain | known  # of a class that is no dataclass itself
+        values = plain | values  # of a class that is no dataclass itself
         with suppress(OSError, TypeError):  # typed at a prompt, or made by a program
             code = "".join(inspect.getsource(kind) for kind in own)
-            known["code"] = hashlib.sha256(code.encode()).hexdigest()[:16]
+            values["code"] = hashlib.sha256(code.encode()).hexdigest()[:16]
         if path := path_of(method):
-            known["class"] = path  # by which a saved run finds it again
-    return known
+            values["class"] = path  # by which a saved run finds it again
+    return values
 
 
 def describe_bundle(data: Bundle) -> dict[str, Any]:
-    """What decides the outcome beside the rows, as far as it is not what a Bundle of these rows has by itself.
+    """What decides the outcome beside the samples, as far as it is not what a Bundle of these samples has by itself.
 
     Empty for what was loaded by name, where name and settings decide all of it; fields that were exchanged since then
     are not seen.
@@ -134,14 +134,14 @@ def contents(net: nn.Module) -> dict[str, str]:
     weights, layers = hashlib.sha256(), hashlib.sha256()
     for name, layer in net.named_modules():
         kind = type(layer)
-        said = PASSING.sub("", layer.extra_repr()) if kind.__module__.startswith("torch.") else ""
-        layers.update(f"{name} {kind.__qualname__} {said}\n".encode())
-    for name, held in net.state_dict().items():
+        shown = PASSING.sub("", layer.extra_repr()) if kind.__module__.startswith("torch.") else ""
+        layers.update(f"{name} {kind.__qualname__} {shown}\n".encode())
+    for name, tensor in net.state_dict().items():
         weights.update(name.encode())
-        if not isinstance(held, Tensor):  # a module's extra state
-            weights.update(PASSING.sub("", repr(held)).encode())
-        elif not is_lazy(held):  # else it has no numbers yet
-            whole = held.detach().cpu().contiguous()
+        if not isinstance(tensor, Tensor):  # a module's extra state
+            weights.update(PASSING.sub("", repr(tensor)).encode())
+        elif not is_lazy(tensor):  # else it has no numbers yet
+            whole = tensor.detach().cpu().contiguous()
             weights.update(whole.flatten().view(torch.uint8).numpy().tobytes())  # bytes: numpy has no bfloat16
     return {"weights": weights.hexdigest()[:16], "architecture": layers.hexdigest()[:16]}
 
@@ -175,20 +175,20 @@ def undrawn() -> Generator[None, None, None]:
 def model_facts(data: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What someone needs to know to use the weights: kept inside the file."""
     kind = data.inputs
-    known: dict[str, Any] = {"shape": data.shape, "classes": data.classes, "mean": kind.mean, "std": kind.std}
-    known["precision"] = settings["recipe"]["precision"]
+    facts: dict[str, Any] = {"shape": data.shape, "classes": data.classes, "mean": kind.mean, "std": kind.std}
+    facts["precision"] = settings["recipe"]["precision"]
     if isinstance(kind, Images):  # whether pixels came as bytes, which the network sees divided by 255
-        known["bytes"] = data.train[torch.arange(1)].dtype == torch.uint8
+        facts["bytes"] = data.train[torch.arange(1)].dtype == torch.uint8
     if coding := coding_of(data):
-        known["coding"] = coding
+        facts["coding"] = coding
     if data.attributes:  # which values went with which classes, for whoever scores it on other data
-        known["shortcuts"] = {
+        facts["shortcuts"] = {
             name: {"values": values, "aligned": table.tolist()}
             for name, values, table in zip(data.attributes, data.values, data.aligned, strict=True)
         }
     if isinstance(kind, Texts):
-        known |= {"tokenizer": kind.tokens.tokenizer, "vocabulary": kind.tokens.vocabulary}
-    # How the data was read, without where it lay, and which rows it was: its own scores are made again from its own.
-    known["trained_on"] = {k: v for k, v in settings["data"].items() if k not in ("name", "source", "fingerprint")}
-    known["rows"] = fingerprint(data, with_attributes=False)
-    return {"net": settings["net"], "method": settings["method"], "data": data.name} | known
+        facts |= {"tokenizer": kind.tokens.tokenizer, "vocabulary": kind.tokens.vocabulary}
+    # How the data was read, without where it lay, and which samples it was: its own scores are made again from its own.
+    facts["trained_on"] = {k: v for k, v in settings["data"].items() if k not in ("name", "source", "fingerprint")}
+    facts["rows"] = fingerprint(data, with_attributes=False)
+    return {"net": settings["net"], "method": settings["method"], "data": data.name} | facts

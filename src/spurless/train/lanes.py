@@ -234,7 +234,7 @@ def _round(pool: Lanes, asked: float) -> float:
 
 
 def best_lanes(pool: Lanes) -> int:
-    """How many lanes to use: real steps are timed with 1, 2, 4 ... lanes, and doubling goes on while it helps.
+    """How many lanes to use: real steps are timed with 1, 2, 4 ... lanes, and they are doubled while that helps.
 
     Lanes are opened as they are tried: a large network's take memory, and doubling ends where it would run out.
     """

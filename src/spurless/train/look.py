@@ -20,12 +20,12 @@ def known_scores(result: Result) -> dict[str, Estimate]:
     """The scores by group that are known, else the plain average."""
     scores = result.scores or {}
     intervals, n = scores.get("intervals") or {}, scores.get("n") or {}
-    found = {}
+    measured = {}
     for name in SHOWN:
         if scores.get(name) is not None:
             low, high = intervals.get(name) or (None, None)
-            found[name] = Estimate(scores[name], low, high, n.get(name) or 0)
-    return found
+            measured[name] = Estimate(scores[name], low, high, n.get(name) or 0)
+    return measured
 
 
 def text(result: Result) -> str:

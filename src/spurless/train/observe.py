@@ -74,7 +74,7 @@ class StepWatch:
     def begin(self, x: Tensor, at: Tensor) -> None:
         """A step begins: the inputs that its losses will see, and (1,) which step of the epoch it is."""
 
-    def gradients(self, held: Sequence[Tensor]) -> None:
+    def gradients(self, parameters: Sequence[Tensor]) -> None:
         """Before an optimiser's update: what it holds has its gradients, which are not clipped yet."""
 
     def free_steps(self, at: int, step: int) -> int:

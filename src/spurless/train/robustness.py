@@ -52,27 +52,27 @@ def robustness(
 
     data, net = load_data(data, root=root), _network(model)
     first_rows(data, split)  # refuses a split that is not there, or without any
-    held = data.splits[split]
-    if not isinstance(data.inputs, Images) or held.x.dtype != torch.uint8:
+    samples = data.splits[split]
+    if not isinstance(data.inputs, Images) or samples.x.dtype != torch.uint8:
         raise UserError(f"Corruptions are for images, and {data.name} holds none.")
     idx = some_rows(data, split, rows, seed).sort().values
-    picked = Split(torch.zeros(0), held.y[idx], None if held.a is None else held.a[idx])
-    place = device_of(net)
-    inputs = Inputs(data, Recipe(channels_last=False), place)
-    found = []
+    picked = Split(torch.zeros(0), samples.y[idx], None if samples.a is None else samples.a[idx])
+    device = device_of(net)
+    inputs = Inputs(data, Recipe(channels_last=False), device)
+    rows_of_scores = []
     for name, severity, corrupt in _corruptions(corruptions, family, severities, seed):
-        scores = score(data, picked, _logits(net, held, idx, corrupt, inputs, place))
+        scores = score(data, picked, _logits(net, samples, idx, corrupt, inputs, device))
         row: dict[str, Any] = {"corruption": name, "severity": severity, "n": len(idx)}
         row |= {key: scores.get(key) for key in SHOWN}
-        found.append(row | {"worst_group_n": scores["n"]["worst_group"]})
+        rows_of_scores.append(row | {"worst_group_n": scores["n"]["worst_group"]})
     mean: dict[str, Any] = {"corruption": "mean", "severity": None, "n": len(idx)}
     for key in SHOWN:
-        values = [row[key] for row in found[1:]]
+        values = [row[key] for row in rows_of_scores[1:]]
         mean[key] = None if not values or None in values else sum(values) / len(values)
-    return [*found, mean]
+    return [*rows_of_scores, mean]
 
 
-def as_table(found: Sequence[Mapping[str, Any]], scores: Sequence[str] = ("average", "conflicting")) -> str:
+def as_table(rows: Sequence[Mapping[str, Any]], scores: Sequence[str] = ("average", "conflicting")) -> str:
     """The rows as a Markdown table, in percent.
 
     >>> print(as_table([{"corruption": "none", "severity": None, "average": 91.25, "conflicting": None}]))
@@ -81,11 +81,11 @@ def as_table(found: Sequence[Mapping[str, Any]], scores: Sequence[str] = ("avera
     | none | 91.2 | - |
     """
     lines = [f"| corruption | {' | '.join(scores)} |", f"| :-- |{' --: |' * len(scores)}"]
-    for row in found:
+    for row in rows:
         name = row["corruption"].replace("_", " ") + (f", severity {row['severity']}" if row["severity"] else "")
         for key in scores:
             if key not in row:
-                raise unknown("score", key, [known for known in SHOWN if known in row])
+                raise unknown("score", key, [shown for shown in SHOWN if shown in row])
         values = ["-" if row[key] is None else f"{row[key]:.1f}" + _few(row, key) for key in scores]
         lines.append(f"| {name} | {' | '.join(values)} |")
     return "\n".join(lines)
@@ -107,13 +107,13 @@ def _corruptions(
     from spurless.data.corruptions import CORRUPTIONS, corrupt
     from spurless.data.corruptions.inputs import INPUT_CORRUPTIONS
 
-    known = {"biasadv": list(INPUT_CORRUPTIONS), "cifar-c": list(CORRUPTIONS)}
-    if family not in known:
-        raise unknown("family of corruptions", family, known)
-    chosen = known[family] if names is None else list(names)
+    kinds = {"biasadv": list(INPUT_CORRUPTIONS), "cifar-c": list(CORRUPTIONS)}
+    if family not in kinds:
+        raise unknown("family of corruptions", family, kinds)
+    chosen = kinds[family] if names is None else list(names)
     for name in chosen:
-        if name not in known[family]:
-            raise unknown("corruption", name, known[family])
+        if name not in kinds[family]:
+            raise unknown("corruption", name, kinds[family])
     if family == "biasadv" and severities:
         raise UserError('BiasAdv\'s corruptions have no severities: each image draws its own; use family="cifar-c".')
     yield "none", None, lambda x, rows: x
@@ -126,22 +126,24 @@ def _corruptions(
 
 
 @torch.no_grad()
-def _logits(net: nn.Module, split: Split, idx: Tensor, corrupt: Corrupt, inputs: Inputs, place: torch.device) -> Tensor:
+def _logits(
+    net: nn.Module, split: Split, idx: Tensor, corrupt: Corrupt, inputs: Inputs, device: torch.device
+) -> Tensor:
     from spurless.nets.heads import evaluating
     from spurless.nets.outputs import tensor_of
 
-    found: Tensor | None = None
+    output: Tensor | None = None
     with evaluating(net):
         for start in range(0, len(idx), CHUNK):
-            part = idx[start : start + CHUNK]
-            x = inputs(corrupt(split[part], part).to(place))
+            chunk = idx[start : start + CHUNK]
+            x = inputs(corrupt(split[chunk], chunk).to(device))
             with checks.asking(net, x):
-                said = tensor_of(net(x)).float().cpu()
+                logits = tensor_of(net(x)).float().cpu()
             # One table from the start: many small results between large images would leave holes in memory.
-            found = said.new_empty(len(idx), *said.shape[1:]) if found is None else found
-            found[start : start + CHUNK] = said
-    assert found is not None
-    return found
+            output = logits.new_empty(len(idx), *logits.shape[1:]) if output is None else output
+            output[start : start + CHUNK] = logits
+    assert output is not None
+    return output
 
 
 def _network(model: nn.Module | Result | str | Path) -> nn.Module:

@@ -21,7 +21,7 @@ from spurless.core.recipe import Recipe
 from spurless.data.tokens import check_reads, suited
 from spurless.registry import data_name, load_data, make_method, make_recipe, name_of
 from spurless.train import first_look
-from spurless.train.device import hint_if_threads_spin, pick_device
+from spurless.train.device import let_threads_sleep, pick_device
 from spurless.train.dynamics import Dynamics, as_dynamics
 from spurless.train.engine_run import EngineRun
 from spurless.train.identity import describe_run, is_factory, model_facts
@@ -138,7 +138,7 @@ class Session:
             yield from self._train()
 
     def _train(self) -> Iterator[Progress]:
-        hint_if_threads_spin(self.device)
+        let_threads_sleep()
         data, result, folder = self.data, self.result, self.folder
         self.loop = loop = self._loop()
         loop.stop = self.stopped

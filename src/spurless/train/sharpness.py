@@ -36,13 +36,13 @@ class Sharpness:
         named = [item for module in modules for item in module.named_parameters()] if recipe.sharpness == "asam" else []
         self.scaled = {id(p) for name, p in named if "weight" in name.rpartition(".")[2]}  # as released
 
-    def gradients(self, backward: Callable[[], Tensor], held: Sequence[Tensor]) -> Tensor:
+    def gradients(self, backward: Callable[[], Tensor], parameters: Sequence[Tensor]) -> Tensor:
         """Leave the gradient for the step in `held`; return the loss of the first pass. `backward` does one pass."""
         before = self._state()
         loss = backward()
         after = self._state()
         self._put_back(before)
-        with self._climbed([p for p in held if p.grad is not None]):
+        with self._climbed([p for p in parameters if p.grad is not None]):
             backward()
         self._put_back(after)
         return loss

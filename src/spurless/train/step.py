@@ -250,14 +250,14 @@ class Steps:
         self.watch.begin(batch.x, self.at)
         self._set_lr()
         losses = []
-        for loss_of, opt, held in self.updates:
+        for loss_of, opt, parameters in self.updates:
             ask = self.quick[id(loss_of)] if full else loss_of
-            backward = functools.partial(self._backward, ask, batch, second, opt, held)
-            loss = self.sharpness.gradients(backward, held) if self.sharpness else backward()
+            backward = functools.partial(self._backward, ask, batch, second, opt, parameters)
+            loss = self.sharpness.gradients(backward, parameters) if self.sharpness else backward()
             if watched:
-                self.watch.gradients(held)
+                self.watch.gradients(parameters)
             if self.recipe.clip_norm:
-                nn.utils.clip_grad_norm_(held, self.recipe.clip_norm)
+                nn.utils.clip_grad_norm_(parameters, self.recipe.clip_norm)
             opt.step()
             losses.append(loss)
         total = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
@@ -265,7 +265,12 @@ class Steps:
         self.at += 1
 
     def _backward(
-        self, ask: Loss, batch: Batch, second: tuple[Tensor, Tensor, Tensor] | None, opt: Optimizer, held: list[Tensor]
+        self,
+        ask: Loss,
+        batch: Batch,
+        second: tuple[Tensor, Tensor, Tensor] | None,
+        opt: Optimizer,
+        parameters: list[Tensor],
     ) -> Tensor:
         """Leave the gradient of a loss in the parameters that are held, and return the loss, without its penalty."""
         mixed = self.recipe.precision == "bf16"
@@ -280,10 +285,10 @@ class Steps:
                 f"The loss of stage '{self.stage.name}' has shape {tuple(loss.shape)}; it must be one number: "
                 "take the mean over the batch."
             )
-        sizes = [p.abs().sum() for p in held if id(p) in self.weights]
+        sizes = [p.abs().sum() for p in parameters if id(p) in self.weights]
         opt.zero_grad(set_to_none=True)
-        (loss + self.recipe.l1 * torch.stack(sizes).sum() if sizes else loss).backward(inputs=held)
-        average_gradients(held)
+        (loss + self.recipe.l1 * torch.stack(sizes).sum() if sizes else loss).backward(inputs=parameters)
+        average_gradients(parameters)
         return loss.detach().float()
 
     def _set_lr(self) -> None:
@@ -308,7 +313,7 @@ class Steps:
         return int(bad[0]) if len(bad) else None
 
     def weights_finite(self) -> Tensor:
-        return torch.stack([torch.isfinite(p).all() for _, _, held in self.updates for p in held]).all()
+        return torch.stack([torch.isfinite(p).all() for _, _, parameters in self.updates for p in parameters]).all()
 
     def looks_bad(self) -> bool:
         """Say whether a loss was not finite when this was last asked, so that a GPU is not waited for."""

@@ -124,18 +124,18 @@ def own_place(out: str, token: str) -> Path:
 
 
 def _do_apart(
-    trial: Trial, place: Path, device: str | None, root: str | None
+    trial: Trial, folder_path: Path, device: str | None, root: str | None
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """A trial in a worker's own place: its row and its files. What is not finished stays, to go on from."""
-    folder = place / trial.folder
-    held = take(folder)
-    assert held is not None
-    with held:  # to the end: another worker of this machine may wait for the same trial
-        row = run_claimed(trial, place, device, root)
+    """A trial in a worker's own place: its row and its files. What is not finished stays, to be resumed."""
+    folder = folder_path / trial.folder
+    lock = take(folder)
+    assert lock is not None
+    with lock:  # to the end: another worker of this machine may wait for the same trial
+        row = run_claimed(trial, folder_path, device, root)
         files = small_files(folder, row)
         if row["status"] in FINISHED:
             # Who asks for it again has not got it any more, and wants it trained: nothing here may answer instead.
-            _keep_large(folder, place / LEFT_OUT / trial.key, row)
+            _keep_large(folder, folder_path / LEFT_OUT / trial.key, row)
             shutil.rmtree(folder, ignore_errors=True)
     return row, files
 
@@ -149,15 +149,15 @@ def _keep_large(folder: Path, kept: Path, row: dict[str, Any]) -> None:
 
 def small_files(folder: Path, row: dict[str, Any]) -> dict[str, bytes]:
     """A run's files but for its checkpoints; of those too large to be sent, the row says so."""
-    found = {}
+    contents = {}
     for path in sorted(folder.iterdir()):
         if path.name in (LOCK, ROW) or path.name.startswith((".", "stage-")) or not path.is_file():
             continue
         if path.stat().st_size > LARGEST:
             row["left_out"] = [*row.get("left_out", []), path.name]
             continue
-        found[path.name] = path.read_bytes()
-    return found
+        contents[path.name] = path.read_bytes()
+    return contents
 
 
 # In the process that asked
@@ -167,24 +167,24 @@ def token_of(out: Path) -> str:
     """What tells this folder from one that had its name before: workers begin anew for a new one."""
     path = out / TOKEN
     if not path.exists():
-        with atomic(path) as part:
-            part.write_text(secrets.token_hex(8), encoding="utf-8")
+        with atomic(path) as unfinished:
+            unfinished.write_text(secrets.token_hex(8), encoding="utf-8")
     return path.read_text(encoding="utf-8")
 
 
 def _put_down(trial: Trial, out: Path, row: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
     """Write what was sent back; the row last, because it says that the rest is there."""
     folder = out / trial.folder
-    held = take(folder)
-    assert held is not None
-    with held:
+    lock = take(folder)
+    assert lock is not None
+    with lock:
         if finished := finished_row(folder, trial.after):  # by someone who works here
             return finished
         for name, content in files.items():
             if name == RESULT:  # it names the folder that it was made in
                 content = (json.dumps(json.loads(content) | {"folder": str(folder)}, indent=1) + "\n").encode()
-            with atomic(folder / name) as part:
-                part.write_bytes(content)
+            with atomic(folder / name) as unfinished:
+                unfinished.write_bytes(content)
         write_row(folder, row)
     return row
 
@@ -227,7 +227,7 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()  # the connection alone: the cluster goes on
+        ray.shutdown()  # the connection alone: the cluster keeps running
 
 
 def _knock(address: str) -> None:
@@ -249,12 +249,12 @@ def _marked(out: Path) -> Iterator[str]:
                 unused.close()
     mark = out / f".seen-{secrets.token_hex(8)}"
     mark.touch()
-    held = None
+    marker = None
     with suppress(OSError):
-        held = lock(mark)
+        marker = lock(mark)
     try:
         yield mark.name
     finally:
         mark.unlink(missing_ok=True)
-        if held:
-            held.close()
+        if marker:
+            marker.close()

@@ -24,7 +24,7 @@ from spurless.core.errors import UserError
 
 TASKS = 16  # at most, unless a number is given
 MINUTES = 24 * 60  # for a task; SBATCH_TIMELIMIT goes before it
-LOOK = 2.0  # seconds between two looks at which rows are there
+LOOK = 2.0  # seconds between two checks of which rows are there
 LATE = 30.0  # seconds that a shared disk may take to show what a task has written
 
 
@@ -42,7 +42,7 @@ class Share:
         run_trials(self.trials, self.out, watch=Silent(), **self.settings)
 
     def checkpoint(self) -> Any:
-        """Slurm takes the machine away, or the time is up: go on in a new task."""
+        """Slurm takes the machine away, or the time is up: resume in a new task."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -100,9 +100,9 @@ def run_on_slurm(
 def _rows_as_they_come(left: list[Trial], out: Path, jobs: Sequence[Any]) -> Iterator[tuple[Trial, dict[str, Any]]]:
     ended: float | None = None  # when all tasks were seen to be over
     while left:
-        found = [(trial, row) for trial in left if (row := read_row(out / trial.folder))]
-        yield from found
-        left = [trial for trial in left if not any(trial is done for done, _ in found)]
+        arrived = [(trial, row) for trial in left if (row := read_row(out / trial.folder))]
+        yield from arrived
+        left = [trial for trial in left if not any(trial is done for done, _ in arrived)]
         if left and all(job.done() for job in jobs):
             ended = ended or time.monotonic()
             if time.monotonic() - ended > LATE:
@@ -115,13 +115,13 @@ def _rows_as_they_come(left: list[Trial], out: Path, jobs: Sequence[Any]) -> Ite
         yield trial, row
 
 
-def _from(trials: Sequence[Trial], place: float) -> tuple[Trial, ...]:
+def _from(trials: Sequence[Trial], first: float) -> tuple[Trial, ...]:
     """The same trials, beginning at another place.
 
     >>> _from("abcd", 0.5)
     ('c', 'd', 'a', 'b')
     """
-    start = round(place * len(trials))
+    start = round(first * len(trials))
     return (*trials[start:], *trials[:start])
 
 

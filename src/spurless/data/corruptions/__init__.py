@@ -1,8 +1,8 @@
 """The 19 corruptions of CIFAR-10-C (Hendrycks & Dietterich, ICLR 2019) over whole batches, severities 1 to 5.
 
-A batch is uint8 (n, 3, h, w). Each row has random numbers of its own, drawn from (seed, corruption, row number), so
-that a row comes out the same in whatever batch it stands. The constants are those for 32 pixels; other sizes run too,
-but lengths such as a blur radius stay in pixels.
+A batch is uint8 (n, 3, h, w). Each sample has random numbers of its own, drawn from (seed, corruption, sample number),
+so that a sample comes out the same in whatever batch it stands. The constants are those for 32 pixels; other sizes run
+too, but lengths such as a blur radius stay in pixels.
 
 Where the released generator is odd, so are we, because its images are what the papers train on: glass blur copies a
 neighbour instead of swapping with it; salt and pepper hits single colour values, not pixels; a saturation that is
@@ -65,9 +65,9 @@ def corrupt(x: Tensor, name: str, severity: int, seed: int = 0, rows: Sequence[i
     out = torch.empty_like(x)
     block = max(1, BLOCK // max(1, x[:1].numel()))
     for start in range(0, len(x), block):
-        part = slice(start, start + block)
-        rng = Streams(seed, name, numbers[part])
-        out[part] = to_uint8(CORRUPTIONS[name](to_unit(x[part]), severity, rng))
+        chunk = slice(start, start + block)
+        rng = Streams(seed, name, numbers[chunk])
+        out[chunk] = to_uint8(CORRUPTIONS[name](to_unit(x[chunk]), severity, rng))
     return out
 
 

@@ -1,8 +1,8 @@
 """Eight corruptions of test images, for measuring robustness: those of BiasAdv (Lim et al. 2023, supplement D.3).
 
 The paper made them with imgaug and gives one line of settings each; where the line is silent, imgaug's defaults hold.
-A batch is uint8 (n, c, h, w), of any size, and comes back alike. Each row has random numbers of its own, drawn from
-(seed, corruption, row number), so that a row comes out the same in whatever batch it stands.
+A batch is uint8 (n, c, h, w), of any size, and comes back alike. Each sample has random numbers of its own, drawn from
+(seed, corruption, sample number), so that a sample comes out the same in whatever batch it stands.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,9 +43,9 @@ def corruption(one_block: Callable[[np.ndarray, Streams], np.ndarray]) -> InputC
         out = torch.empty_like(x)
         block = max(1, BLOCK // max(1, x[:1].numel()))
         for start in range(0, len(x), block):
-            part = slice(start, start + block)
-            done = one_block(x[part].cpu().contiguous().numpy(), Streams(seed, f"input {name}", numbers[part]))
-            out[part] = torch.from_numpy(np.rint(done.clip(0, 255)).astype(np.uint8))
+            chunk = slice(start, start + block)
+            done = one_block(x[chunk].cpu().contiguous().numpy(), Streams(seed, f"input {name}", numbers[chunk]))
+            out[chunk] = torch.from_numpy(np.rint(done.clip(0, 255)).astype(np.uint8))
         return out
 
     INPUT_CORRUPTIONS[name] = corrupted

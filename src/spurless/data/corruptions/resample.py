@@ -62,6 +62,6 @@ def _zoom_axis(x: np.ndarray, factor: float, axis: int) -> np.ndarray:
     high = np.minimum(low + 1, size - 1)
     shape = [1] * x.ndim
     shape[axis] = size
-    part = (at - low).astype(np.float32).reshape(shape)
-    result: np.ndarray = x.take(low, axis) * (1 - part) + x.take(high, axis) * part
+    fraction = (at - low).astype(np.float32).reshape(shape)
+    result: np.ndarray = x.take(low, axis) * (1 - fraction) + x.take(high, axis) * fraction
     return result

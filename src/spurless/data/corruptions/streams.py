@@ -1,4 +1,4 @@
-"""Random numbers for the rows of a batch: each row has a stream of its own."""
+"""Random numbers for the samples of a batch: each sample has a stream of its own."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,8 @@ from spurless.core.seeds import derive
 
 
 class Streams:
-    """One random stream for each row, fixed by seed, name and row number, whatever other rows are in the batch.
+    """One random stream for each sample, fixed by seed, name and sample number, whatever other samples are in the
+    batch.
 
     >>> one, many = Streams(0, "snow", [7]), Streams(0, "snow", [3, 7])
     >>> bool((one.normal(2, 2)[0] == many.normal(2, 2)[1]).all())
@@ -16,7 +17,7 @@ class Streams:
     """
 
     def __init__(self, seed: int, name: str, rows: Sequence[int]):
-        key = derive(seed, name) << 64  # the row number fills the lower half
+        key = derive(seed, name) << 64  # the sample number fills the lower half
         self._rows = [np.random.Generator(np.random.Philox(key=key | int(row))) for row in rows]
 
     def __len__(self) -> int:
@@ -41,5 +42,5 @@ class Streams:
         return np.stack([generator.integers(high, size=shape) for generator in self._rows])
 
     def poisson(self, mean: np.ndarray) -> np.ndarray:
-        """Poisson counts with these means; the first axis is the rows."""
+        """Poisson counts with these means; the first axis is the samples."""
         return np.stack([generator.poisson(m) for generator, m in zip(self._rows, mean, strict=True)])

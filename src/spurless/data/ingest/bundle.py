@@ -29,12 +29,14 @@ def to_bundle(
     """A Bundle of n samples; the inputs of a split come in the order of its samples."""
     of_split = np.asarray(split, dtype=object)
     parts = {}
-    for part in SPLITS:
-        rows = np.flatnonzero(of_split == part)
+    for split_name in SPLITS:
+        rows = np.flatnonzero(of_split == split_name)
         if len(rows):
             y = torch.from_numpy(label.codes[rows])
             a = torch.from_numpy(np.stack([of.codes[rows] for of in attributes], axis=1)) if attributes else None
-            parts[part] = Split(x[part], y, a, None if names is None else [names[row] for row in rows.tolist()])
+            parts[split_name] = Split(
+                x[split_name], y, a, None if names is None else [names[row] for row in rows.tolist()]
+            )
     described = {
         "classes": label.names,
         "attributes": tuple(of.name for of in attributes),

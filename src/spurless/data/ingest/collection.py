@@ -77,9 +77,9 @@ def to_split(folder: Path, rows: Sequence[tuple[str, int, int]], frame: Frame) -
 def find_collection(root: Path | None, places: Sequence[str], needed: Sequence[str], source: str) -> Path:
     """Where a collection lies below the data root, or a DataError that says what to put where."""
     base = data_root(root)
-    for place in places:
-        if all((base / place / name).exists() for name in needed):
-            return base / place
+    for folder in places:
+        if all((base / folder / name).exists() for name in needed):
+            return base / folder
     raise DataError(
         f"There is no {places[0]} with {' and '.join(needed)} in {base}. Get it from {source} (spurless data download "
         "NAME says how) and put it there, or name another data root with --data-root or SPURLESS_DATA."
@@ -93,7 +93,7 @@ def lazy_rows(split: Split) -> LazyRows:
 
 
 def without(splits: dict[str, Split], broken: Iterable[str]) -> dict[str, Split]:
-    """The splits over LazyRows, less the rows of these names."""
+    """The splits over LazyRows, less the samples of these names."""
     bad, kept = set(broken), {}
     for name, split in splits.items():
         rows = [row for row, file in enumerate(lazy_rows(split).names) if file not in bad]

@@ -21,7 +21,7 @@ from spurless.data.ingest.table import written
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-Column = NDArray[Any]  # (n,) one entry for each row
+Column = NDArray[Any]  # (n,) one entry for each sample
 BANDED_ABOVE = 10  # different values of a numeric attribute
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 SENTENCE = 4  # words that a column of text has on average, or more
@@ -37,7 +37,7 @@ def number(text: str) -> float | None:
 
 
 def usual(role: str, usual: Sequence[str], columns: Sequence[str], problems: Problems) -> str | None:
-    """The column that has a usual name for this role; said in a note, because nobody asked for it."""
+    """The column that has a common name for this role; said in a note, because nobody asked for it."""
     here = [c for c in columns if c.lower() in usual]
     if len(here) == 1:
         problems.note(f"column '{here[0]}' taken as the {role}")
@@ -80,7 +80,7 @@ def labelled(
 
 
 def with_texts(raw: DataFrame, lines: Column, text: Sequence[str], problems: Problems) -> tuple[DataFrame, Column]:
-    """The rows that hold a text, or both of a pair. A word for a missing value may well be a text."""
+    """The samples that hold a text, or both of a pair. A word for a missing value may well be a text."""
     if len(text) > 2 or len(set(text)) < len(text):
         problems.wrong(f"data.text names {len(text)} columns", "name one, or the two of a pair of sentences")
         problems.stop()
@@ -93,7 +93,7 @@ def with_texts(raw: DataFrame, lines: Column, text: Sequence[str], problems: Pro
 
 
 def note_if_text(column: Series, problems: Problems) -> None:
-    """A column of sentences would be left out, as one in which every row differs: say how it can be read."""
+    """A column of sentences would be left out, as one in which every sample differs: say how it can be read."""
     words = column.iloc[:200].str.split().str.len()
     if words.mean() >= SENTENCE and column.iloc[:200].nunique() > 0.5 * len(words):
         problems.note(f"column '{column.name}' holds text, which a model reads with data.text={column.name}")
@@ -139,7 +139,7 @@ def check_classes(names: Column, label: str, problems: Problems, only_scored: bo
     quantity = None not in numbers and any(v is not None and v != int(v) for v in numbers)
     if len(kinds) > 20 and (quantity or len(kinds) > len(names) / 2):
         problems.wrong(
-            f"column '{label}' holds {len(kinds):,} different values in {len(names):,} rows: not a class",
+            f"column '{label}' holds {len(kinds):,} different values in {len(names):,} samples: not a class",
             "name another column with data.label, or put its values into bands first",
         )
 
@@ -148,16 +148,16 @@ def typed(texts: Series, gap: Column, lines: Column, as_codes: bool, decimal: st
     """Numbers as float64, all else as text, missing cells as NaN or None."""
     import pandas as pd
 
-    known = texts.where(~gap, None)
+    present = texts.where(~gap, None)
     if as_codes:
-        return known
-    pointed = known.str.replace(",", ".", regex=False)
-    numbers = pd.to_numeric(pointed if decimal == "comma" else known, errors="coerce").astype(np.float64)
+        return present
+    pointed = present.str.replace(",", ".", regex=False)
+    numbers = pd.to_numeric(pointed if decimal == "comma" else present, errors="coerce").astype(np.float64)
     fits = np.isfinite(numbers.to_numpy())
     if fits.sum() == (~gap).sum():
         return numbers
     if fits.sum() < 0.9 * (~gap).sum():
-        example = _in_thousands(known[~gap]) if decimal == "point" else None
+        example = _in_thousands(present[~gap]) if decimal == "point" else None
         if example:
             problems.wrong(
                 f"column '{texts.name}' holds numbers with commas, such as '{example}', that may separate thousands",
@@ -169,7 +169,7 @@ def typed(texts: Series, gap: Column, lines: Column, as_codes: bool, decimal: st
                 f"column '{texts.name}' holds numbers with a decimal comma",
                 f"say data.decimal=comma, or data.categorical=['{texts.name}'] if they are codes",
             )
-        return known
+        return present
     odd = ~fits & ~gap
     shown = ", ".join(f"'{t}'" for t in dict.fromkeys(texts[odd][:3]))
     problems.wrong(
@@ -177,7 +177,7 @@ def typed(texts: Series, gap: Column, lines: Column, as_codes: bool, decimal: st
         f"mend it, add it to data.missing, or say data.categorical=['{texts.name}']",
         lines[odd],
     )
-    return known
+    return present
 
 
 def _in_thousands(texts: Series) -> str | None:
@@ -195,15 +195,15 @@ def inputs(
     kept, counting = [], []
     for name in names:
         if name not in keep and _counts_rows(typed[name], lines, sure=name == ""):
-            said = f"{name} (data.keep={name} keeps it)" if name else "the column without a name"
-            problems.note(f"left out, it only counts the rows: {said}")
+            text = f"{name} (data.keep={name} keeps it)" if name else "the column without a name"
+            problems.note(f"left out, it only counts the samples: {text}")
             counting += [name] * bool(name)
         elif name == "":
             problems.wrong(f"column {columns.index('') + 1} has no name", "give it one in the header")
         else:
             kept.append(name)
     if not kept:
-        hint = f", or keep '{counting[0]}', which only counts the rows, with data.keep" if counting else ""
+        hint = f", or keep '{counting[0]}', which only counts the samples, with data.keep" if counting else ""
         problems.wrong("no column is left to learn from", f"check data.ignore{hint}")
     return kept
 
@@ -246,56 +246,57 @@ def attribute(name: str, names: Column, column: Series, bands: int, problems: Pr
 
 def given_split(column: Series, lines: Column, labels: Column, problems: Problems, only_scored: bool) -> Column:
     """(n,) of train, val, test. A class that is never trained on cannot be scored."""
-    part = np.array([SPLIT_CODES.get(t.strip().lower()) for t in column], dtype=object)
-    unknown = np.array([p is None for p in part])
+    splits = np.array([SPLIT_CODES.get(t.strip().lower()) for t in column], dtype=object)
+    unknown = np.array([p is None for p in splits])
     if unknown.any():
         shown = ", ".join(f"'{t}'" for t in dict.fromkeys(column[unknown][:5]))
         problems.wrong(f"{shown} in column '{column.name}' is no split", "write train, val or test", lines[unknown])
-    if not (part == "train").any():
+    if not (splits == "train").any():
         if only_scored and not unknown.any():
-            problems.note(f"column '{column.name}' gives no row to train: all rows are scored together")
-            return np.full(len(part), "train", dtype=object)
-        problems.wrong(f"column '{column.name}' gives no row to train", "mark rows with train")
-        return part
-    trained = set(labels[part == "train"])
+            problems.note(f"column '{column.name}' gives no sample to train: all samples are scored together")
+            return np.full(len(splits), "train", dtype=object)
+        problems.wrong(f"column '{column.name}' gives no sample to train", "mark samples with train")
+        return splits
+    trained = set(labels[splits == "train"])
     for name in codes(labels)[1]:
         if name not in trained:
-            where = sorted({str(p) for p in part[labels == name] if p})
+            where = sorted({str(p) for p in splits[labels == name] if p})
             problems.wrong(
                 f"class '{name}' stands in {' and '.join(where)} but not in train",
-                "move some of its rows to train, or take it out",
+                "move some of its samples to train, or take it out",
                 lines[labels == name],
             )
-    return part
+    return splits
 
 
-def apart(rows: DataFrame, part: Column, lines: Column, rule: str, problems: Problems) -> Column:
-    """(n,) bool: the rows to keep. Rows alike in every column that is used must not stand in two splits unnoticed."""
+def apart(rows: DataFrame, splits: Column, lines: Column, rule: str, problems: Problems) -> Column:
+    """(n,) bool: the samples to keep. Samples alike in every column that is used must not stand in two splits
+    unnoticed."""
     import pandas as pd
 
     keep = np.ones(len(rows), bool)
     filled = pd.DataFrame({c: v if v.dtype.kind == "f" else v.fillna(MISSING) for c, v in rows.items()})
     same = pd.util.hash_pandas_object(filled, index=False).to_numpy()
-    rank = np.array([SPLITS.index(p) if p else 0 for p in part])
+    rank = np.array([SPLITS.index(p) if p else 0 for p in splits])
     places = pd.Series(rank).groupby(same)
     last = places.transform("max").to_numpy()
-    repeated = rank < last  # a later split holds the same row
+    repeated = rank < last  # a later split holds the same sample
     if not repeated.any() or rule == "keep":
         return keep
     if rule == "drop":
-        problems.note(f"{repeated.sum():,} rows left out because a later split holds the same one")
+        problems.note(f"{repeated.sum():,} samples left out because a later split holds the same one")
         return np.asarray(~repeated)
     if rule == "note":
-        held = (rank > places.transform("min")).sum()
-        problems.note(f"{held:,} val or test rows are equal to a row of an earlier split in all columns")
+        copies = (rank > places.transform("min")).sum()
+        problems.note(f"{copies:,} val or test samples are equal to a sample of an earlier split in all columns")
         return keep
     pairs = []
     for i in np.flatnonzero(repeated)[:5]:
         j = np.flatnonzero((same == same[i]) & (rank == last[i]))[0]
-        pairs.append(f"line {lines[i]} ({part[i]}) = line {lines[j]} ({part[j]})")
+        pairs.append(f"line {lines[i]} ({splits[i]}) = line {lines[j]} ({splits[j]})")
     more = f" and {repeated.sum() - 5:,} more" if repeated.sum() > 5 else ""
     problems.wrong(
-        f"equal rows in two splits: {', '.join(pairs)}{more}",
+        f"equal samples in two splits: {', '.join(pairs)}{more}",
         "take them out of one, or say data.duplicates=drop, or keep if they are different cases",
     )
     return keep

@@ -53,7 +53,7 @@ def read_lines(text: str, delimiter: str = "auto") -> Lines:
 def _records(physical: list[str], mark: str, spaced: bool) -> Iterator[tuple[int, list[str] | None]]:
     """Line number and cells of each record that is not blank; None for cells that cannot be read.
 
-    A quotation mark that does not close swallows the lines below it, so after a bad record reading goes on with the
+    A quotation mark that does not close swallows the lines below it, so after a bad record reading resumes with the
     very next line: one slip is then one report, and the rows below it are not lost.
     """
 

@@ -48,7 +48,8 @@ def balanced(rng: np.random.Generator, n: int, classes: int) -> NDArray[np.int64
 
 
 def rank_in_class(rng: np.random.Generator, y: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The place of each row in a random order of the rows of its class: `rank < k` picks exactly k rows of a class.
+    """The place of each sample in a random order of the samples of its class: `rank < k` picks exactly k samples of a
+    class.
 
     >>> y = np.array([0, 1, 0, 1, 1])
     >>> rank = rank_in_class(stream(0, "doctest"), y)
@@ -64,7 +65,7 @@ def rank_in_class(rng: np.random.Generator, y: NDArray[np.int64]) -> NDArray[np.
 
 
 def exact_share(rng: np.random.Generator, y: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Which rows are chosen when the same share of every class is, to the nearest whole row.
+    """Which samples are chosen when the same share of every class is, to the nearest whole sample.
 
     >>> int(exact_share(stream(0, "doctest"), np.zeros(40, dtype=np.int64), 0.1).sum())
     4
@@ -93,7 +94,7 @@ def one_thread() -> Iterator[None]:
 
 
 def chunks(rows: Tensor, pixels: int) -> Iterator[Tensor]:
-    """The rows in pieces of about CHUNK pixels, `pixels` being those of one row."""
+    """The samples in pieces of about CHUNK pixels, `pixels` being those of one sample."""
     return iter(rows.split(max(1, CHUNK // pixels)))
 
 

@@ -75,8 +75,8 @@ def from_tables(folder: Path, tables: dict[str, str], columns: Columns, problems
     """Samples listed in a table in the folder, or in one in each of its split folders."""
     listing, lines, spellings = Listing(""), dict[str, int](), Spellings()
     total = absent = 0
-    for below, part in tables.items():
-        table = Table(folder, below, columns, part, problems)
+    for below, split in tables.items():
+        table = Table(folder, below, columns, split, problems)
         if listing.names and table.attributes != listing.attributes:
             raise DataError(
                 f"{table.name} has other attribute columns than the tables beside it; give all of them the same."
@@ -124,8 +124,8 @@ def _faults(row: Row, lines: dict[str, int]) -> Iterator[tuple[Kind, str]]:
 class Table:
     """A table of files: which columns hold what, and its rows."""
 
-    def __init__(self, folder: Path, below: str, ask: Columns, part: str, problems: Problems):
-        self.folder, self.below, self.part = folder, below, part
+    def __init__(self, folder: Path, below: str, ask: Columns, split: str, problems: Problems):
+        self.folder, self.below, self.part = folder, below, split
         self.name = os.path.join(below, ask.metadata)
         self.header, self.cells, self.lines = read_table(folder / self.name, self.name, problems)
         if len(ask.splits) > len(SPLITS):

@@ -52,12 +52,12 @@ class Given:
         """The Bundle, with the missing splits drawn from the training samples; `fields` are those of the Bundle."""
         self._draw()
         self._check_alike()
-        parts = {part: self.parts[part] for part in SPLITS if part in self.parts}
+        parts = {split: self.parts[split] for split in SPLITS if split in self.parts}
         train = parts["train"]
-        labels = {part: of.y for part, of in parts.items()}
-        columns = {name: {part: of.a[name] for part, of in parts.items()} for name in train.a}
-        said = [check_numbers("label", labels, bool(self.classes), is_label=True)]
-        said += [check_numbers(name, columns[name], bool(self.values.get(name))) for name in columns]
+        labels = {split: of.y for split, of in parts.items()}
+        columns = {name: {split: of.a[name] for split, of in parts.items()} for name in train.a}
+        remarks = [check_numbers("label", labels, bool(self.classes), is_label=True)]
+        remarks += [check_numbers(name, columns[name], bool(self.values.get(name))) for name in columns]
         if len(np.unique(train.y)) < 2:
             raise DataError(
                 f"All training samples of {self.name} have the same label; a label needs two classes or more."
@@ -66,10 +66,10 @@ class Given:
         described: dict[str, Any] = {"net": "resnet18" if is_image else "mlp"}
         if is_image and train.x.shape[1] == 3:
             described["inputs"] = Images(images.IMAGENET_MEAN, images.IMAGENET_STD)
-        notes = (*fields.pop("notes", ()), *self.notes, *filter(None, said))
+        notes = (*fields.pop("notes", ()), *self.notes, *filter(None, remarks))
         return to_bundle(
             self.name,
-            {part: of.x for part, of in parts.items()},
+            {split: of.x for split, of in parts.items()},
             np.repeat(np.array(list(parts), dtype=object), [len(of.y) for of in parts.values()]),
             coded("label", labels, self.classes, known_in=["train"]),
             [coded(name, columns[name], self.values.get(name, ()), known_in=list(parts)) for name in columns],
@@ -87,41 +87,42 @@ class Given:
         strata = list(zip(train.y.tolist(), *(column.tolist() for column in train.a.values()), strict=True))
         ids = [str(row) for row in range(len(train.y))]
         drawn = share_out(ids, strata, shares.get("val", 0), shares.get("test", 0), self.seed)
-        for part in SPLITS:
-            if rows := [row for row, of in enumerate(drawn) if of == part]:
-                self.parts[part] = train.keep(rows)
+        for split in SPLITS:
+            if rows := [row for row, of in enumerate(drawn) if of == split]:
+                self.parts[split] = train.keep(rows)
 
     def _check_alike(self) -> None:
         """Refuse parts that differ in their attributes, in the shape of their inputs or in how labels are written."""
         train = self.parts["train"]
-        for part, of in self.parts.items():
+        for split, of in self.parts.items():
             if list(of.a) != list(train.a):
                 raise DataError(
-                    f"{part} has the attributes {list(of.a)}, but train has {list(train.a)}; give the same."
+                    f"{split} has the attributes {list(of.a)}, but train has {list(train.a)}; give the same."
                 )
             if of.x.shape[1:] != train.x.shape[1:]:
                 here, there = tuple(of.x.shape[1:]), tuple(train.x.shape[1:])
-                raise DataError(f"An input of {part} is of shape {here}, one of train of {there}.")
+                raise DataError(f"An input of {split} is of shape {here}, one of train of {there}.")
             for what, mine, trained in (("label", of.y, train.y), *((k, of.a[k], train.a[k]) for k in train.a)):
                 if mine.dtype.kind != trained.dtype.kind:
                     raise DataError(
-                        f"The {what} is a word in one of train and {part}, a number in the other; write it alike."
+                        f"The {what} is a word in one of train and {split}, a number in the other; write it alike."
                     )
 
 
 def coded(what: str, columns: Mapping[str, Column], names: Sequence[str], known_in: Sequence[str]) -> Coded:
     """Codes of all parts, one after the other, from whole numbers or words. What occurs must occur in the parts
     `known_in`, and have one of the names, if there are any."""
-    present = np.unique(np.concatenate([columns[part] for part in known_in]))
-    names, place = _numbered(what, present, names)
-    for part, column in columns.items():
-        missing = sorted(str(value) for value in set(column.tolist()) - place.keys())
+    present = np.unique(np.concatenate([columns[split] for split in known_in]))
+    names, codes = _numbered(what, present, names)
+    for split, column in columns.items():
+        missing = sorted(str(value) for value in set(column.tolist()) - codes.keys())
         if missing:
             raise DataError(
-                f"The {what} {missing[0]!r} in {part} does not occur in train; leave its samples out, or train on some."
+                f"The {what} {missing[0]!r} in {split} does not occur in train; leave its samples out, or train on "
+                "some."
             )
     values = np.concatenate(list(columns.values())).tolist()
-    return Coded(what, np.array([place[value] for value in values], dtype=np.int64), names)
+    return Coded(what, np.array([codes[value] for value in values], dtype=np.int64), names)
 
 
 def _numbered(what: str, present: Column, names: Sequence[str]) -> tuple[tuple[str, ...], dict[Any, int]]:
@@ -141,7 +142,7 @@ def _numbered(what: str, present: Column, names: Sequence[str]) -> tuple[tuple[s
 
 
 def check_numbers(what: str, columns: Mapping[str, Column], named: bool, is_label: bool = False) -> str:
-    """A note on whole numbers that no row has though a larger one occurs: each is a class, or value, all the same.
+    """A note on whole numbers that no sample has though a larger one occurs: each is a class, or value, all the same.
 
     Labels that do not begin at 0 could be read in two ways, and numbers of which most are missing are codes: refused.
     """
@@ -149,7 +150,7 @@ def check_numbers(what: str, columns: Mapping[str, Column], named: bool, is_labe
     if present.dtype.kind != "i":
         return ""
     if present[0] < 0:
-        raise DataError(f"The {what} {present[0]} is negative; numbers begin at 0 (rows without one: leave out).")
+        raise DataError(f"The {what} {present[0]} is negative; numbers begin at 0 (samples without one: leave out).")
     absent = int(present[-1]) + 1 - len(present)
     if named or not absent or (is_label and len(present) == 1):  # of a single label more is said elsewhere
         return ""
@@ -157,39 +158,41 @@ def check_numbers(what: str, columns: Mapping[str, Column], named: bool, is_labe
     if absent > 2 * len(present) or (is_label and present[0] > 0):
         first = next(number for number, value in enumerate(present.tolist()) if number != value)
         raise DataError(
-            f"The {many} go up to {present[-1]}, but smaller numbers have no row ({absent:,}, beginning with {first}); "
-            f"each would be a {each}. Number them 0, 1, 2 and so on, or give them as words, such as '{present[-1]}'"
+            f"The {many} go up to {present[-1]}, but smaller numbers have no sample ({absent:,}, beginning with "
+            f"{first}); each would be a {each}. Number them 0, 1, ..., or give them as words, such as '{present[-1]}'"
             + (", or name all classes from 0 on with `classes`." if is_label else ".")
         )
     numbers = listed([str(n) for n in np.setdiff1d(np.arange(present[-1]), present)])
-    return f"{many} that no row has, though larger ones occur, each taken as a {each} (words would not be): {numbers}"
+    return (
+        f"{many} that no sample has, though larger ones occur, each taken as a {each} (words would not be): {numbers}"
+    )
 
 
-def as_part(given: tuple[Any, ...], part: str, attributes: Sequence[str], ready: bool = False) -> Part:
+def as_part(given: tuple[Any, ...], split: str, attributes: Sequence[str], ready: bool = False) -> Part:
     """`ready`: the inputs are as they are to be."""
     x, y, a = (*given, None)[:3]
-    out = Part(x if ready else inputs(x, part), words_or_numbers(y, f"y of {part}"), _columns(a, part, attributes))
+    out = Part(x if ready else inputs(x, split), words_or_numbers(y, f"y of {split}"), _columns(a, split, attributes))
     for what, column in (("y", out.y), *out.a.items()):
         if len(column) != len(out.x):
-            raise DataError(f"{part} has {len(out.x):,} inputs but {len(column):,} values of {what}.")
+            raise DataError(f"{split} has {len(out.x):,} inputs but {len(column):,} values of {what}.")
     if not len(out.x):
-        raise DataError(f"{part} has no rows.")
+        raise DataError(f"{split} has no samples.")
     return out
 
 
-def _columns(a: Any, part: str, attributes: Sequence[str]) -> dict[str, Column]:
+def _columns(a: Any, split: str, attributes: Sequence[str]) -> dict[str, Column]:
     """Attributes by name, from {name: (n,)}, (n,) or (n, k)."""
     if a is None:
         return {}
     if not (isinstance(a, Mapping) or hasattr(a, "columns")):  # a pandas table has them
-        table = _array(a, f"a of {part}")
+        table = _array(a, f"a of {split}")
         table = table[:, None] if table.ndim == 1 else table
         if table.ndim != 2:
-            raise DataError(f"a of {part} is of shape {table.shape}; it takes (n,), (n, k) or {{name: (n,)}}.")
-        a = dict(zip(attribute_names(attributes, table.shape[1], f"a of {part}"), table.T, strict=True))
+            raise DataError(f"a of {split} is of shape {table.shape}; it takes (n,), (n, k) or {{name: (n,)}}.")
+        a = dict(zip(attribute_names(attributes, table.shape[1], f"a of {split}"), table.T, strict=True))
     elif attributes and set(attributes) != set(map(str, a)):
-        raise DataError(f"a of {part} has the columns {list(a)}, but the names {list(attributes)} were given.")
-    return {str(name): words_or_numbers(column, f"'{name}' of {part}") for name, column in a.items()}
+        raise DataError(f"a of {split} has the columns {list(a)}, but the names {list(attributes)} were given.")
+    return {str(name): words_or_numbers(column, f"'{name}' of {split}") for name, column in a.items()}
 
 
 def attribute_names(attributes: Sequence[str], count: int, what: str) -> Sequence[str]:
@@ -215,7 +218,7 @@ def words_or_numbers(values: Any, what: str) -> Column:
     """(n,) whole numbers or words."""
     out = _array(values, what)
     if out.ndim != 1:
-        raise DataError(f"{what} is of shape {out.shape}; it takes one whole number or word for each row, (n,).")
+        raise DataError(f"{what} is of shape {out.shape}; it takes one whole number or word for each sample, (n,).")
     if out.dtype.kind in "OU":
         fits = np.array([isinstance(value, (str, int, np.integer, np.bool_)) for value in out.tolist()], bool)
     elif out.dtype.kind == "f":
@@ -225,8 +228,8 @@ def words_or_numbers(values: Any, what: str) -> Column:
     if not fits.all():
         row = int(np.argmin(fits))
         raise DataError(
-            f"{what} holds {out[row : row + 1].tolist()[0]!r} in row {row}; it takes whole numbers or words. Fill it "
-            "in, or leave the row out."
+            f"{what} holds {out[row : row + 1].tolist()[0]!r} in sample {row}; it takes whole numbers or words. Fill "
+            "it in, or leave the sample out."
         )
     if out.dtype.kind not in "OU":
         return out.astype(np.int64)
@@ -243,11 +246,11 @@ def given_or_shares(
     """The splits that are given, and the shares to draw for the others; `x` is what the inputs are called."""
     given: dict[str, tuple[Any, ...]] = {"train": train}
     shares = {}
-    for part, value in (("val", val), ("test", test)):
+    for split, value in (("val", val), ("test", test)):
         if isinstance(value, (int, float)):
-            shares[part] = float(value)
+            shares[split] = float(value)
         elif isinstance(value, tuple) and len(value) in (2, 3):
-            given[part] = value
+            given[split] = value
         else:
-            raise DataError(f"`{part}` takes a share of the rows, such as 0.1, or ({x}, y) or ({x}, y, a).")
+            raise DataError(f"`{split}` takes a share of the samples, such as 0.1, or ({x}, y) or ({x}, y, a).")
     return given, shares

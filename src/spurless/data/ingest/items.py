@@ -31,7 +31,7 @@ LABEL = ("label", "labels", "y", "target", "class", "fine_label")
 
 def read_items(
     dataset: Any,
-    part: str,
+    split: str,
     frame: images.Frame | None,
     item: Callable[[Any, int], tuple[Any, ...]],
     attributes: Sequence[str],
@@ -41,14 +41,14 @@ def read_items(
         n = len(dataset)
     except TypeError:
         raise DataError(
-            f"The {part} dataset must have a length and items by number (map-style); read a stream into one first."
+            f"The {split} dataset must have a length and items by number (map-style); read a stream into one first."
         ) from None
     if not n:
-        raise DataError(f"{part} has no rows.")
+        raise DataError(f"{split} has no samples.")
     xs: list[Tensor] = []
     ys, cells = [], list[dict[str, Any]]()
-    for row in track(range(n), f"reading {part}", n):
-        got, where = item(dataset, row), f"Item {row} of {part}"
+    for row in track(range(n), f"reading {split}", n):
+        got, where = item(dataset, row), f"Item {row} of {split}"
         if not isinstance(got, (tuple, list)) or len(got) not in (2, 3):
             raise DataError(f"{where} is not (x, y) or (x, y, a).")
         xs.append(one_input(got[0], frame, where))
@@ -63,7 +63,7 @@ def read_items(
             if cells[-1].keys() != cells[0].keys():
                 raise DataError(f"{where} has other attributes than the items before it: {', '.join(cells[-1])}.")
     a = {name: [of[name] for of in cells] for name in cells[0]} if cells else None
-    return as_part((torch.stack(xs), ys, a), part, attributes)
+    return as_part((torch.stack(xs), ys, a), split, attributes)
 
 
 def _attribute_cells(given: Any, attributes: Sequence[str], where: str) -> dict[str, Any]:
@@ -94,14 +94,14 @@ def hf_splits(data: Any, val: Any, test: Any) -> tuple[dict[str, Any], list[str]
         raise DataError(
             f"The dataset has the splits {', '.join(map(str, data))} but no train; pass data['...'] itself."
         )
-    for part in SPLITS:
-        names = [f"'{key}'" for key in called[part]]
-        if names and part != "train" and not isinstance(parts[part], (int, float)):
-            names += [f"`{part}`"] * (parts[part] is not data[called[part][0]])
+    for split in SPLITS:
+        names = [f"'{key}'" for key in called[split]]
+        if names and split != "train" and not isinstance(parts[split], (int, float)):
+            names += [f"`{split}`"] * (parts[split] is not data[called[split][0]])
         if len(names) > 1:
-            raise DataError(f"The dataset has more than one split for {part}: {' and '.join(names)}; pass only one.")
+            raise DataError(f"The dataset has more than one split for {split}: {' and '.join(names)}; pass only one.")
         if names:
-            parts[part] = data[called[part][0]]
+            parts[split] = data[called[split][0]]
     unused = [f"'{key}'" for key in called[""] if not any(data[key] is of for of in parts.values())]
     how = f"splits of the dataset that are not used: {', '.join(unused)}; pass one as `val` or `test` to use it"
     return parts, [how] if unused else []
@@ -110,10 +110,10 @@ def hf_splits(data: Any, val: Any, test: Any) -> tuple[dict[str, Any], list[str]
 def text_columns(columns: Sequence[str], asked: str | Sequence[str] | None) -> tuple[str, ...] | None:
     """The column of texts, or the two of a pair; None where the dataset is one of images."""
     if asked is not None:
-        found = (asked,) if isinstance(asked, str) else tuple(asked)
-        if len(found) not in (1, 2):
-            raise DataError(f"`text` takes one column, or the two of a pair, not {len(found)}.")
-        return tuple(column_of(columns, column, (), "text") for column in found)
+        chosen = (asked,) if isinstance(asked, str) else tuple(asked)
+        if len(chosen) not in (1, 2):
+            raise DataError(f"`text` takes one column, or the two of a pair, not {len(chosen)}.")
+        return tuple(column_of(columns, column, (), "text") for column in chosen)
     if any(column in columns for column in IMAGE):
         return None
     pair = next((pair for pair in TEXTS if set(pair) <= set(columns)), None)  # before one of them alone
@@ -128,7 +128,7 @@ def text_cells(dataset: Any, text: tuple[str, ...], label: str, attributes: Sequ
 
 
 def column_of(columns: Sequence[str], asked: str | None, usual: Sequence[str], what: str) -> str:
-    found = asked if asked is not None else next((name for name in usual if name in columns), None)
-    if found not in columns or found is None:
+    chosen = asked if asked is not None else next((name for name in usual if name in columns), None)
+    if chosen not in columns or chosen is None:
         raise DataError(f"Which column is it? Pass `{what}`, from: {', '.join(columns) or 'none'}.")
-    return found
+    return chosen

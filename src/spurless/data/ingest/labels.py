@@ -45,7 +45,7 @@ class Field:
 
 
 def codes(values: Iterable[str | None], order: Sequence[str] = ()) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Each value as the place of its name in the list of names: as in `order`, then by size, missing ones last.
+    """Each value as the index of its name in the list of names: as in `order`, then by size, missing ones last.
 
     >>> place, names = codes(["10", "9", None, "9"])
     >>> place.tolist(), names
@@ -59,8 +59,8 @@ def codes(values: Iterable[str | None], order: Sequence[str] = ()) -> tuple[NDAr
 
 def places(texts: Iterable[str], names: Sequence[str]) -> NDArray[np.int64]:
     """(n,) The place of each text among the names."""
-    place = {name: i for i, name in enumerate(names)}
-    return np.array([place[text] for text in texts], dtype=np.int64)
+    index_of = {name: i for i, name in enumerate(names)}
+    return np.array([index_of[text] for text in texts], dtype=np.int64)
 
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def list_files(folder: Path, columns: Columns, variant: str, problems: Problems,
         )
     parts = _split_folders(folder)
     tables = {"": ""} if (folder / metadata).is_file() else {}
-    tables = tables or {name: part for name, part in parts.items() if (folder / name / metadata).is_file()}
+    tables = tables or {name: split for name, split in parts.items() if (folder / name / metadata).is_file()}
     if tables:
         return from_tables(folder, tables, columns, problems)
     named = [name for name in ("file", "label", "attribute", "split") if getattr(columns, name)]
@@ -131,16 +131,16 @@ def from_folders(folder: Path, parts: dict[str, str], problems: Problems) -> Lis
 
 def _add_class(listing: Listing, folder: Path, below: str, label: str, split: str, problems: Problems) -> list[str]:
     """List the images of a class folder; returns its other files."""
-    place = os.path.join(below, label)
-    everything = [os.path.join(place, name) for name in files_below(folder / place, and_above(folder, below))]
+    class_dir = os.path.join(below, label)
+    everything = [os.path.join(class_dir, name) for name in files_below(folder / class_dir, and_above(folder, below))]
     files = without_outputs(everything)
     if len(files) < len(everything):
-        listing.unused.append(f"what Spurless has written in {place}")
+        listing.unused.append(f"what Spurless has written in {class_dir}")
     pictures = [name for name in files if is_image(name)]
     if not pictures and len(files) == len(everything):
-        problems.add(NO_IMAGES, place)
+        problems.add(NO_IMAGES, class_dir)
     elif pictures and label != label.strip():
-        problems.add(STRAY, repr(place))
+        problems.add(STRAY, repr(class_dir))
     else:
         for name in pictures:
             listing.add(name, label, (), split)

@@ -14,20 +14,22 @@ from spurless.core.errors import DataError
 from spurless.data.ingest import images
 
 
-def inputs(x: Any, part: str) -> Tensor:
+def inputs(x: Any, split: str) -> Tensor:
     """uint8 images (n, c, h, w), or float vectors (n, d)."""
     x = as_tensor(x)
     if x is None:
-        raise DataError(f"The inputs of {part} are not numbers of one shape; bring all images to one size first.")
+        raise DataError(f"The inputs of {split} are not numbers of one shape; bring all images to one size first.")
     if x.dim() == 2:
         if not bool(torch.isfinite(x).all()):
             raise DataError(
-                f"The vectors of {part} hold values that are not finite; fill them in or leave the rows out."
+                f"The vectors of {split} hold values that are not finite; fill them in or leave the samples out."
             )
         return torch.as_tensor(x, dtype=torch.float32)
     if x.dim() not in (3, 4):
-        raise DataError(f"The inputs of {part} are of shape {tuple(x.shape)}; vectors are (n, d), images (n, c, h, w).")
-    return as_pixels(_channels_first(x, part), f"The images of {part}")
+        raise DataError(
+            f"The inputs of {split} are of shape {tuple(x.shape)}; vectors are (n, d), images (n, c, h, w)."
+        )
+    return as_pixels(_channels_first(x, split), f"The images of {split}")
 
 
 def as_tensor(x: Any) -> Tensor | None:
@@ -48,7 +50,7 @@ def as_tensor(x: Any) -> Tensor | None:
     return out.long() if out.dtype in (torch.uint16, torch.uint32, torch.uint64) else out
 
 
-def _channels_first(x: Tensor, part: str) -> Tensor:
+def _channels_first(x: Tensor, split: str) -> Tensor:
     """(n, c, h, w) from (n, h, w), (n, h, w, c) or itself."""
     if x.dim() == 3:
         return x[:, None]
@@ -56,7 +58,7 @@ def _channels_first(x: Tensor, part: str) -> Tensor:
         return x
     if x.shape[-1] in (1, 3, 4):
         return x.permute(0, 3, 1, 2).contiguous()
-    raise DataError(f"Which axis of {part} holds the channels? Its shape is {tuple(x.shape)}; give (n, c, h, w).")
+    raise DataError(f"Which axis of {split} holds the channels? Its shape is {tuple(x.shape)}; give (n, c, h, w).")
 
 
 def as_pixels(x: Tensor, what: str) -> Tensor:

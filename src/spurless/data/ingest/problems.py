@@ -33,8 +33,8 @@ class Problems:
     sentences: list[tuple[int, str]] = field(default_factory=list)  # (line or 0, problem with its remedy)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, kind: Kind, place: str) -> None:
-        self.by_kind.setdefault(kind, []).append(place)
+    def add(self, kind: Kind, where: str) -> None:
+        self.by_kind.setdefault(kind, []).append(where)
 
     def add_broken(self, broken: dict[str, str]) -> None:
         """Image files that cannot be read, and why."""
@@ -67,7 +67,7 @@ class Problems:
         lines = [f"  {text}" for _, text in sorted(self.sentences, key=lambda problem: problem[0])]
         for kind, places in self.by_kind.items():
             lines += [f"{kind.what} ({len(places):,}). {kind.remedy}"]
-            lines += [f"  {printable(place)}" for place in places[:LISTED]]
+            lines += [f"  {printable(where)}" for where in places[:LISTED]]
             lines += [f"  and {len(places) - LISTED:,} more"] * (len(places) > LISTED)
         return "\n".join(lines)
 

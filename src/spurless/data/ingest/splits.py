@@ -2,7 +2,7 @@
 
 There are two ways to draw, because what was measured with each must stay as it is: `share_out` by a hash of each
 sample's name, so that one sample more changes hardly anything, for images and for data from Python; `stratified` by a
-seeded order of the rows, for tables.
+seeded order of the samples, for tables.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def thinned(conflicting: NDArray[np.bool_], split: NDArray[np.object_], rho: flo
     """
     rng = np.random.default_rng(seed)
     keep = np.ones(len(split), bool)
-    for part in ("train", "val"):
-        against = rng.permutation(np.flatnonzero((split == part) & conflicting))
-        along = rng.permutation(np.flatnonzero((split == part) & ~conflicting))
+    for split_name in ("train", "val"):
+        against = rng.permutation(np.flatnonzero((split == split_name) & conflicting))
+        along = rng.permutation(np.flatnonzero((split == split_name) & ~conflicting))
         if len(against) * (1 - rho) > len(along) * rho:
             keep[against[round(len(along) * rho / (1 - rho)) :]] = False
         elif rho > 0:

@@ -55,8 +55,8 @@ def to_bundle(
 ) -> Bundle:
     """The table as a Bundle: the label's columns never reach the input; the attributes' do unless `drop_attribute`.
 
-    `coding`: of a model that is given the table; None: learnt from the training rows. `rho`: the share of the train and
-    val rows that conflict, by leaving others out. `fields` are those of the Bundle.
+    `coding`: of a model that is given the table; None: learnt from the training samples. `rho`: the share of the train
+    and val samples that conflict, by leaving others out. `fields` are those of the Bundle.
     """
     y, coded = label.coded(), [field.coded() for field in attributes]
     train = split == "train"
@@ -68,21 +68,25 @@ def to_bundle(
     hidden = set(label.columns).union(*(f.columns for f in attributes if inputs.drop_attribute))
     shown = frame[[c for c in frame.columns if c not in hidden]][keep]
     options = inputs.categorical, inputs.max_categories, inputs.keep
-    x, columns, said, learnt = encode(shown, train[keep], *options, coding=coding)
+    x, columns, coding_notes, learnt = encode(shown, train[keep], *options, coding=coding)
     if not x.shape[1]:
-        raise DataError(f"{name} has no input column left to learn from: {'; '.join(said) or 'all are targets'}.")
+        raise DataError(
+            f"{name} has no input column left to learn from: {'; '.join(coding_notes) or 'all are targets'}."
+        )
     if not keep.all():
-        said.append(f"{(~keep).sum():,} train and val rows left out at random so that {rho:.3g} of them conflict")
+        coding_notes.append(
+            f"{(~keep).sum():,} train and val samples left out at random so that {rho:.3g} of them conflict"
+        )
     kept = split[keep]
     described = {"aligned": aligned, "inputs": Table(tuple(columns), learnt), "net": "mlp", "recipe": RECIPE}
     return bundle.to_bundle(
         name,
-        {part: torch.from_numpy(x[kept == part]) for part in SPLITS},
+        {split_name: torch.from_numpy(x[kept == split_name]) for split_name in SPLITS},
         kept,
         y.rows(keep),
         [of.rows(keep) for of in coded],
         names=None if rows is None else [rows[i] for i in np.flatnonzero(keep).tolist()],
-        notes=(*notes, *said),
+        notes=(*notes, *coding_notes),
         **(described | fields),
     )
 
@@ -145,6 +149,6 @@ def choose(fields: dict[str, Field], target: str, attribute: Sequence[str]) -> t
     return fields[target], [fields[a] for a in attribute]
 
 
-def expect_rows(file: str, found: int, published: int) -> list[str]:
-    """A note where a file has other rows than the one that is distributed."""
-    return [] if found == published else [f"{file} holds {found:,} rows; the distributed file has {published:,}"]
+def expect_rows(file: str, n: int, published: int) -> list[str]:
+    """A note where a file has other samples than the one that is distributed."""
+    return [] if n == published else [f"{file} holds {n:,} samples; the distributed file has {published:,}"]

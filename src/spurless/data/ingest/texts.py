@@ -29,7 +29,7 @@ from spurless.data.ingest.splits import SPLITS
 from spurless.data.tokens import tokenise, tokens_of
 
 Tokenizer = Annotated[str, "minilm, a folder or tokenizer.json, or a name on the Hugging Face hub; that of the network"]
-Length = Annotated[int, "most tokens of a row; longer texts are cut", Range(4)]
+Length = Annotated[int, "most tokens of a sample; longer texts are cut", Range(4)]
 
 NET = "embedding_bag"
 RECIPE = Recipe("adam", 2e-3, batch_size=64, epochs=10)
@@ -52,15 +52,18 @@ class Part:
 
 def to_bundle(name: str, parts: Mapping[str, Part | None], *, tokenizer: str, length: int, **fields: Any) -> Bundle:
     """The parts train, val and test as a Bundle; `fields` are those of the Bundle."""
-    given = {key: part for key, part in parts.items() if part is not None and len(part)}
-    texts = {key: (part.texts,) if part.second is None else (part.texts, part.second) for key, part in given.items()}
-    names = {key: part.names for key, part in given.items() if part.names is not None}
+    given = {key: split_name for key, split_name in parts.items() if split_name is not None and len(split_name)}
+    texts = {
+        key: (split_name.texts,) if split_name.second is None else (split_name.texts, split_name.second)
+        for key, split_name in given.items()
+    }
+    names = {key: split_name.names for key, split_name in given.items() if split_name.names is not None}
     x = tokens_of_splits(name, texts, tokenizer, length, names)
     splits = {}
-    for key, part in given.items():
-        a = None if part.a is None else _codes(part.a)
-        member = None if part.member is None else torch.from_numpy(np.asarray(part.member, bool))
-        splits[key] = Split(x[key], _codes(part.y), a, part.names, member)
+    for key, split_name in given.items():
+        a = None if split_name.a is None else _codes(split_name.a)
+        member = None if split_name.member is None else torch.from_numpy(np.asarray(split_name.member, bool))
+        splits[key] = Split(x[key], _codes(split_name.y), a, split_name.names, member)
     return of_splits(name, splits, **(text_fields(tokenizer) | fields))
 
 
@@ -78,11 +81,11 @@ def from_fields(
 ) -> Bundle:
     """A table whose texts, in one column or in the two of a pair, are the inputs."""
     texts, names = {}, {}
-    for part in SPLITS:
-        idx = np.flatnonzero(split == part).tolist()
+    for split_name in SPLITS:
+        idx = np.flatnonzero(split == split_name).tolist()
         if idx:
-            texts[part] = tuple([column[i] for i in idx] for column in columns)
-            names[part] = [rows[i] for i in idx]
+            texts[split_name] = tuple([column[i] for i in idx] for column in columns)
+            names[split_name] = [rows[i] for i in idx]
     x = tokens_of_splits(name, texts, tokenizer, length, names)
     coded = [field.coded() for field in attributes]
     described = text_fields(tokenizer) | fields
@@ -97,12 +100,12 @@ def tokens_of_splits(
     names: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Tensor]:
     """int32 (n, 2, l) of each split, all tokenised at once, so that all have the same length."""
-    for part, columns in texts.items():
+    for split_name, columns in texts.items():
         for column in columns:
             odd = next((i for i, text in enumerate(column) if not isinstance(text, str)), None)
             if odd is not None:
-                row = names[part][odd] if names and part in names else f"row {odd}"
-                raise DataError(f"{name}: {row} holds no text but {column[odd]!r}; mend it, or take the row away.")
+                row = names[split_name][odd] if names and split_name in names else f"row {odd}"
+                raise DataError(f"{name}: {row} holds no text but {column[odd]!r}; mend it, or take the sample away.")
     first = [text for columns in texts.values() for text in columns[0]]
     second = [text for columns in texts.values() for text in columns[1]] if all(map(_is_pair, texts.values())) else None
     if not first:
@@ -127,7 +130,7 @@ def _codes(values: np.ndarray) -> Tensor:
 def folder_of(name: str, files: Sequence[str], root: Path | None, below: Sequence[str] = ()) -> Path:
     """The folder that holds these files, plain or gzipped: `text/NAME` or `NAME` under the data root, or one given."""
     base = data_root(root)
-    for folder in (base / "text" / name, base / name, *(base / place for place in below)):
+    for folder in (base / "text" / name, base / name, *(base / folder_name for folder_name in below)):
         if all((folder / file).is_file() or (folder / f"{file}.gz").is_file() for file in files):
             return folder
     raise DataError(
@@ -171,7 +174,7 @@ def has_columns(frame: Any, columns: Sequence[str], file: str) -> None:
         raise DataError(f"{file} has no column '{lacking[0]}'; it has {', '.join(map(str, frame.columns[:30]))}.")
 
 
-def places(frame: Any, column: str, known: Sequence[str], path: Path) -> np.ndarray:
+def places(frame: Any, column: str, names: Sequence[str], path: Path) -> np.ndarray:
     """(n,) The place of each cell of a column among the known ones; a DataError names the first row that has another.
 
     >>> import pandas as pd
@@ -179,22 +182,22 @@ def places(frame: Any, column: str, known: Sequence[str], path: Path) -> np.ndar
     [1, 0]
     >>> places(pd.DataFrame({"class": [0, 3]}), "class", ("0", "1"), Path("a.csv"))
     Traceback (most recent call last):
-    spurless.core.errors.DataError: a.csv, row 2 below the header: class is '3', not one of 0, 1; get it again.
+    spurless.core.errors.DataError: a.csv, sample 2 below the header: class is '3', not one of 0, 1; get it again.
     """
     cells = frame[column].astype(str).str.strip().str.removesuffix(".0")  # numbers may have been written as 1.0
-    found = cells.map({name: i for i, name in enumerate(known)}).to_numpy(float)
-    odd = np.flatnonzero(np.isnan(found))
+    indices = cells.map({name: i for i, name in enumerate(names)}).to_numpy(float)
+    odd = np.flatnonzero(np.isnan(indices))
     if len(odd):
         cell = f"'{cells.iloc[odd[0]]}'" if cells.iloc[odd[0]] else "empty"
         raise DataError(
-            f"{path}, row {odd[0] + 1} below the header: {column} is {cell}, not one of {', '.join(known)}; "
+            f"{path}, row {odd[0] + 1} below the header: {column} is {cell}, not one of {', '.join(names)}; "
             "get it again."
         )
-    return np.asarray(found, np.int64)
+    return np.asarray(indices, np.int64)
 
 
 def with_share(rewritten: np.ndarray, rho: float, seed: int) -> np.ndarray:
-    """The rows, in order: all originals, and rewritten ones at random until they are a share rho.
+    """The samples, in order: all originals, and rewritten ones at random until they are a share rho.
 
     >>> rewritten = np.array([False, True] * 10)
     >>> [int(rewritten[with_share(rewritten, rho, seed=0)].sum()) for rho in (0, 0.2, 0.5)]  # beside 10 originals
@@ -203,7 +206,7 @@ def with_share(rewritten: np.ndarray, rho: float, seed: int) -> np.ndarray:
     originals, others = np.flatnonzero(~rewritten), np.flatnonzero(rewritten)
     wanted = round(len(originals) * rho / (1 - rho))
     if wanted > len(others):
-        raise DataError(f"data.rho = {rho} needs {wanted:,} rewritten rows, and there are {len(others):,}.")
+        raise DataError(f"data.rho = {rho} needs {wanted:,} rewritten samples, and there are {len(others):,}.")
     return np.sort(np.concatenate([originals, np.random.default_rng(seed).permutation(others)[:wanted]]))
 
 
@@ -213,15 +216,15 @@ def mentions(texts: Sequence[str], terms: Sequence[str]) -> np.ndarray:
     >>> mentions(["An African American and a white cat.", "whiter"], ["american", "african american", "white"]).tolist()
     [[False, True, True], [False, False, False]]
     """
-    place = {term.lower(): i for i, term in enumerate(terms)}
+    column_of = {term.lower(): i for i, term in enumerate(terms)}
     # Not \b, which stands only beside letters and digits: a word may begin with # or end with +.
-    either = "|".join(map(re.escape, sorted(place, key=len, reverse=True)))
+    either = "|".join(map(re.escape, sorted(column_of, key=len, reverse=True)))
     pattern = re.compile(rf"(?<!\w)(?:{either})(?!\w)")
-    found = np.zeros((len(texts), len(terms)), bool)
+    hits = np.zeros((len(texts), len(terms)), bool)
     for i, text in enumerate(texts):
         for term in pattern.findall(text.lower()):
-            found[i, place[term]] = True
-    return found
+            hits[i, column_of[term]] = True
+    return hits
 
 
 # The words about identity of the set madlibs.

@@ -5,17 +5,17 @@ Input     13 columns: age, workclass, education, education-num, marital-status, 
 Label     income: <=50K or >50K (24.08 % of the training samples). Another field can be the target (data.target).
 Bias      sex by default: 30.6 % of the men and 10.9 % of the women of the training file are in the upper class.
           Also race (five values), age (bands), marital-status.
-Splits    the official two files: 32,561 rows, of which a seeded, stratified tenth is for validation, and 16,281 test
-          rows. No official validation split exists.
-Missing   "?" in workclass (1,836 and 963 rows), occupation (1,843 and 966) and native-country (583 and 274): a value
-          of its own, not dropped, so that all rows are used.
+Splits    the official two files: 32,561 samples, of which a seeded, stratified tenth is for validation, and 16,281 test
+          samples. No official validation split exists.
+Missing   "?" in workclass (1,836 and 963 samples), occupation (1,843 and 966) and native-country (583 and 274): a value
+          of its own, not dropped, so that all samples are used.
 Citation  R. Kohavi. Scaling up the accuracy of naive-Bayes classifiers: a decision-tree hybrid. KDD 1996.
           Donors: R. Kohavi and B. Becker; UCI Machine Learning Repository, dataset 2.
 Licence   CC BY 4.0 (as listed by UCI).
-Choices   `fnlwgt` is left out: it says how many people the census takes a row for, and is no property of the person.
+Choices   `fnlwgt` is left out: it says how many people the census takes a sample for, and is no property of the person.
           The protected attribute stays among the inputs (data.drop_attribute=false), as a shortcut that the model can
           see; dropping it leaves its proxies (relationship says Husband or Wife). adult.test has a first line that is
-          no row, and a full stop after each label; both are taken away.
+          no sample, and a full stop after each label; both are taken away.
 Files     adult.data and adult.test, in `tabular/adult` or `adult` under the data root.
 """
 
@@ -56,9 +56,9 @@ def load(
     drop_attribute: Annotated[bool, "take the bias attribute out of the inputs"] = False,
     val_share: Annotated[float, "share of the training file that is kept for validation", Range(0, 0.9)] = 0.1,
     rho: Annotated[
-        float | None, "share of conflicting train and val samples, by leaving rows out; none: as it is", Range(0, 1)
+        float | None, "share of conflicting train and val samples, by leaving samples out; none: as it is", Range(0, 1)
     ] = None,
-    seed: Annotated[int, "of the validation split, and of the rows that rho leaves out", Range(0)] = 0,
+    seed: Annotated[int, "of the validation split, and of the samples that rho leaves out", Range(0)] = 0,
 ) -> Bundle:
     """Adult, read from adult.data and adult.test."""
     settings = {k: v for k, v in locals().items() if k not in ("root", "coding")}
@@ -95,7 +95,7 @@ def load(
 
 
 def read(path: Path) -> DataFrame:
-    """One of the two files as it is, less the line that is no row and the full stops after the labels."""
+    """One of the two files as it is, less the line that is no sample and the full stops after the labels."""
     import pandas as pd
 
     frame = pd.read_csv(path, names=COLUMNS, skipinitialspace=True, na_values="?", keep_default_na=False, comment="|")

@@ -58,9 +58,9 @@ def load(
     folder = collection.find_collection(root, ["BAR", "bar"], ["train", "test"], "github.com/alinlab/BAR")
     train, test = list_rows(folder, "train"), list_rows(folder, "test")
     notes = [
-        f"BAR/{part} holds {len(rows):,} images; {PUBLISHED[part]:,} are published"
-        for part, rows in (("train", train), ("test", test))
-        if len(rows) != PUBLISHED[part]
+        f"BAR/{split} holds {len(rows):,} images; {PUBLISHED[split]:,} are published"
+        for split, rows in (("train", train), ("test", test))
+        if len(rows) != PUBLISHED[split]
     ]
     moved, test = draw(test, MOVED[conflicting], seed)
     if val == "train":
@@ -68,7 +68,7 @@ def load(
     else:
         held_out, test = draw(test, int(0.2 * len(test)), seed)
     rows = {"train": train + moved, "val": held_out, "test": test}
-    splits = {part: collection.to_split(folder, of, images.Frame(size, resize)) for part, of in rows.items()}
+    splits = {split: collection.to_split(folder, of, images.Frame(size, resize)) for split, of in rows.items()}
     splits, more = collection.read_splits(splits, "bar", cache, skip_broken)
     return Bundle(
         "bar" if conflicting == "none" else f"bar {conflicting}",
@@ -88,27 +88,27 @@ def load(
     )
 
 
-def list_rows(folder: Path, part: str) -> list[Row]:
+def list_rows(folder: Path, split: str) -> list[Row]:
     """The images of train or test, by class and number."""
     rows, unknown = [], []
-    for file in filter(is_image, files_in(folder / part)):
+    for file in filter(is_image, files_in(folder / split)):
         action, _, number = PurePath(file).stem.rpartition("_")
         action = action.removeprefix("pole ")
         if action in CLASSES and number.isdigit():
             y = CLASSES.index(action)
-            rows.append((y, int(number), f"{part}/{file}"))
+            rows.append((y, int(number), f"{split}/{file}"))
         else:
-            unknown.append(f"{part}/{file}")
+            unknown.append(f"{split}/{file}")
     if unknown or not rows:
         raise UserError(
-            f"{folder / part} should hold images named <class>_<n>, with the classes {', '.join(CLASSES)}; "
+            f"{folder / split} should hold images named <class>_<n>, with the classes {', '.join(CLASSES)}; "
             f"it holds {', '.join(unknown[:5]) or 'no image'}."
         )
-    return [(name, y, y if part == "train" else ELSEWHERE) for y, _, name in sorted(rows)]
+    return [(name, y, y if split == "train" else ELSEWHERE) for y, _, name in sorted(rows)]
 
 
 def draw(rows: list[Row], k: int, seed: int) -> tuple[list[Row], list[Row]]:
-    """`k` of the rows, drawn by the seed, and the others; both in their old order.
+    """`k` of the samples, drawn by the seed, and the others; both in their old order.
 
     >>> drawn, others = draw([("a", 0, 0), ("b", 0, 0), ("c", 1, 1)], 1, seed=0)
     >>> len(drawn), len(others)

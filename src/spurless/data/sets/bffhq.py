@@ -54,14 +54,14 @@ def load(
     if {*listing.labels, *(gender for (gender,) in listing.values)} != {"0", "1"} or set(listing.splits) != set(SPLITS):
         raise UserError(f"{folder} is not BFFHQ as distributed: train, valid and test files end in _<0 or 1>_<0 or 1>.")
     splits, notes = {}, []
-    for part in SPLITS:
-        rows = listing.coded(part)
+    for split in SPLITS:
+        rows = listing.coded(split)
         if target == "gender":
             rows = [(name, gender, age) for name, age, gender in rows]
-        splits[part] = collection.to_split(folder, rows, images.Frame(size))
+        splits[split] = collection.to_split(folder, rows, images.Frame(size))
         aligned = sum(y == a for _, y, a in rows)
-        if PUBLISHED[part] not in (None, (aligned, len(rows) - aligned)):
-            notes.append(f"{part} holds {aligned:,} aligned + {len(rows) - aligned:,} conflicting, not as published")
+        if PUBLISHED[split] not in (None, (aligned, len(rows) - aligned)):
+            notes.append(f"{split} holds {aligned:,} aligned + {len(rows) - aligned:,} conflicting, not as published")
     splits, more = collection.read_splits(splits, "bffhq", cache, skip_broken)
     bias = "gender" if target == "age" else "age"
     return Bundle(

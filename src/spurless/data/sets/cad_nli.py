@@ -36,12 +36,12 @@ def load(
     - Citation: Kaushik, Hovy and Lipton 2020; Bowman et al. 2015 (SNLI). Licence: Apache 2.0 (the repository); SNLI is
       under CC BY-SA 4.0.
     """
-    files = [f"{kind}_{part}.tsv" for kind in ("original", "all_combined") for part in PARTS.values()]
+    files = [f"{kind}_{split}.tsv" for kind in ("original", "all_combined") for split in PARTS.values()]
     folder = folder_of("cad_nli", files, root)
     parts = {}
-    for name, part in PARTS.items():
-        original, rows = (_rows(folder, f"{kind}_{part}.tsv") for kind in ("original", "all_combined"))
-        of = _originals(original, rows, f"all_combined_{part}.tsv")  # (n,)
+    for name, split in PARTS.items():
+        original, rows = (_rows(folder, f"{kind}_{split}.tsv") for kind in ("original", "all_combined"))
+        of = _originals(original, rows, f"all_combined_{split}.tsv")  # (n,)
         y = np.array([CLASSES.index(row[2]) for row in rows])
         context = np.array([CLASSES.index(original[i][2]) for i in of])
         keep = np.arange(len(y))
@@ -52,7 +52,7 @@ def load(
             y[keep],
             context[keep][:, None],
             second=[rows[i][1] for i in keep],
-            names=[f"all_combined_{part}.tsv line {i + 2}" for i in keep],
+            names=[f"all_combined_{split}.tsv line {i + 2}" for i in keep],
         )
     return to_bundle(
         "cad_nli",

@@ -67,17 +67,17 @@ def load(
     folder = collection.find_collection(root, ["celeba", "CelebA", "celebA"], ["img_align_celeba"], SOURCE)
     table = read_lists(folder, (target, *attribute))
     nested = folder / "img_align_celeba" / "img_align_celeba"  # as one of the mirrors unpacks it
-    place = nested.relative_to(folder) if nested.is_dir() else Path("img_align_celeba")
+    images_dir = nested.relative_to(folder) if nested.is_dir() else Path("img_align_celeba")
     frame, splits, notes = images.Frame(size), {}, []
-    for number, part in enumerate(SPLITS):
+    for number, split in enumerate(SPLITS):
         here = table[table["partition"] == number]
-        names = [str(place / name) for name in here.index]
+        names = [str(images_dir / name) for name in here.index]
         y, a = here[target].to_numpy(np.int64, copy=True), here[list(attribute)].to_numpy(np.int64, copy=True)
-        if partition == "imperfect" and part == "train":
-            a = 2 + domains(y, a[:, 0], part)[:, None]
-        splits[part] = Split(images.LazyRows(folder, names, frame), torch.from_numpy(y), torch.from_numpy(a), names)
-        if len(here) != PUBLISHED[part]:
-            notes.append(f"{part} holds {len(here):,} images; {PUBLISHED[part]:,} are published")
+        if partition == "imperfect" and split == "train":
+            a = 2 + domains(y, a[:, 0], split)[:, None]
+        splits[split] = Split(images.LazyRows(folder, names, frame), torch.from_numpy(y), torch.from_numpy(a), names)
+        if len(here) != PUBLISHED[split]:
+            notes.append(f"{split} holds {len(here):,} images; {PUBLISHED[split]:,} are published")
     values: tuple[tuple[str, ...], ...] = tuple(WORDS.get(name, (f"not {name}", name)) for name in attribute)
     aligned: tuple[torch.Tensor, ...] = (torch.tensor([[False, True], [True, False]]),) if usual else ()
     if partition == "imperfect":
@@ -96,7 +96,7 @@ def load(
         values=values,
         aligned=aligned,
         inputs=Images(images.IMAGENET_MEAN, images.IMAGENET_STD, augment=preset("resized_crop_flip")),
-        groups_ignore_class=partition == "imperfect",  # the blond rows of domain 1 are exactly the blond men
+        groups_ignore_class=partition == "imperfect",  # the blond samples of domain 1 are exactly the blond men
         net="resnet18",
         recipe=Recipe("adam", 1e-4, weight_decay=0.01, schedule="cosine", batch_size=256, epochs=100),  # PGD, table 6
         notes=(*notes, *more),
@@ -129,11 +129,11 @@ def read_lists(folder: Path, needed: Sequence[str]) -> DataFrame:
     return (attributes > 0).astype(np.int64).assign(partition=partition["partition"])
 
 
-def domains(y: np.ndarray, male: np.ndarray, part: str) -> np.ndarray:
+def domains(y: np.ndarray, male: np.ndarray, split: str) -> np.ndarray:
     """(n,) GC-DRO's domain of each image: drawn group by group in the order of DOMAIN_0, as its code draws them."""
     rng, out = np.random.RandomState(1), np.ones(len(y), np.int64)
     groups = [(y == label) & (male == gender) for label in (0, 1) for gender in (1, 0)]
-    for group, wanted in zip(groups, DOMAIN_0[part], strict=True):
+    for group, wanted in zip(groups, DOMAIN_0[split], strict=True):
         rows = np.flatnonzero(group)
         if len(rows) < wanted:
             raise UserError("data.partition=imperfect needs all of CelebA; some of its images are not listed here.")

@@ -171,12 +171,12 @@ def by_rounding(y: Tensor, aligned: float) -> Tensor:
 
 
 def by_chance(y: Tensor, rho: float, rng: np.random.Generator) -> Tensor:
-    """PGD: each row with probability rho one of the other nine values."""
+    """PGD: each sample with probability rho one of the other nine values."""
     return torch.where(torch.from_numpy(rng.random(len(y)) < rho), _other(y, rng), y)
 
 
 def by_count(y: Tensor, conflicting: int, rng: np.random.Generator) -> Tensor:
-    """Exactly so many rows, drawn at random, with one of the other nine values."""
+    """Exactly so many samples, drawn at random, with one of the other nine values."""
     rows = torch.from_numpy(rng.permutation(len(y))[:conflicting])
     a = y.clone()
     a[rows] = _other(y[rows], rng)
@@ -200,7 +200,7 @@ def _other(y: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def pick(labels: Tensor, wanted: Tensor, rng: np.random.Generator) -> Tensor:
-    """For each wanted label a random row that has it, with replacement.
+    """For each wanted label a random sample that has it, with replacement.
 
     >>> pick(torch.tensor([2, 0, 1]), torch.tensor([0, 0, 2]), np.random.default_rng(0)).tolist()
     [1, 1, 0]

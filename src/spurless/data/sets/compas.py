@@ -2,12 +2,12 @@
 
 Input     eight columns known when the score was made: sex, age, race, juv_fel_count, juv_misd_count, juv_other_count,
           priors_count, c_charge_degree (felony or misdemeanour).
-Label     two_year_recid: no or yes (45.51 % of the filtered rows). data.target=score predicts instead what the COMPAS
-          tool said (Low, or Medium and High), to study the tool rather than the people.
+Label     two_year_recid: no or yes (45.51 % of the filtered samples). data.target=score predicts instead what the
+          COMPAS tool said (Low, or Medium and High), to study the tool rather than the people.
 Bias      race by default: 52.3 % of the African-American and 39.1 % of the Caucasian defendants are charged again.
           Also sex and age (the file's three age_cat bands).
 Splits    none official: a seeded split, stratified by class and attribute, 60/20/20 by default.
-          7,214 rows in the file; 6,172 after ProPublica's filters; 5,278 of two races (data.races=two).
+          7,214 samples in the file; 6,172 after ProPublica's filters; 5,278 of two races (data.races=two).
 Citation  J. Larson, S. Mattu, L. Kirchner, J. Angwin. How we analyzed the COMPAS recidivism algorithm. ProPublica 2016.
 Licence   ProPublica's repository carries no licence. The file names real people; nothing of them reaches a result.
 Choices   ProPublica's filters (data.filtered): charge within 30 days of the score (days_b_screening_arrest), a
@@ -17,7 +17,7 @@ Choices   ProPublica's filters (data.filtered): charge within 30 days of the sco
           violent_recid, every r_ and vr_ column, start, end, event, in_custody, out_custody, c_jail_out.
           Left out because they are the tool's answer: decile_score, score_text and their v_ twins.
           Left out because they identify a person or a day: names, ids, case numbers, dates, days from one to another.
-          Left out because it has 389 free texts for 6,172 rows: c_charge_desc. age_cat repeats age.
+          Left out because it has 389 free texts for 6,172 samples: c_charge_desc. age_cat repeats age.
           The protected attribute stays among the inputs (data.drop_attribute=false).
 Files     compas-scores-two-years.csv, in `tabular/compas` or `compas` under the data root.
 """
@@ -54,13 +54,13 @@ def load(
     target: Annotated[Literal["two_year_recid", "score", "race", "sex", "age"], "what is predicted"] = "two_year_recid",
     attribute: Annotated[tuple[Literal["race", "sex", "age"], ...], "the bias attribute, or several"] = ("race",),
     races: Annotated[Literal["all", "two"], "two: only African-American and Caucasian defendants"] = "all",
-    filtered: Annotated[bool, "leave out the rows that ProPublica leaves out"] = True,
+    filtered: Annotated[bool, "leave out the samples that ProPublica leaves out"] = True,
     drop_attribute: Annotated[bool, "take the bias attribute out of the inputs"] = False,
     fractions: Annotated[tuple[float, ...], "shares of train, val and test", Range(0, 1)] = (0.6, 0.2, 0.2),
     rho: Annotated[
-        float | None, "share of conflicting train and val samples, by leaving rows out; none: as it is", Range(0, 1)
+        float | None, "share of conflicting train and val samples, by leaving samples out; none: as it is", Range(0, 1)
     ] = None,
-    seed: Annotated[int, "of the split, and of the rows that rho leaves out", Range(0)] = 0,
+    seed: Annotated[int, "of the split, and of the samples that rho leaves out", Range(0)] = 0,
 ) -> Bundle:
     """COMPAS, read from ProPublica's two-year file."""
     settings = {k: v for k, v in locals().items() if k not in ("root", "coding")}
@@ -104,7 +104,7 @@ def read(path: Path) -> DataFrame:
 
 
 def usual_rows(frame: DataFrame) -> np.ndarray:
-    """(n,) bool: the rows of ProPublica's analysis."""
+    """(n,) bool: the samples of ProPublica's analysis."""
     days = frame["days_b_screening_arrest"]
     return np.asarray(
         (days >= -30)

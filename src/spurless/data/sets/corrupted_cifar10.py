@@ -84,7 +84,7 @@ def load(
     for name, (rows, a) in chosen.items():
         file = "test" if name == "test" else "train"
         x, y = files[file]
-        # A seed for each split: the same noise must not lie over row i of one and row i of another.
+        # A seed for each split: the same noise must not lie over sample i of one and sample i of another.
         images = _built(x[rows], a, names, severity, derive(seed, "corrupted_cifar10", name), name)
         splits[name] = Split(images, y[rows], a[:, None], [f"{file}/{i}" for i in rows.tolist()])
     return Bundle(
@@ -104,7 +104,7 @@ def load(
 
 
 def _trained_on(mapping: str, y: Tensor, rho: float, seed: int, train_size: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """For train and val: the rows of CIFAR-10's training files, and the corruption of each."""
+    """For train and val: the samples of CIFAR-10's training files, and the corruption of each."""
     if mapping == "disent":
         parts = _disent_rows(len(y), rho, seed, train_size)
         return {name: (rows, _spread(y[rows], conflicting)) for name, (rows, conflicting) in parts.items()}
@@ -129,7 +129,7 @@ def _stretches(y: Tensor, rho: float, values: int = 10) -> Tensor:
 
 
 def _disent_rows(n: int, rho: float, seed: int, train_size: int) -> dict[str, tuple[Tensor, int]]:
-    """For train and val: the rows of CIFAR-10's training files, and how many of them conflict."""
+    """For train and val: the samples of CIFAR-10's training files, and how many of them conflict."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(derive(seed, "corrupted_cifar10", "rows")))
     train, val = train_size or DISENT_TRAIN, DISENT_VAL
     conflicting = round(rho * train)
@@ -162,7 +162,7 @@ def _spread(y: Tensor, conflicting: int, values: int = 10) -> Tensor:
 
 
 def _built(x: Tensor, a: Tensor, names: tuple[str, ...], severity: int, seed: int, label: str) -> Tensor:
-    """The images x (n, 3, h, w), row i with corruption names[a[i]]: from the cache, or made and put there."""
+    """The images x (n, 3, h, w), sample i with corruption names[a[i]]: from the cache, or made and put there."""
     key = hashlib.sha256(repr((VERSION, names, severity, seed, tuple(x.shape))).encode())
     key.update(a.numpy().tobytes())
     key.update(x.numpy().data)
@@ -187,8 +187,8 @@ def _cached(path: Path, like: Tensor) -> Tensor | None:
 
 def _build(path: Path, x: Tensor, a: Tensor, names: tuple[str, ...], severity: int, seed: int, label: str) -> None:
     """Writes the corrupted images beside their place; the file takes its name when it is whole."""
-    with atomic(path) as part:
-        out = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=tuple(x.shape))
+    with atomic(path) as unfinished:
+        out = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=tuple(x.shape))
         jobs = [(name, rows) for k, name in enumerate(names) for rows in (a == k).nonzero()[:, 0].split(500)]
         for name, rows in track(jobs, f"Corrupting the {label} images"):
             done = x[rows] if name == ORIGINAL else corrupt(x[rows], name, severity, seed, rows.tolist())

@@ -79,5 +79,5 @@ def _code(cell: str, names: tuple[str, ...]) -> int | None:
     >>> _code("AAE", DIALECTS), _code("3", DIALECTS), _code("4", DIALECTS)
     (1, 3, None)
     """
-    found = {name.lower(): i for i, name in enumerate(names)} | {str(i): i for i in range(len(names))}
-    return found.get(cell.strip().lower())
+    code_of = {name.lower(): i for i, name in enumerate(names)} | {str(i): i for i in range(len(names))}
+    return code_of.get(cell.strip().lower())

@@ -19,7 +19,7 @@ MEANS = np.array([[math.cos(k * math.pi / 2), math.sin(k * math.pi / 2)] for k i
 def load(
     root: Path | None = None,
     labels: Annotated[
-        Literal["structured", "random"], "a wrong label is the same for all rows of a class, or any other class"
+        Literal["structured", "random"], "a wrong label is the same for all samples of a class, or any other class"
     ] = "structured",
     noise: Annotated[float, "share of wrong training labels", Range(0, 1)] = 0.2,
     spread: Annotated[float, "standard deviation of each class; the means are 1 apart", Range(0)] = 0.2,
@@ -31,18 +31,18 @@ def load(
     """Points in the plane around five means, with wrong labels in training.
 
     Input    (2,) float32: four means a quarter turn apart on the unit circle, one at the origin; equal variance.
-    Label    the class as labelled. An exact share `noise` of each class's rows is mislabelled: structured, class i as
-             i + 1 (mod 5), so each class takes the place of one other; random, as any of the four others.
-    Bias     there is no second feature, so the attribute is the class a point was drawn from. A row is conflicting
+    Label    the class as labelled. An exact share `noise` of each class's samples is mislabelled: structured, class i
+             as i + 1 (mod 5), so each class replaces one other; random, as any of the four others.
+    Bias     there is no second feature, so the attribute is the class a point was drawn from. A sample is conflicting
              when its label is wrong; finding the conflicting samples is finding the wrong labels.
-    Splits   train 100, val 500 with the same share of wrong labels, test 2,000 without any. So no test row conflicts,
-             and the test accuracy is that against the true class.
+    Splits   train 100, val 500 with the same share of wrong labels, test 2,000 without any. So no test sample
+             conflicts, and the test accuracy is that against the true class.
     Citation Malik and Fern, "Frequency based pruning improves latent identification and generalization" (AVP),
              manuscript, section 4: its biased (structured) and unbiased (random) data.
     Licence  generated here: that of this package.
     Choices  the manuscript leaves open the variance, the share of wrong labels, the counts, the rule of the structured
              labels, the learning rate and the batch. Its network (net=mlp, net.widths=[32,32], net.activation=tanh)
-             is trained to no training error before it is pruned: 100 rows, because with these it gets there in fewer
+             is trained to no training error before it is pruned: 100 samples, because with these it gets there in fewer
              than 1,000 epochs, and with 200 not in 3,000.
 
     >>> load(n=5, noise=0, spread=0).train.x.abs().sum()

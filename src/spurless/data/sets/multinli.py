@@ -126,7 +126,7 @@ def _split(folder: Path, second: list[str], y: np.ndarray, seed: int) -> tuple[n
             f"{meta}: the first column must hold numbers of pairs, 0 to {len(y) - 1:,}, each once; get it again."
         )
     label = places(frame, "gold_label", [str(c) for c in range(len(CLASSES))], meta)
-    part = places(frame, "split", [str(s) for s in range(len(SPLITS))], meta)
+    split_codes = places(frame, "split", [str(s) for s in range(len(SPLITS))], meta)
     negated = np.array([kind_of_negation(second[i]) > 0 for i in rows])
     off = np.flatnonzero((label != y[rows]) | (frame["sentence2_has_negation"].to_numpy() != negated))
     if len(off):
@@ -134,5 +134,5 @@ def _split(folder: Path, second: list[str], y: np.ndarray, seed: int) -> tuple[n
             f"{meta} does not belong to these sentences: in row {off[0] + 1} below the header, label or negation are "
             f"not those of pair {rows[off[0]]}. Get both again, or take it away for a split by data.seed."
         )
-    split[rows] = np.array(SPLITS, dtype=object)[part]
+    split[rows] = np.array(SPLITS, dtype=object)[split_codes]
     return split, []

@@ -33,8 +33,8 @@ def load(
     Input    (core + spurious + noise,) float32, in that order; `columns` tells them apart.
     Label    whether the core bits hold an odd number of ones. In +-1 coding a one is -1, so that the product of the
              core entries is +1 for class 0 (even) and -1 for class 1 (odd).
-    Bias     the same of the spurious bits; it differs from the label in a share rho of the rows.
-    Sampling core and noise bits are fair coins; a coin of its own decides whether a row conflicts; the spurious bits
+    Bias     the same of the spurious bits; it differs from the label in a share rho of the samples.
+    Sampling core and noise bits are fair coins; a coin of its own decides whether a sample conflicts; the spurious bits
              are uniform among the strings of the parity that this asks for.
     Splits   train 10,000 (rho 0.1), test 10,000 (rho 0.5); val 1,000 more with rho 0.1, which no paper has.
     Citation Qiu, Kuang and Goel, "Complexity matters: dynamics of feature learning in the presence of spurious
@@ -42,7 +42,7 @@ def load(
              to spurious correlations and compressibility", 2025 (section 4.1, figure 3).
     Licence  generated here: that of this package.
     Choices  Qiu et al. have blocks of 10 core and 10 spurious bits of which 3 and 2 count (core=3 spurious=2 noise=15);
-             with 10,000 rows those are learned in full at any learning rate. Barsbey et al. give only C > S and show
+             with 10,000 samples those are learned in full at any learning rate. Barsbey et al. give only C > S and show
              noise bits; 5, 2 and 18 are chosen so that the test accuracy rises with the learning rate from about half,
              as in their figure 3. Their network is net=fcn net.width=200 with two hidden layers (supplement) or
              net.depth=3 (main text).

@@ -53,7 +53,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "size": tuple(RADII),
     "watermark": tuple(f"{corner} {glyph}" for glyph in GLYPHS for corner in CORNERS),
 }
-COUNTS = {"train": "n", "val": "n_val", "test": "n_test"}  # the setting that holds each split's rows
+COUNTS = {"train": "n", "val": "n_val", "test": "n_test"}  # the setting that holds each split's samples
 REGION = {"texture": "background", "colour": "object", "watermark": "watermark"}  # size and position have none
 
 # The outermost centre is 0.5 - STEP - DRIFT = 0.34 from the border, the largest radius 0.3 (1 + WOBBLE) = 0.312: no
@@ -89,7 +89,7 @@ def load(
              s = 1: always; s = 0: independent of the label. Several biases are independent given the label.
              A network that averages over the whole image can hardly see the position; the others it sees at once.
     Splits   train 10,000, val 1,000 with the training bias, test 2,000 in which every attribute has each of its
-             values equally often (to within one row) in each class.
+             values equally often (to within one sample) in each class.
     Clean    all else (attributes not named in `biases`, over all their values; place, turn and size within an
              attribute's value; shade, texture phase, noise) is drawn by calls that do not know the label. At
              strength 0 the training attributes are i.i.d. uniform, so tests of independence have their nominal level.
@@ -123,7 +123,8 @@ def load(
 
 @_draw.one_thread()
 def masks(data: Bundle, split: str, idx: Tensor) -> dict[str, Tensor]:
-    """Which pixels (m, size, size) of rows `idx` show the object, the background and the watermark: each pixel is one.
+    """Which pixels (m, size, size) of samples `idx` show the object, the background and the watermark: each pixel is
+    one.
 
     `object` is the core region; REGION says where an attribute shows. They are drawn anew from the bundle's settings,
     so the bundle has to be as `load` made it.
@@ -136,11 +137,13 @@ def masks(data: Bundle, split: str, idx: Tensor) -> dict[str, Tensor]:
     size = data.settings["size"]
     scene = _scene(data.settings, split, data.settings[COUNTS[split]])
     if not torch.equal(scene.y, data.splits[split].y):
-        raise UserError(f"The {split} rows are not those that shapes.load made; take the masks of the whole dataset.")
+        raise UserError(
+            f"The {split} samples are not those that shapes.load made; take the masks of the whole dataset."
+        )
     thing = torch.zeros(len(idx), size, size, dtype=torch.bool)
     for shape, rows in _groups(scene.y[idx], list(SHAPES.values())):
-        for part in _draw.chunks(rows, size**2):
-            thing[part] = _object(shape, scene, idx[part], size) >= 0.5
+        for chunk in _draw.chunks(rows, size**2):
+            thing[chunk] = _object(shape, scene, idx[chunk], size) >= 0.5
     mark = (_marks(size)[scene.a["watermark"][idx]] >= 0.5) & ~thing
     return {"object": thing, "background": ~thing & ~mark, "watermark": mark}
 
@@ -181,11 +184,11 @@ def _scene(settings: Mapping[str, Any], split: str, n: int) -> _Scene:
     def wobble(width: float) -> NDArray[np.float64]:
         return rng.uniform(-width, width, n)
 
-    place = np.array(list(PLACES.values()))[a["position"]] * STEP  # (n, 2)
+    offset = np.array(list(PLACES.values()))[a["position"]] * STEP  # (n, 2)
     hue = np.array(list(HUES.values()))[a["colour"]] + wobble(6)
     drawn = {
-        "x0": 0.5 + place[:, 0] + wobble(DRIFT),
-        "y0": 0.5 + place[:, 1] + wobble(DRIFT),
+        "x0": 0.5 + offset[:, 0] + wobble(DRIFT),
+        "y0": 0.5 + offset[:, 1] + wobble(DRIFT),
         "radius": np.array(list(RADII.values()))[a["size"]] * (1 + wobble(WOBBLE)),
         "turn": np.radians(wobble(settings["rotation"])),
         "rgb": _rgb(hue, saturation=0.875 + wobble(0.125), value=0.9 + wobble(0.1)),
@@ -201,9 +204,9 @@ def _scene(settings: Mapping[str, Any], split: str, n: int) -> _Scene:
 def _attribute(
     rng: np.random.Generator, y: NDArray[np.int64], values: int, strength: float, balance: bool
 ) -> NDArray[np.int64]:
-    """The value of one attribute in each row: the class's own with probability `strength`, else any of them."""
+    """The value of one attribute in each sample: the class's own with probability `strength`, else any of them."""
     if balance:
-        first = rng.integers(values, size=y.max() + 1)  # which values get the odd rows
+        first = rng.integers(values, size=y.max() + 1)  # which values get the odd samples
         result: NDArray[np.int64] = (_draw.rank_in_class(rng, y) + first[y]) % values
         return result
     copies = rng.random(len(y)) < strength
@@ -243,7 +246,7 @@ def _rgb(hue: NDArray[np.float64], saturation: NDArray[np.float64], value: NDArr
 
 
 def _groups(labels: Tensor, things: list[Any]) -> Iterator[tuple[Any, Tensor]]:
-    """Each thing with the rows that have its number as their label."""
+    """Each thing with the samples that have its number as their label."""
     for k, thing in enumerate(things):
         rows = (labels == k).nonzero()[:, 0]
         if len(rows):
@@ -258,15 +261,15 @@ def _object(shape: _draw.Shape, scene: _Scene, rows: Tensor, size: int) -> Tenso
 def _marks(size: int) -> Tensor:
     """(watermarks, size, size): the share of each pixel that the mark covers."""
     edge = torch.arange(size) / size
-    found = []
+    marks = []
     for width, height in GLYPHS.values():
         for right, low in CORNERS.values():
             x = 1 - MARGIN - width if right else MARGIN
             y = 1 - MARGIN - height if low else MARGIN
             across = ((edge + 1 / size).clamp(max=x + width) - edge.clamp(min=x)).clamp(min=0) * size
             down = ((edge + 1 / size).clamp(max=y + height) - edge.clamp(min=y)).clamp(min=0) * size
-            found.append(down[:, None] * across[None, :])
-    return torch.stack(found)
+            marks.append(down[:, None] * across[None, :])
+    return torch.stack(marks)
 
 
 def _pattern(name: str, u: Tensor, size: int, rng: np.random.Generator) -> Tensor:
@@ -303,30 +306,30 @@ def _pattern(name: str, u: Tensor, size: int, rng: np.random.Generator) -> Tenso
 
 @_draw.one_thread()
 def _split(settings: Mapping[str, Any], name: str, n: int) -> Split:
-    """Draw the background of each texture in turn, then each shape in turn: every row meets only its own code."""
+    """Draw the background of each texture in turn, then each shape in turn: every sample meets only its own code."""
     size, noise = settings["size"], settings["noise"]
     scene = _scene(settings, name, n)
     grey = torch.empty(n, size, size, dtype=torch.uint8)
     rng = _draw.stream(settings["seed"], "shapes", name, "texture")
     for texture, rows in _groups(scene.a["texture"], list(TEXTURES)):
-        for part in _draw.chunks(rows, size**2):
-            u = scene.texture[part]
+        for chunk in _draw.chunks(rows, size**2):
+            u = scene.texture[chunk]
             level, depth = 0.3 + 0.1 * u[:, 3, None, None], 0.14 + 0.06 * u[:, 4, None, None]
             drawn = level + depth * _pattern(texture, u, size, rng)
-            grey[part] = (drawn * 255).to(torch.uint8).expand(-1, size, size)
+            grey[chunk] = (drawn * 255).to(torch.uint8).expand(-1, size, size)
 
     images = torch.empty(n, 3, size, size, dtype=torch.uint8)
     marks = _marks(size)
     rng = _draw.stream(settings["seed"], "shapes", name, "noise")
     for shape, rows in _groups(scene.y, list(SHAPES.values())):
-        for part in _draw.chunks(rows, size**2):
-            back = grey[part].float() / 255  # (m, size, size)
-            back += (0.85 - back) * marks[scene.a["watermark"][part]]
+        for chunk in _draw.chunks(rows, size**2):
+            back = grey[chunk].float() / 255  # (m, size, size)
+            back += (0.85 - back) * marks[scene.a["watermark"][chunk]]
             if noise:
                 back += torch.from_numpy(rng.random(back.shape, dtype=np.float32)) * (2 * noise) - noise
-            cover = _object(shape, scene, part, size)
+            cover = _object(shape, scene, chunk, size)
             for c in range(3):
-                blend = torch.lerp(back, scene.rgb[part, c, None, None], cover)
-                images[part, c] = (blend.clamp(0, 1) * 255 + 0.5).to(torch.uint8)
+                blend = torch.lerp(back, scene.rgb[chunk, c, None, None], cover)
+                images[chunk, c] = (blend.clamp(0, 1) * 255 + 0.5).to(torch.uint8)
     a = [scene.a[bias] for bias in settings["biases"]]
     return Split(images, scene.y, torch.stack(a, dim=1) if a else None)

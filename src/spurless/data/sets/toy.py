@@ -27,7 +27,7 @@ def load(
 
     - Input: 3 + `noise` numbers. Two core numbers (2y - 1) · CORE/√2 + N(0, 1); one spurious number
       (2a - 1) · SPURIOUS + JITTER · N(0, 1); the rest N(0, 1).
-    - Label y: 0 or 1, equally often. Bias a: equals y except in a share `rho` of the rows, exactly.
+    - Label y: 0 or 1, equally often. Bias a: equals y except in a share `rho` of the samples, exactly.
     - Splits: train n, val n/4 (same bias), test 4,000 with a independent of y (1,000 in each group).
     - Known answers: the best rule that uses the core alone is right with probability Φ(CORE) = 89.4 % in every
       group; a rule that uses the spurious number alone is right in 99.9 % of the aligned samples and 0.1 % of the

@@ -53,16 +53,16 @@ def load(
     columns = Columns(file="img_filename", label="y", attribute=("place",), split="split")
     listing = from_tables(folder, {"": ""}, columns, problems)
     problems.stop("waterbirds")
-    codes = {*listing.labels, *(place for (place,) in listing.values)}
+    codes = {*listing.labels, *(background for (background,) in listing.values)}
     if codes != {"0", "1"} or set(listing.splits) != set(SPLITS):
         raise UserError(f"{folder / 'metadata.csv'} is not Waterbirds': y and place are 0 or 1, split is 0, 1 or 2.")
     splits, notes = {}, []
-    for part in SPLITS:
-        rows = listing.coded(part)
-        splits[part] = collection.to_split(folder, rows, images.Frame(size, resize, zoom))
+    for split in SPLITS:
+        rows = listing.coded(split)
+        splits[split] = collection.to_split(folder, rows, images.Frame(size, resize, zoom))
         groups = torch.bincount(torch.tensor([2 * y + a for _, y, a in rows]), minlength=4).view(2, 2).tolist()
-        if groups != PUBLISHED[part]:
-            notes.append(f"{part} holds groups of {groups}; published are {PUBLISHED[part]}")
+        if groups != PUBLISHED[split]:
+            notes.append(f"{split} holds groups of {groups}; published are {PUBLISHED[split]}")
     splits, more = collection.read_splits(splits, "waterbirds", cache, skip_broken)
     return Bundle(
         "waterbirds",

@@ -96,14 +96,14 @@ def conflicting_groups(run: Run, conflicting: Tensor, scores: Tensor, net: Net, 
     return Groups(groups, held_out, 2 * len(run.data.classes), net, conflicting, scores.float())
 
 
-def within_classes(y: Tensor, part: Tensor, parts: int) -> Tensor:
+def within_classes(y: Tensor, group: Tensor, parts: int) -> Tensor:
     """(n,) The group of each sample from its class and its part of that class.
 
     >>> import torch
     >>> within_classes(torch.tensor([0, 1, 1]), torch.tensor([1, 0, 1]), parts=2).tolist()
     [1, 2, 3]
     """
-    return y.cpu() * parts + part.cpu()
+    return y.cpu() * parts + group.cpu()
 
 
 def groups_of(split: Split, values: tuple[int, ...], with_class: bool = True) -> Tensor:

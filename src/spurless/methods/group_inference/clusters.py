@@ -148,10 +148,10 @@ def overclustered(
 
     def fine(others: Tensor) -> Tensor:
         coarse = base.assign(others)
-        part = coarse * factor
+        group = coarse * factor
         for k, cut in enumerate(cuts):
-            part[coarse == k] += cut.assign(others[coarse == k])
-        return part
+            group[coarse == k] += cut.assign(others[coarse == k])
+        return group
 
     parts = fine(features)  # (n,)
     val_parts = None if held_out is None else fine(held_out)
@@ -169,12 +169,12 @@ def worth_it(
     before, after = silhouettes(apart, coarse[few]), silhouettes(apart, parts[few])  # (few,), (few,)
     least = max(LEAST_SAMPLES, LEAST_SHARE * len(features))
     kept = torch.zeros(number, dtype=torch.bool)
-    for part in parts.unique().tolist():
-        own, here = parts == part, parts[few] == part
+    for group in parts.unique().tolist():
+        own, here = parts == group, parts[few] == group
         parent = coarse == coarse[own][0]
-        kept[part] = (
+        kept[group] = (
             int(own.sum()) >= least
-            and (val_parts is None or int((val_parts == part).sum()) >= LEAST_SAMPLES)
+            and (val_parts is None or int((val_parts == group).sum()) >= LEAST_SAMPLES)
             and bool(losses[own].mean() >= losses[parent].mean())
             and bool(here.any())
             and bool(after[here].mean() > before[here].mean().clamp_min(0))

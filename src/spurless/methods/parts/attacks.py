@@ -183,7 +183,7 @@ def on_text(x: Tensor, like: nn.Module) -> tuple[Tensor, Tensor, Read]:
 def embedding_of(net: nn.Module) -> nn.Embedding:
     """The layer of a network's token vectors; a UserError for one that is not in the two halves of nets.text."""
     encoder: Any = getattr(net, "encoder", None)
-    if not all(hasattr(encoder, part) for part in ("embedding", "embed", "from_embeddings")):
+    if not all(hasattr(encoder, attribute) for attribute in ("embedding", "embed", "from_embeddings")):
         raise UserError(
             f"On text bias_adv changes the vectors of tokens, and {type(encoder or net).__name__} has no embed and "
             "from_embeddings as spurless.nets.text describes them; use embedding_bag, minilm, bert, roberta or hf:NAME."

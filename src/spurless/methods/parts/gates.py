@@ -1,7 +1,7 @@
 """Gates: a network seen through a random mask whose probabilities are learnt while its weights stand still.
 
 Every weight of every convolution and linear layer, of any network, gets a logit Θ; a forward pass draws a gate 0 or 1
-for each and runs the network with weight · gate in the place of its weights (`torch.func.functional_call`: no gated
+for each and runs the network with weight · gate instead of its weights (`torch.func.functional_call`: no gated
 copy of any layer is needed). At the end the logits become a fixed mask, and the network an ordinary one with zeros.
 
     gates = run.keep(Gates(net))

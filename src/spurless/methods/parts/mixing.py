@@ -101,8 +101,8 @@ def with_mixing(stages: Generator[Stage, None, Net], run: EngineRun) -> Generato
 
 
 def mixer(run: EngineRun, how: How) -> Generator[Stage, None, Mixer]:
-    """What a way of mixing needs to know: the samples that the method has mined, else the errors and the features of a
-    network trained for a fifth of the length with GCE."""
+    """What a way of mixing needs to know: the samples that the method identified as conflicting, else the errors and
+    the features of a network trained for a fifth of the length with GCE."""
     if how == "mixup":
         return Mixer(how)
     if how == "within_class" and run.findings:

@@ -211,8 +211,8 @@ def remove_lowest(
     order = flat.argsort(stable=True)
     lowest = order[remains[order]][:count]
     gone = torch.zeros_like(remains).index_fill_(0, lowest, True)
-    for (name, g), part in zip(groups.items(), gone.split([g.numel() for g in groups.values()]), strict=True):
-        masks[name].masked_fill_(spread(part.view(g.shape), masks[name].shape), False)
+    for (name, g), gone_here in zip(groups.items(), gone.split([g.numel() for g in groups.values()]), strict=True):
+        masks[name].masked_fill_(spread(gone_here.view(g.shape), masks[name].shape), False)
     return count
 
 
