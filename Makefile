@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.7
-EXTRAS := dev docs timm tracking lite0 attribution export text ray slurm optim
+EXTRAS := dev docs timm tracking lite0 attribution export text ray slurm optim hub
 
 .PHONY: setup demo test test-all fuzz soak check results docs lock clean
 

@@ -35,6 +35,8 @@ _WHERE = {
     "SpurlessClassifier": "integrations.sklearn",
     "sample_weights": "integrations.own_loop",
     "refit_head": "integrations.own_loop",
+    "push_to_hub": "integrations.hub",
+    "from_hub": "integrations.hub",
     "Result": "train.result",
     "Split": "core.data",
     "Bundle": "core.data",
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from spurless.core.errors import UserError
     from spurless.core.method import Method, Run, Stage
     from spurless.core.recipe import Recipe
+    from spurless.integrations.hub import from_hub, push_to_hub
     from spurless.integrations.own_loop import refit_head, sample_weights
     from spurless.integrations.sklearn import SpurlessClassifier
     from spurless.methods.group_inference import infer_groups

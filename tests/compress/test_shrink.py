@@ -2,7 +2,6 @@
 
 import copy
 import importlib.util
-import sys
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from torch import nn
 
 from spurless.compress.channels import channel_groups
 from spurless.compress.shrink import NotTheSame, shrink
-from spurless.core.errors import UserError
 from spurless.nets import Net, build
 
 needs_package = pytest.mark.skipif(
@@ -200,12 +198,6 @@ def test_groups_of_a_residual_network():
         ("encoder.first", "encoder.side"): (12, ["encoder.norm"], ["encoder.down", "encoder.side"]),
         ("encoder.down",): (10, [], ["head"]),
     }
-
-
-def test_without_the_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch_pruning", None)
-    with pytest.raises(UserError, match="pip install torch-pruning"):
-        shrink(nn.Linear(2, 2), torch.randn(2, 2))
 
 
 @needs_package

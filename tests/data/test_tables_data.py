@@ -313,7 +313,7 @@ def test_parquet_needs_pyarrow_and_says_so(tmp_path, monkeypatch):
         raise ImportError
 
     monkeypatch.setattr(pd, "read_parquet", without)
-    assert "pip install pyarrow" in fails(tmp_path, b"PAR1", label="kind")[0]
+    assert "spurless[parquet]" in fails(tmp_path, b"PAR1", label="kind")[0]
 
 
 def test_parquet_for_real(tmp_path):

@@ -196,12 +196,6 @@ def test_none_leaves_rows_as_they_are():
     assert torch.equal(reducer(x, "none", dims=1)(x), x)
 
 
-def test_umap_says_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(UserError, match="pip install umap-learn"):
-        reducer(torch.randn(30, 3), "umap")
-
-
 def test_umap_is_asked_for_as_in_george(monkeypatch):
     asked = {}
 

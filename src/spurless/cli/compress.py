@@ -33,11 +33,11 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a network as files that need nothing of Spurless, without its dead channels, and measure it."""
-    from spurless.compress.export import FORMATS, export
+    from spurless.compress.export import export
     from spurless.compress.figures import lines
 
     with redirect_stdout(sys.stderr):
-        exported = export(model, out, formats or FORMATS, cut, with_preprocessing=with_preprocessing)
+        exported = export(model, out, formats, cut, with_preprocessing=with_preprocessing)
     if as_json:
         print_json(exported)
         return

@@ -15,6 +15,7 @@ import typer
 from spurless.cli.common import SECTIONS, default_folder, echo, gather, mistakes_in_one_line, print_json, show_result
 from spurless.cli.options import Data, Device, Json, Method, Net, RecipeName, Seed, Set, Where
 from spurless.core.errors import UserError
+from spurless.core.extras import check_run
 from spurless.core.settings import resolve
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def train(
 ) -> None:
     """Train a method and score it by group. Re-running the command resumes the run or prints its result."""
     chosen, seed = settings.gathered(method, data)
+    tracked = f"tensorboard:{tensorboard}" if tensorboard else track
+    check_run(chosen["net"], chosen["recipe"], tracked)
     _check_names(chosen, where.data_root)  # before torch: a mistake in them should not have to wait for it
     if sys.stderr.isatty():
         echo(f"Loading torch and {data} ...", err=True)
@@ -93,7 +96,7 @@ def train(
             out=folder,
             device=device,
             command=shlex.join(["spurless", *sys.argv[1:]]),
-            track=f"tensorboard:{tensorboard}" if tensorboard else track,
+            track=tracked,
         )
     row = {k: v for k, v in result.row().items() if k != "history"}
     if as_json:

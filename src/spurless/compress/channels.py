@@ -14,11 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from spurless.core.errors import UserError
+from spurless.core.extras import missing
 from spurless.methods.parts.pruning import weight_of
 from spurless.nets.heads import evaluating
-
-INSTALL = "Cutting channels needs one more package: pip install torch-pruning"
 
 # Operations that treat each channel alone. What is not named here is not cut through.
 ALONE = (
@@ -162,5 +160,5 @@ def torch_pruning() -> Any:
             warnings.simplefilter("ignore")
             import torch_pruning
     except ImportError:
-        raise UserError(INSTALL) from None
+        raise missing("Cutting channels", "export") from None
     return torch_pruning

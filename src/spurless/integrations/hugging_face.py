@@ -9,7 +9,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from spurless.core.errors import DataError, SettingError
+from spurless.core.errors import DataError
+from spurless.core.extras import missing
 from spurless.integrations.groups_log import group_log, joined
 from spurless.integrations.own_loop import parts_of
 from spurless.nets.heads import evaluating
@@ -17,7 +18,7 @@ from spurless.nets.heads import evaluating
 try:
     from transformers import TrainerCallback
 except ImportError:
-    raise SettingError("The Trainer's callback needs the package transformers: pip install 'spurless[hf]'.") from None
+    raise missing("The Trainer's callback", "hf") from None
 
 
 class GroupMetrics(TrainerCallback):

@@ -7,16 +7,15 @@ from typing import Any
 
 from torch import Tensor
 
-from spurless.core.errors import DataError, SettingError
+from spurless.core.errors import DataError
+from spurless.core.extras import missing
 from spurless.integrations.groups_log import group_log, joined
 from spurless.integrations.own_loop import parts_of
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError:
-    raise SettingError(
-        "The Lightning callback needs the package lightning: pip install 'spurless[lightning]'."
-    ) from None
+    raise missing("The Lightning callback", "lightning") from None
 
 
 class GroupMetrics(Callback):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from spurless.core.errors import UserError, unknown
+from spurless.core.extras import missing
 from spurless.metrics import checks
 from spurless.metrics.regions import device_of
 
@@ -181,7 +182,7 @@ def captum_attr() -> Any:
         try:
             import captum.attr
         except ImportError:
-            raise UserError('Attribution maps need the captum package: pip install "spurless[attribution]"') from None
+            raise missing("Attribution", "attribution") from None
     return captum.attr
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import UserError, one_of
+from spurless.core.extras import missing
 from spurless.core.recipe import Recipe
 from spurless.metrics import checks
 from spurless.metrics.regions import Rows, device_of, rows_of
@@ -269,7 +270,7 @@ def _umap(z: np.ndarray, seed: int) -> Tensor:
     try:
         from umap import UMAP
     except ImportError:
-        raise UserError('UMAP needs one more package: pip install umap-learn (or use how="tsne").') from None
+        raise missing("how = umap", "umap", "use tsne") from None
     projected = UMAP(n_neighbors=min(15, len(z) - 1), random_state=seed, n_jobs=1).fit_transform(z)
     return torch.from_numpy(np.asarray(projected, dtype=np.float32))
 

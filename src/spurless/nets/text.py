@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from spurless.core.errors import UserError, first_line
+from spurless.core.extras import missing
 from spurless.core.settings import Range
 from spurless.nets.dropout import Dropout
 from spurless.nets.net import Net
@@ -266,7 +267,7 @@ def hf_builder(location: str) -> Callable[..., Net]:
         try:
             from transformers import AutoConfig, AutoModel
         except ImportError:
-            raise UserError(f"hf:{location} needs the package transformers: pip install 'spurless[text]'") from None
+            raise missing(f"hf:{location}", "text") from None
         from spurless.data.tokens import model_folder
 
         length, where = token_length(shape, f"hf:{location}"), model_folder(location)

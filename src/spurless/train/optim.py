@@ -12,11 +12,8 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from spurless.core.errors import UserError
+from spurless.core.extras import missing
 from spurless.core.recipe import Recipe
-
-# Without opt-einsum torch multiplies the factors of a layer with one another first: 10⁸ numbers for 100 by 100 weights.
-NEEDS = 'recipe.optimizer = psgd needs the packages pytorch-optimizer and opt-einsum: pip install "spurless[optim]".'
 
 
 def make_optimizer(params: Iterable[nn.Parameter], recipe: Recipe, device: torch.device, **changes: Any) -> Optimizer:
@@ -83,9 +80,10 @@ def psgd_kron() -> Callable[..., Optimizer]:
         from pytorch_optimizer import Kron
         from pytorch_optimizer.optimizer.psgd import initialize_q_expressions
     except ImportError:
-        raise UserError(NEEDS) from None
+        raise missing("recipe.optimizer = psgd", "optim") from None
+    # Without it torch multiplies the factors of a layer with one another first: 10⁸ numbers for 100 by 100 weights.
     if not torch.backends.opt_einsum.is_available():
-        raise UserError(NEEDS)
+        raise missing("recipe.optimizer = psgd", "optim")
 
     class PSGDKron(Kron):
         eager_because = "PSGD-Kron decides on the host when to update its factors, so it trains without a CUDA graph."

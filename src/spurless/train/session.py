@@ -14,6 +14,7 @@ import torch
 from spurless.core.data import Bundle
 from spurless.core.digests import is_partial
 from spurless.core.errors import DataError, Diverged, SettingError, UserError, first_line
+from spurless.core.extras import check_run
 from spurless.core.messages import log
 from spurless.core.method import Method
 from spurless.core.parallel import world
@@ -94,6 +95,7 @@ class Session:
 
     def __init__(self, asked: RunArguments):
         seed = whole_seed(asked.seed)
+        check_run(asked.net, asked.recipe, asked.track)
         self.asked, self.method, self.device = asked, make_method(asked.method), pick_device(asked.device)
         data, net, recipe = load_for(asked.data, asked.net, asked.recipe, self.device, asked.root)
         self.spec: NetSpec = data.net if net is None else net

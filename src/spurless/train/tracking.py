@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spurless.core.errors import SettingError, one_of
+from spurless.core.extras import missing
 from spurless.core.files import atomic, from_json, read_text
 from spurless.train.observe import Progress, Through, Watcher
 from spurless.train.result import Result
@@ -45,7 +46,7 @@ class TensorBoard:
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
-            raise _missing("tensorboard", "tensorboardX", "tracking") from None
+            raise missing("track = tensorboard", "tracking") from None
         folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be used is told before the training
         self.folder = folder
         self.make: Any = SummaryWriter
@@ -73,7 +74,7 @@ class WandB:
         try:
             import wandb
         except ImportError:
-            raise _missing("wandb", "wandb", "wandb") from None
+            raise missing("track = wandb", "wandb") from None
         self.how = {"project": project, "name": name, "config": dict(settings), "dir": folder, "resume": "allow"}
         self.wandb: Any = wandb
         self.run: Any = None
@@ -98,7 +99,7 @@ class MLflow:
         try:
             from mlflow import MlflowClient
         except ImportError:
-            raise _missing("mlflow", "mlflow-skinny", "mlflow") from None
+            raise missing("track = mlflow", "mlflow") from None
         self.client: Any = MlflowClient()
         self.experiment, self.name, self.settings = experiment, name, settings
         self.run_id: str | None = None
@@ -215,7 +216,3 @@ def _saved(folder: Path | None) -> tuple[dict[int, int], str | None]:
         return {int(stage): int(end) for stage, end in saved.items()}, run_id
     except (OSError, ValueError, TypeError, AttributeError):
         return {}, None
-
-
-def _missing(track: str, package: str, extra: str) -> SettingError:
-    return SettingError(f"track = {track} needs {package}: pip install 'spurless[{extra}]'.")

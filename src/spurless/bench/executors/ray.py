@@ -28,6 +28,7 @@ from spurless.bench.claim import FINISHED, LOCK, ROW, finished_row, write_row
 from spurless.bench.one import bury, compiled, run_claimed, run_one, take
 from spurless.bench.trials import Trial, digest
 from spurless.core.errors import UserError, first_line
+from spurless.core.extras import missing
 from spurless.core.files import atomic, lock
 from spurless.train.run_folder import RESULT
 
@@ -200,7 +201,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise UserError('--on ray needs Ray: pip install "spurless[ray]".') from None
+        raise missing("--on ray", "ray") from None
     return ray
 
 

@@ -21,6 +21,7 @@ from spurless.bench.claim import ROW, read_row
 from spurless.bench.one import bury
 from spurless.bench.trials import Trial
 from spurless.core.errors import UserError
+from spurless.core.extras import missing
 
 TASKS = 16  # at most, unless a number is given
 MINUTES = 24 * 60  # for a task; SBATCH_TIMELIMIT goes before it
@@ -134,7 +135,7 @@ def _submitit(cluster: str | None) -> Any:
     try:
         import submitit
     except ImportError:
-        raise UserError('--on slurm needs submitit: pip install "spurless[slurm]".') from None
+        raise missing("--on slurm", "slurm") from None
     if cluster is None and not shutil.which("sbatch"):
         raise UserError("There is no Slurm here (no sbatch command): run this on a machine that submits jobs.")
     return submitit

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spurless.core.errors import DataError, SettingError, first_line
+from spurless.core.extras import missing
 from spurless.core.files import read_bytes
 from spurless.core.settings import Range
 from spurless.data.ingest.columns import number
@@ -112,9 +113,7 @@ def _parquet(data: bytes, how: Format, name: str) -> DataFrame:
     try:
         return pd.read_parquet(io.BytesIO(data))
     except ImportError:
-        raise DataError(
-            f"{name} is a Parquet file, which needs pyarrow: pip install pyarrow, or save it as CSV."
-        ) from None
+        raise missing(f"{name} is a Parquet file, which", "parquet", "save it as CSV") from None
     except Exception as error:  # it has exceptions of its own
         raise DataError(f"{name} is not a whole Parquet file ({first_line(error)}); write it again.") from None
 

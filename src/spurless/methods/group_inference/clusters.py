@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from spurless.core.extras import check_extra
 from spurless.core.method import Run
 from spurless.core.seeds import derive
 from spurless.core.settings import Range
@@ -58,6 +59,8 @@ class George(Inference):
     identify_epochs: PlainEpochs = 0
 
     def infer(self, run: Run) -> Inferring:
+        if self.reduction == "umap":
+            check_extra("reduction = umap", "umap", instead="use pca or none")
         net = yield from plain_net(run, Length(self.identify_epochs or None))
         head = net.head.weight.detach().cpu()  # (classes, d)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from spurless.core.errors import UserError, first_line
+from spurless.core.extras import missing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -222,9 +223,7 @@ def _umap(dims: int, n: int, seed: int) -> Any:
     try:
         from umap import UMAP
     except ImportError:
-        raise UserError(
-            "reduction = umap needs the package umap-learn: pip install umap-learn, or use reduction = pca or none."
-        ) from None
+        raise missing("reduction = umap", "umap", "use pca or none") from None
     # GEORGE's settings. With a seed UMAP runs on one core, so that it repeats.
     return UMAP(n_components=dims, n_neighbors=min(10, n - 1), min_dist=0.0, random_state=seed % 2**32, n_jobs=1)
 
