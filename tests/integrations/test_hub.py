@@ -7,9 +7,11 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 import spurless
 from spurless.core.errors import DataError, UserError
+from spurless.core.tensor_files import load_tensors
 from spurless.integrations import hub
 from tests.support.commands import class_folders
 from tests.support.hub import stand_in
@@ -67,8 +69,10 @@ def test_a_result_that_lies_in_no_folder_is_staged_alike(trained, tmp_path):
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     hub.stage(result, tmp_path / "a")
     hub.stage(home / "run", tmp_path / "b")
-    for name in ("README.md", "model.safetensors", "result.json"):
+    for name in ("README.md", "result.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    (a, facts), (b, same_facts) = (load_tensors(tmp_path / name / "model.safetensors") for name in "ab")
+    assert facts == same_facts and a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_what_has_no_classifier_is_refused(trained, tmp_path):
