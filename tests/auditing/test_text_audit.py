@@ -13,16 +13,8 @@ from spurless.auditing.case import Case, make_case
 from spurless.auditing.gallery import galleries, highlight
 from spurless.auditing.model import suited, suited_recipe, with_held_out
 from spurless.auditing.slices import in_words
-from spurless.auditing.text_cues import (
-    body,
-    marker_ids,
-    swap_end,
-    swap_kind,
-    swap_length,
-    swap_marked,
-    swap_pair,
-    text_cues,
-)
+from spurless.auditing.text_cues import body, marker_ids, text_cues
+from spurless.auditing.text_swaps import swap_end, swap_kind, swap_length, swap_marked, swap_phrase
 from spurless.auditing.text_words import odds_ratios, of_errors
 from spurless.core.data import Texts
 from spurless.core.errors import UserError
@@ -88,7 +80,7 @@ def test_exchanges_keep_what_they_do_not_exchange():
     assert swap_length(mine, theirs) == [*mine, 11, 1, 12] and swap_length([], theirs) == []
     assert sorted(swap_marked(mine, theirs, frozenset({12, 15, 16}))) == [1, 2, 11, 13, 15, 16]
     assert swap_end([7, 1, 2], [7, 9], [7], end=False) == [7, 1, 2] and swap_end([7, 1], [9], [7], end=False) == [1]
-    assert swap_pair([1, 2, 3, 4], [9, 8], (2, 3)) == [1, 4] and swap_pair([1, 4], [2, 3], (2, 3)) == [1, 2, 3, 4]
+    assert swap_phrase([1, 2, 3, 4], [9, 8], (2, 3)) == [1, 4] and swap_phrase([1, 4], [2, 3], (2, 3)) == [1, 2, 3, 4]
     assert swap_kind([1, 2], theirs, kind) == [1, 2]  # a text of nothing else stays
 
 

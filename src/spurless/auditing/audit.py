@@ -20,6 +20,7 @@ from spurless.auditing.exhibits import exhibits, suspicion
 from spurless.auditing.folder import check_folder, in_words, location, save, set_aside_if_changed
 from spurless.auditing.gather import Cue, attribute_cue, gather
 from spurless.auditing.judge import judge, of_attribute, order, overall
+from spurless.auditing.leaks import near_duplicates, notes_of
 from spurless.auditing.model import (
     Audited,
     drawn_from_training,
@@ -327,7 +328,8 @@ def facts_of(
     from spurless import __version__
     from spurless.train.result import versions
 
-    data, notes = case.data, list(case.data.notes)
+    data, duplicates = case.data, near_duplicates(case.data, case.seed)
+    notes = [*data.notes, *notes_of(data, duplicates, case.seed)]
     if left_out:
         notes.append(f"The time budget ended before the model was asked about {', '.join(left_out)}.")
     return {
@@ -346,6 +348,7 @@ def facts_of(
         "model": None
         if audited is None
         else {"name": audited.name, "source": audited.source, "average": share(case.right.numpy())},
+        "duplicates": duplicates,
         "settings": {"seed": case.seed, "data": in_words(data.settings)} | location(model),
         "versions": versions(case.device),
     }

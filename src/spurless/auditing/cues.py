@@ -7,6 +7,7 @@ with the cue of another image, and all else left as it is. Images are numbers fr
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -107,6 +108,26 @@ def tint(x: Tensor) -> Tensor:
 def swap_colour(x: Tensor, donor: Tensor) -> Tensor:
     """Every pixel moved from the image's mean colour to the donor's, as far as the pixel is bright."""
     return (x + x.amax(1, keepdim=True) * (tint(donor) - tint(x))).clamp(0, 1)
+
+
+def read_channel(k: int, x: Tensor) -> Tensor:
+    """How much of one colour there is beside the others: on the mean, in most pixels, and in the edges."""
+    x = small(x)
+    share = ((x[:, k] + 0.02) / (x.sum(1) + 0.06)).flatten(1).median(1).values
+    edges = (x.diff(dim=2).abs().mean((2, 3)) + x.diff(dim=3).abs().mean((2, 3))).clamp_min(1e-3).log()
+    return torch.stack([tones(x)[:, k], share, edges[:, k] - edges.mean(1)], 1)
+
+
+def swap_channel(k: int, x: Tensor, donor: Tensor) -> Tensor:
+    """One channel made as strong as the donor's, beside the others; they stay as they are."""
+    lit = (grey(each) > 0.05 for each in (x, donor))
+    share = [(each * on).sum((2, 3)) / (each.sum(1, keepdim=True) * on).sum((2, 3)).clamp_min(1e-3)
+             for each, on in zip((x, donor), lit, strict=True)]  # fmt: skip
+    mine, theirs = (each[:, k].clamp(0.02, 0.9) for each in share)
+    ratio = (theirs / (1 - theirs) * (1 - mine) / mine).clamp(0.1, 5)
+    out = x.clone()
+    out[:, k] *= ratio[:, None, None]
+    return out.clamp(0, 1)
 
 
 def read_saturation(x: Tensor) -> Tensor:
@@ -351,6 +372,10 @@ ANY = (
 )
 COLOURED = (
     Property("colour", "the colours of the image", "light", read_colour, swap_colour),
+    *(
+        Property(name, f"how {name} the image is", "light", partial(read_channel, k), partial(swap_channel, k))
+        for k, name in enumerate(("red", "green", "blue"))
+    ),
     Property("saturation", "how colourful the image is", "light", read_saturation, swap_saturation),
 )
 

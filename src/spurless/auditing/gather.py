@@ -13,6 +13,7 @@ from spurless.auditing import marks
 from spurless.auditing.case import Case
 from spurless.auditing.columns import columns_of
 from spurless.auditing.cues import floats, like, properties
+from spurless.auditing.discovered import discovered
 from spurless.auditing.files import NAMES, read_files
 from spurless.auditing.foreground import background_only, fills_frame, swap_background
 from spurless.auditing.plain import fit_heads, folds_of
@@ -21,6 +22,7 @@ from spurless.core.data import Split, Texts
 
 SPOTS = 48  # pixels a side up to which marks at changing places are looked for
 CHUNK, LOOKED_AT = 400, 2000  # images in memory at a time; those among which marks are looked for
+HIDDEN = "a hidden attribute"
 AREA = 64  # pixels a side, from which images have backgrounds that can be told from objects
 
 Swap = Callable[[Tensor, Tensor], Tensor]
@@ -32,7 +34,7 @@ class Cue:
 
     name: str
     words: str  # in a sentence: "the model relies on ..."
-    kind: str  # file, mark, margin, detail, light, place, text, column, spot, part, background, or attribute
+    kind: str  # file, mark, margin, detail, light, place, text, column, spot, part, background, hidden, or attribute
     values: Tensor | None = None  # (n, k) of the pool
     scores: Tensor | None = None  # (n, classes) of the pool, each by a fit without that sample
     swap: Swap | None = None
@@ -76,6 +78,10 @@ def _of_images(case: Case, pool: Pool, model: bool) -> Iterator[Cue]:
     photographs = model and min(shape[1:]) >= AREA and case.own is not False
     if photographs and not fills_frame(floats(pool.x[pool.learn[:200]])):
         yield _background(case, pool)
+    if model and case.fold is not None:
+        values = discovered(case.features[pool.asked], pool.y, pool.learn, case.seed)
+        if values is not None:
+            yield Cue(HIDDEN, "an attribute that was discovered in the features", "hidden", values[:, None])
 
 
 def _marks(case: Case, pool: Pool) -> Iterator[Cue]:

@@ -15,6 +15,7 @@ LEAST_GAP = 10.0  # points of accuracy between samples where the cue helps and w
 USED = 0.25  # by how much the model goes with the donor more often than with the placebo, lower end
 CLEAR = 0.65  # strength from which a cue by itself lets a model cheat
 CRISP = 0.8  # how sure the cue must be where it misleads, against where it helps
+HIDDEN = 0.85  # the same of what was discovered in the features: borders between classes are found there as well
 GROUND = 0.78  # part of what the model knows that the background alone must tell
 GAIN, NET = 25.0, 12.0  # points that balanced training brings where the cue misleads, and after what it costs elsewhere
 
@@ -67,6 +68,8 @@ def lets_cheat(s: Suspect) -> bool:
         return False  # which columns may decide, only a person can say
     if s.kind == "text":
         return s.strength >= CLEAR
+    if s.kind == "hidden":
+        return s.strength >= CLEAR and s.crisp >= HIDDEN
     crisp = (s.strength >= CLEAR and s.crisp >= CRISP) or (s.strength >= 0.8 and s.crisp >= 0.6)
     turned = s.strength >= 0.35 and s.effect >= 0.3
     return (crisp and s.kind != "part") or turned or (s.kind == "file" and s.strength > 0.5)
@@ -149,7 +152,7 @@ def matches(case: Case, s: Suspect) -> bool:
         sum(float((says[rows] == y)[own].float().mean()) for own in classes) / len(classes)
         for says in (s.says, case.predicted)
     )
-    return s.strength >= 0.3 and alone >= model - 0.02
+    return s.strength >= 0.3 and s.kind != "hidden" and alone >= model - 0.02
 
 
 def order(suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -165,13 +168,16 @@ def order(suspects: Sequence[Suspect]) -> list[Suspect]:
     return sorted(suspects, key=lambda s: (VERDICTS.index(s.verdict), -weight(s)))
 
 
-BONUS = {"file": 0.15, "mark": 0.08, "spot": -0.06, "margin": -0.08, "detail": 0.03, "background": -0.1, "part": -0.3}
+BONUS = {"file": 0.15, "mark": 0.08, "spot": -0.06, "margin": -0.08, "detail": 0.03, "background": -0.1, "part": -0.3,
+         "hidden": -0.3}  # fmt: skip
+
+NARROW = ("missing", "red", "green", "blue", "language")
 
 
 def weight(s: Suspect) -> float:
     """How specific and how strong: what was put there is crisp, and what the model uses counts more."""
-    gaps = 0.02 if s.name.startswith("missing") else 0.0  # of two that tell the same, the narrower one
-    return s.strength * s.crisp + 0.5 * max(0.0, s.effect) + BONUS.get(s.kind, 0.0) + gaps
+    narrow = 0.02 if s.name.startswith(NARROW) else 0.0  # of two that tell the same, the narrower one
+    return s.strength * s.crisp + 0.5 * max(0.0, s.effect) + BONUS.get(s.kind, 0.0) + narrow
 
 
 def overall(verdicts: Sequence[str], sure: bool = True) -> str:

@@ -42,6 +42,7 @@ class AuditReport:
     shift: list[dict[str, Any]] = field(default_factory=list)
     attributes: list[dict[str, Any]] = field(default_factory=list)
     coverage: dict[str, Any] | None = None
+    duplicates: list[dict[str, Any]] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
     gallery: list[dict[str, Any]] = field(default_factory=list)
@@ -64,7 +65,7 @@ class AuditReport:
         return f"AuditReport({self.data['name']}: {self.verdict}. {self.headline})"
 
     def _repr_html_(self) -> str:
-        lines = [[f["words"], f["verdict"], " ".join(f["text"])] for f in self.findings]
+        lines = [[f["words"], f["verdict"], f["text"]] for f in self.findings]
         advice = [f"{a['title']}: {a['command']}" for a in self.advice if a["command"]]
         return html(["finding", "verdict", "evidence"], lines, f"{self.verdict}: {self.headline}", advice)
 

@@ -39,6 +39,7 @@ REMOVE = {
     "column": "drop the column",
     "attribute": "drop the column",
     "file": "encode all files again in one format, size and quality",
+    "hidden": "name it in a review, and collect or weigh its groups evenly",
 }
 
 Edit = Callable[[Tensor], Tensor]

@@ -80,11 +80,11 @@ def available(case: Case, pool: Pool, cue: Cue) -> Suspect:
         scores[pool.learn] = guess.left_out
     prior = y[pool.learn].bincount(minlength=classes).float().clamp_min(1) / len(pool.learn)
     says = (scores / prior).argmax(1)  # as if all classes were of one size
-    told = {c: _told(says[pool.learn], y[pool.learn], c) for c in range(classes)}
-    mean = sum(told.values()) / classes
-    best = max(told, key=lambda c: told[c])
-    one = classes > 2 and told[best] > mean + 0.15
-    strength = told[best] if one else mean
+    by_class = {c: told(says[pool.learn], y[pool.learn], c) for c in range(classes)}
+    mean = sum(by_class.values()) / classes
+    best = max(by_class, key=lambda c: by_class[c])
+    one = classes > 2 and by_class[best] > mean + 0.15
+    strength = by_class[best] if one else mean
     everything = case.predicted.clone()
     everything[pool.asked] = says[pool.held]
     follows = torch.ones(len(case.held), dtype=torch.bool)
@@ -114,7 +114,7 @@ def _crisp(scores: Tensor, agrees: Tensor) -> float:
     return min(1.0, float(sure[~agrees].median() / sure[agrees].median().clamp_min(1e-3)))
 
 
-def _told(says: Tensor, y: Tensor, c: int) -> float:
+def told(says: Tensor, y: Tensor, c: int) -> float:
     """How much more often the cue says c of c than of others; the lower end of Newcombe's 95 % interval."""
     own, other = says[y == c] == c, says[y != c] == c
     if not len(own) or not len(other):

@@ -8,6 +8,7 @@ common is learnt from half of the training samples.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -17,10 +18,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spurless.auditing.text_forms import GAP, fixed_tokens, is_template, language_marks, languages, skeleton
+from spurless.auditing.text_swaps import (
+    holds,
+    place_of,
+    swap_casing,
+    swap_end,
+    swap_form,
+    swap_kind,
+    swap_length,
+    swap_marked,
+    swap_phrase,
+    swap_run,
+)
 from spurless.data.words import Words
 
 MARKERS = 4  # single words that are looked at together
 FREQUENT = 0.02  # share of the samples that must hold a word, for it to be a marker
+AT_ENDS = 0.8  # share of the texts with a word that have it at their beginning or end, to name it only there
+TEMPLATES = 12  # that are told apart
 LONGEST = 4  # tokens of a beginning or an end that are looked at together
 SIGNS = frozenset("<>/\\@#&{}[]|*_~^=") | {"http", "https", "www", "br", "html", "rt", "amp"}
 
@@ -64,7 +80,7 @@ class TextCue(NamedTuple):
     name: str
     words: str  # in a sentence: "the model relies on ..."
     values: Tensor  # (n, k)
-    swap: Callable[[Tensor, Tensor], Tensor]  # both (n, 2, l)
+    swap: Callable[[Tensor, Tensor], Tensor] | None  # both (n, 2, l); None: it cannot be exchanged
     tokens: frozenset[int] = frozenset()  # that it is made of
 
 
@@ -72,8 +88,9 @@ def text_cues(words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int
     """The properties of all samples (n, 2, l), the most specific first. Labels (n,) are looked at of `learn` only."""
     texts = _Texts(words, rows, y, learn, classes)
     ends = texts.ends()
-    taken = {i for cue in ends for i in cue.tokens}
-    return [*ends, *texts.phrases(taken), *texts.single_words(taken), *texts.signs(), *texts.forms()]
+    taken = texts.only_at_ends(ends)
+    small = [*texts.phrases(taken), *texts.single_words(taken), *texts.signs()]
+    return [*ends, *small, *texts.templates(taken), *texts.languages(), *texts.forms()]
 
 
 class _Texts:
@@ -82,7 +99,8 @@ class _Texts:
     def __init__(self, words: Words, rows: Tensor, y: Tensor, learn: Tensor, classes: int):
         self.words, self.classes, self.length = words, classes, rows.shape[-1]
         self.texts = [body(row, words.special).ids for row in rows.numpy()]
-        seen = learn[::2].tolist()
+        mixed = torch.randperm(len(learn), generator=torch.Generator().manual_seed(0))  # classes may take turns
+        seen = learn[mixed[::2]].tolist()
         self.own, self.y = [self.texts[i] for i in seen], y[seen].numpy()
         kinds = list(zip(words.texts, words.special, strict=True))
         self.digit = np.array([t.isdigit() for t in words.texts])
@@ -91,17 +109,19 @@ class _Texts:
             [bool(t) and not any(c.isalnum() for c in t) and not special for t, special in kinds]
         )
 
-    def cue(self, name: str, told: str, read: Callable[[list[int]], Sequence[float]], change: Change,
+    def cue(self, name: str, told: str, read: Callable[[list[int]], Sequence[float]], change: Change | None,
             tokens: Sequence[int] = ()) -> TextCue:  # fmt: skip
         """A property that is read from a text and changed in it."""
         special, length = self.words.special, self.length
+        values = torch.tensor([[float(v) for v in read(ids)] for ids in self.texts])
+        if change is None:
+            return TextCue(name, told, values, None, frozenset(tokens))
 
         def swap(x: Tensor, donor: Tensor) -> Tensor:
             pairs = [(body(a, special), body(b, special)) for a, b in zip(x.numpy(), donor.numpy(), strict=True)]
             made = [mine.row(change(mine.ids, theirs.ids), length) for mine, theirs in pairs]
             return torch.from_numpy(np.stack(made)).to(x.dtype)
 
-        values = torch.tensor([[float(v) for v in read(ids)] for ids in self.texts])
         return TextCue(name, told, values, swap, frozenset(tokens))
 
     def spelt(self, ids: Sequence[int]) -> str:
@@ -123,14 +143,24 @@ class _Texts:
         )  # fmt: skip
         return [*ends, number] if 0.02 < float(number.values.mean()) < 0.98 else ends
 
+    def only_at_ends(self, ends: Sequence[TextCue]) -> set[int]:
+        """The tokens of these cues that hardly stand anywhere else: as words they would tell the same again."""
+        tokens = {i for cue in ends for i in cue.tokens}
+        at_end = torch.stack([cue.values[:, 0] > 0 for cue in ends]).any(0) if tokens else torch.zeros(0)
+        taken = set()
+        for i in tokens:
+            held = [k for k, ids in enumerate(self.texts) if i in ids]
+            if float(at_end[held].float().mean()) >= AT_ENDS:
+                taken.add(i)
+        return taken
+
     def phrases(self, taken: set[int]) -> Iterator[TextCue]:
-        """The two words in a row that go most with a class."""
-        pair = _phrase(self.own, self.y, self.classes)
-        if pair and not set(pair) <= taken:
-            name = f"the phrase '{self.spelt(pair)}'"
-            yield self.cue(
-                name, name, lambda ids: [_has_pair(ids, pair)], lambda mine, theirs: swap_pair(mine, theirs, pair), pair
-            )
+        """The words in a row that go most with a class."""
+        phrase = _phrase(self.own, self.y, self.classes)
+        if phrase and not set(phrase) <= taken:
+            name = f"the phrase '{self.spelt(phrase)}'"
+            read, change = partial(_reads_phrase, phrase), partial(_phrase_of, phrase)
+            yield self.cue(name, name, read, change, phrase)
 
     def single_words(self, taken: set[int]) -> Iterator[TextCue]:
         """The word that goes most with a class, and the first few of them together."""
@@ -153,20 +183,64 @@ class _Texts:
             if used:
                 yield self.cue(name, told, partial(_which_and_share, used, kind), partial(_of_kind, kind), used)
 
+    def templates(self, taken: set[int]) -> Iterator[TextCue]:
+        """Texts that are made alike: fixed words in the same order, with other words between them."""
+        fixed = fixed_tokens(self.own, len(self.words.special), taken)
+        keys = [k if is_template(k := skeleton(ids, fixed)) else None for ids in self.own]
+        common = {key: n for key, n in Counter(keys).items() if key is not None and n >= FREQUENT * len(keys)}
+        if common:
+            best = sorted(common, key=lambda key: (-common[key], key))[:TEMPLATES]
+            spelt = " ".join("…" if i == GAP else self.words.texts[i] for i in best[0])
+            name = f"the template '{spelt}'"
+            yield self.cue(
+                name, name, lambda ids: [skeleton(ids, fixed) == key for key in best], partial(_in_form, fixed)
+            )
+
+    def languages(self) -> Iterator[TextCue]:
+        """The language, where the texts are in several."""
+        names, marks = language_marks(self.words.texts)
+        seen = languages(self.own, marks)
+        many = [k for k in range(len(names)) if np.mean(seen == k) >= FREQUENT]
+        if len(many) > 1:
+            yield self.cue(
+                "language", f"the language ({', '.join(names[k] for k in many)})",
+                lambda ids: [float(k) for k in languages([ids], marks[:, many])[0] == np.arange(len(many))], None,
+            )  # fmt: skip
+
     def forms(self) -> Iterator[TextCue]:
         """Capital letters, and how long a text is."""
-        upper = np.array([t != t.lower() for t in self.words.texts])
+        upper = np.array([t != t.lower() for t in self.words.texts]) & ~self.words.special
         if upper.mean() > 0.05:  # else the tokenizer reads all letters as small ones
-            yield self.cue("casing", "capital letters", lambda ids: [_share(ids, upper)], lambda mine, theirs: mine)
+            by_text = {text: i for i, text in enumerate(self.words.texts) if not self.words.special[i]}
+            plain = {i: by_text[t.lower()] for t, i in by_text.items() if upper[i] and t.lower() in by_text}
+            capital = {low: high for high, low in reversed(plain.items())}
+            change = partial(_with_capitals, capital, plain)
+            yield self.cue("casing", "capital letters", lambda ids: [_share(ids, upper)], change)
         yield self.cue("length", "the length of the text", lambda ids: [float(np.log1p(len(ids)))], swap_length)
 
 
 def _reads_end(piece: list[int], end: bool, ids: list[int]) -> list[float]:
-    return [float(_holds(ids, piece, end))]
+    return [float(holds(ids, piece, end))]
 
 
 def _share(ids: Sequence[int], kind: np.ndarray) -> float:
     return sum(bool(kind[i]) for i in ids) / max(1, len(ids))
+
+
+def _reads_phrase(phrase: Sequence[int], ids: list[int]) -> list[float]:
+    return [float(place_of(ids, phrase) is not None)]
+
+
+def _phrase_of(phrase: Sequence[int], mine: list[int], theirs: list[int]) -> list[int]:
+    return swap_phrase(mine, theirs, phrase)
+
+
+def _in_form(fixed: np.ndarray, mine: list[int], theirs: list[int]) -> list[int]:
+    return swap_form(mine, theirs, fixed)
+
+
+def _with_capitals(capital: dict[int, int], plain: dict[int, int], mine: list[int], theirs: list[int]) -> list[int]:
+    return swap_casing(mine, theirs, capital, plain)
 
 
 def _which(some: Sequence[int], ids: list[int]) -> list[float]:
@@ -243,116 +317,30 @@ def _common_end(texts: Sequence[list[int]], y: np.ndarray, classes: int, end: bo
     return [int(i) for i in (piece[::-1] if end else piece)]
 
 
-def _holds(ids: list[int], piece: Sequence[int], end: bool) -> bool:
-    return ids[-len(piece) :] == list(piece) if end else ids[: len(piece)] == list(piece)
-
-
-def _phrase(texts: Sequence[list[int]], y: np.ndarray, classes: int) -> tuple[int, int] | None:
-    """The two tokens in a row that go most with a class."""
+def _phrase(texts: Sequence[list[int]], y: np.ndarray, classes: int) -> list[int]:
+    """The two tokens in a row that go most with a class, and those that nearly always stand beside them."""
     counts: dict[tuple[int, int], np.ndarray] = {}
     for ids, label in zip(texts, y.tolist(), strict=True):
         for pair in set(pairwise(ids)):
             counts.setdefault(pair, np.zeros(classes, np.int64))[label] += 1
     many = {pair: count for pair, count in counts.items() if count.sum() >= FREQUENT * len(texts)}
     if not many:
-        return None
+        return []
     pairs = list(many)
     gain = gains(np.stack([many[p] for p in pairs], 1), np.bincount(y, minlength=classes))
-    return pairs[int(gain.argmax())] if gain.max() > 0.1 else None
+    return _longer(texts, list(pairs[int(gain.argmax())])) if gain.max() > 0.1 else []
 
 
-def _has_pair(ids: list[int], pair: tuple[int, int]) -> bool:
-    return any(pair == both for both in pairwise(ids))
-
-
-# What an exchange does with the ids of two texts
-
-
-def swap_length(mine: list[int], theirs: list[int]) -> list[int]:
-    """My text, cut or repeated to the length of theirs.
-
-    >>> swap_length([1, 2, 3], [9]), swap_length([1, 2], [9] * 5)
-    ([1], [1, 2, 1, 2, 1])
-    """
-    return (mine * (1 + len(theirs) // max(1, len(mine))))[: len(theirs)] if mine else []
-
-
-def swap_kind(mine: list[int], theirs: list[int], kind: np.ndarray) -> list[int]:
-    """My other tokens in their order, with their tokens of a kind (size,) between them, as densely as theirs stand.
-
-    >>> swap_kind([5, 1, 6, 7, 8], [9, 2, 9, 3], np.array([i < 5 for i in range(10)]))
-    [5, 2, 6, 3, 7, 2, 8, 3]
-    """
-    rest = [i for i in mine if not kind[i]]
-    own, others = [i for i in theirs if kind[i]], sum(not kind[i] for i in theirs)
-    if not rest:
-        return mine
-    wanted = min(len(own) * len(rest) // max(1, others), 4 * len(rest)) if own else 0
-    brought = (own * (1 + wanted // max(1, len(own))))[:wanted]
-    return interleave(rest, brought)
-
-
-def swap_form(mine: list[int], theirs: list[int], kind: np.ndarray) -> list[int]:
-    """Their text, each of whose other tokens is one of mine, in their order and from the start again where they end.
-
-    >>> swap_form([5, 1, 6, 7, 8], [9, 2, 9, 3], np.array([i < 5 for i in range(10)]))
-    [5, 2, 6, 3]
-    """
-    rest = [i for i in mine if not kind[i]]
-    if not rest:
-        return mine
-    pieces, at = [], 0
-    for i in theirs:
-        pieces.append(i if kind[i] else rest[at % len(rest)])
-        at += not kind[i]
-    return pieces
-
-
-def swap_marked(mine: list[int], theirs: list[int], marked: frozenset[int]) -> list[int]:
-    """My text without its marked tokens, and with theirs.
-
-    >>> swap_marked([5, 1, 6, 7], [9, 2, 2, 9], frozenset({1, 2}))
-    [5, 6, 2, 7]
-    """
-    return interleave([i for i in mine if i not in marked], list(dict.fromkeys(i for i in theirs if i in marked)))
-
-
-def interleave(text: list[int], brought: list[int]) -> list[int]:
-    """The tokens of a text in their order, with others spread evenly between them."""
-    at = [(k + 0.5) / len(text) for k in range(len(text))] + [
-        (k + 1) / (len(brought) + 0.5) for k in range(len(brought))
-    ]
-    return [i for _, i in sorted(zip(at, text + brought, strict=True), key=lambda each: each[0])]
-
-
-def swap_end(mine: list[int], theirs: list[int], piece: Sequence[int], end: bool) -> list[int]:
-    """My text with the beginning (or end) where theirs has it, and without it where theirs does not.
-
-    >>> swap_end([7, 1, 2], [3, 4], [7], end=False), swap_end([1, 2], [3, 9], [9], end=True)
-    ([1, 2], [1, 2, 9])
-    """
-    rest = mine
-    if _holds(mine, piece, end):
-        rest = mine[: -len(piece)] if end else mine[len(piece) :]
-    if not _holds(theirs, piece, end):
-        return rest
-    return [*rest, *piece] if end else [*piece, *rest]
-
-
-def swap_run(mine: list[int], theirs: list[int], kind: np.ndarray) -> list[int]:
-    """My text with their first tokens of a kind (size,) in place of mine."""
-    first = [next((k for k, i in enumerate(ids) if not kind[i]), len(ids)) for ids in (mine, theirs)]
-    return theirs[: first[1]] + mine[first[0] :]
-
-
-def swap_pair(mine: list[int], theirs: list[int], pair: tuple[int, int]) -> list[int]:
-    """My text without the two tokens in a row, and with them in its middle where theirs has them."""
-    rest, k = [], 0
-    while k < len(mine):
-        if tuple(mine[k : k + 2]) == pair:
-            k += 2
-            continue
-        rest.append(mine[k])
-        k += 1
-    half = len(rest) // 2
-    return [*rest[:half], *pair, *rest[half:]] if _has_pair(theirs, pair) else rest
+def _longer(texts: Sequence[list[int]], phrase: list[int]) -> list[int]:
+    """The phrase with the tokens that stand before or after it in nearly all texts that hold it."""
+    for after in (True, False):
+        while len(phrase) < LONGEST:
+            at = [(ids, place_of(ids, phrase)) for ids in texts]
+            beside = [ids[k + len(phrase) : k + len(phrase) + 1] if after else ids[max(0, k - 1) : k]
+                      for ids, k in at if k is not None]  # fmt: skip
+            tokens, count = np.unique([i for some in beside for i in some] or [-1], return_counts=True)
+            if tokens[0] < 0 or count.max() < 0.85 * len(beside):
+                break
+            token = int(tokens[count.argmax()])
+            phrase = [*phrase, token] if after else [token, *phrase]
+    return phrase
