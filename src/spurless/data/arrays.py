@@ -7,25 +7,30 @@ does not fit there, see `folder:PATH`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar, Unpack, cast
 
 import numpy as np
 
 from spurless.core.data import Bundle
 from spurless.core.errors import DataError, SettingError
 from spurless.data.ingest import images
-from spurless.data.ingest.given import Given, Part, as_part, given_or_shares
+from spurless.data.ingest.given import Described, Given, Part, as_part, attributes_of, given_or_shares
 from spurless.data.ingest.items import (
     IMAGE,
     LABEL,
     column_of,
     hf_splits,
+    image_cells,
     read_items,
     text_cells,
     text_columns,
 )
 from spurless.data.ingest.pixels import as_pixels as as_pixels
+
+Read = TypeVar("Read")
 
 
 def from_arrays(
@@ -35,25 +40,22 @@ def from_arrays(
     *,
     val: float | tuple[Any, ...] = 0.1,
     test: float | tuple[Any, ...] = 0.2,
-    classes: Sequence[str] = (),
-    attributes: Sequence[str] = (),
-    name: str = "arrays",
-    seed: int = 0,
-    **fields: Any,
+    **described: Unpack[Described],
 ) -> Bundle:
     """A dataset from arrays or tensors.
 
     `y` is (n,) and `a` (n,), (n, k) or {name: (n,)}, in whole numbers or words. `val` and `test` are (x, y) or
-    (x, y, a), or the share of the samples that is drawn for them, by class and attribute. `fields` go to the Bundle:
-    net, recipe, inputs (how images are standardised and augmented) and so on.
+    (x, y, a), or the share of the samples that is drawn for them, by class and attribute, with a `seed`. `name`,
+    `classes` and `attributes` are names; `net`, `recipe`, `inputs` (how images are standardised and augmented) and so
+    on go to the Bundle.
 
     >>> bundle = from_arrays(np.zeros((10, 4)), ["cat"] * 5 + ["dog"] * 5, a=[0, 1] * 5, val=0)
     >>> bundle.classes, len(bundle.train), len(bundle.test)
     (('cat', 'dog'), 8, 2)
     """
     given, shares = given_or_shares((x, y, a), val, test, "x")
-    parts = {split: as_part(of, split, _as_list(attributes)) for split, of in given.items()}
-    return Given(name, parts, shares, tuple(classes), seed=seed).bundle(**fields)
+    parts = {split: as_part(of, split, attributes_of(described)) for split, of in given.items()}
+    return Given(parts, shares, Described(name="arrays") | described).bundle()
 
 
 def from_texts(
@@ -63,13 +65,9 @@ def from_texts(
     *,
     val: float | tuple[Any, ...] = 0.1,
     test: float | tuple[Any, ...] = 0.2,
-    classes: Sequence[str] = (),
-    attributes: Sequence[str] = (),
     tokenizer: str = "minilm",
     length: int = 128,
-    name: str = "texts",
-    seed: int = 0,
-    **fields: Any,
+    **described: Unpack[Described],
 ) -> Bundle:
     """A dataset from texts, or from pairs of texts, which are cut after `length` tokens.
 
@@ -77,8 +75,7 @@ def from_texts(
     (texts, y, a), or shares; the rest is as in `from_arrays`.
     """
     given, shares = given_or_shares((texts, y, a), val, test, "texts")
-    parts, described = _of_texts(given, _as_list(attributes), tokenizer, length, name)
-    return Given(name, parts, shares, tuple(classes), seed=seed).bundle(**(described | fields))
+    return _of_texts(given, shares, tokenizer, length, Described(name="texts") | described).bundle()
 
 
 def from_dataset(
@@ -88,11 +85,7 @@ def from_dataset(
     test: Any = 0.2,
     size: int | None = None,
     resize: images.Resize = "crop",
-    classes: Sequence[str] = (),
-    attributes: Sequence[str] = (),
-    name: str = "dataset",
-    seed: int = 0,
-    **fields: Any,
+    **described: Unpack[Described],
 ) -> Bundle:
     """A dataset from a map-style PyTorch dataset that returns (x, y) or (x, y, a).
 
@@ -100,14 +93,20 @@ def from_dataset(
     a transform that draws random numbers draws once: leave augmentation to the recipe. `val` and `test` are datasets or
     shares; the rest is as in `from_arrays`.
     """
-    attributes = _as_list(attributes)
-    frame = None if size is None else images.Frame(size, resize)
-    parts = {"train": dataset, "val": val, "test": test}
-    shares = {split: float(of) for split, of in parts.items() if isinstance(of, (int, float))}
-    given = {p: read_items(of, p, frame, lambda d, i: d[i], attributes) for p, of in parts.items() if p not in shares}
-    if not classes and np.issubdtype(given["train"].y.dtype, np.integer):
-        classes = getattr(dataset, "classes", ())  # torchvision's datasets know theirs
-    return Given(name, given, shares, tuple(classes), seed=seed).bundle(**fields)
+    read = _reader(size, resize, attributes_of(described), lambda d, i: d[i])
+    given, shares = _apart({"train": dataset, "val": val, "test": test}, read)
+    if not described.get("classes") and np.issubdtype(given["train"].y.dtype, np.integer):
+        described["classes"] = getattr(dataset, "classes", ())  # torchvision's datasets know theirs
+    return Given(given, shares, Described(name="dataset") | described).bundle()
+
+
+class HuggingFace(Described, total=False):
+    """How the images or texts of a Hugging Face dataset become inputs; as in `from_dataset` and `from_texts`."""
+
+    size: int | None
+    resize: images.Resize
+    tokenizer: str
+    length: int
 
 
 def from_hf(
@@ -116,17 +115,9 @@ def from_hf(
     image: str | None = None,
     text: str | Sequence[str] | None = None,
     label: str | None = None,
-    classes: Sequence[str] = (),
-    attributes: Sequence[str] = (),
     val: Any = 0.1,
     test: Any = 0.2,
-    size: int | None = None,
-    resize: images.Resize = "crop",
-    tokenizer: str = "minilm",
-    length: int = 128,
-    name: str = "hf",
-    seed: int = 0,
-    **fields: Any,
+    **described: Unpack[HuggingFace],
 ) -> Bundle:
     """A dataset from a Hugging Face `datasets.Dataset`, or a `DatasetDict` with train, validation and test.
 
@@ -135,56 +126,61 @@ def from_hf(
     `val` and `test` are datasets or shares, for what `data` has no split of; splits of other names are not used, which
     is in the notes. The rest is as in `from_dataset` and `from_texts`.
     """
-    attributes = _as_list(attributes)
+    size, resize = described.pop("size", None), described.pop("resize", "crop")
+    tokenizer, length = described.pop("tokenizer", "minilm"), described.pop("length", 128)
+    attributes = attributes_of(described)
     parts, unused = hf_splits(data, val, test)
-    train = parts["train"]
-    columns = list(getattr(train, "column_names", None) or ())
-    at_label = column_of(columns, label, LABEL, "label")
+    columns = list(getattr(parts["train"], "column_names", None) or ())
+    label = column_of(columns, label, LABEL, "label")
     for column in attributes:
         column_of(columns, column, (), "attributes")
-    if at_label in attributes:
-        raise SettingError(
-            f"The column '{at_label}' is the label, so it cannot be an attribute; name another as `label`."
-        )
+    if label in attributes:
+        raise SettingError(f"The column '{label}' is the label, so it cannot be an attribute; name another as `label`.")
     of_label, *of_attributes = (
-        tuple(getattr(train.features[column], "names", None) or ()) for column in (at_label, *attributes)
+        tuple(getattr(parts["train"].features[column], "names", None) or ()) for column in (label, *attributes)
     )
-    names, values = tuple(classes) or of_label, dict(zip(attributes, of_attributes, strict=True))
+    described["classes"] = described.get("classes") or of_label
+    values = dict(zip(attributes, of_attributes, strict=True))
+    text_column = None if image else text_columns(columns, text)
+    if text_column:
+        texts, shares = _apart(parts, lambda of, split: text_cells(of, text_column, label, attributes))
+        out = _of_texts(texts, shares, tokenizer, length, Described(name="hf") | described)
+    else:
+        item = partial(image_cells, column_of(columns, image, IMAGE, "image"), label, attributes)
+        read, shares = _apart(parts, _reader(size, resize, attributes, item))
+        out = Given(read, shares, Described(name="hf") | described)
+    return replace(out, values=values, notes=unused).bundle()
+
+
+def _apart(parts: Mapping[str, Any], read: Callable[[Any, str], Read]) -> tuple[dict[str, Read], dict[str, float]]:
+    """The parts that are given, read, and the shares to draw for the others."""
     shares = {split: float(of) for split, of in parts.items() if isinstance(of, (int, float))}
-    at_text = None if image else text_columns(columns, text)
-    if at_text:
-        rows = {p: text_cells(of, at_text, at_label, attributes) for p, of in parts.items() if p not in shares}
-        texts, described = _of_texts(rows, attributes, tokenizer, length, name)
-        return Given(name, texts, shares, names, values, seed, unused).bundle(**(described | fields))
-    at_image = column_of(columns, image, IMAGE, "image")
+    return {split: read(of, split) for split, of in parts.items() if split not in shares}, shares
 
-    def item(dataset: Any, row: int) -> tuple[Any, ...]:
-        cells = dataset[row]
-        return cells[at_image], cells[at_label], *([[cells[c] for c in attributes]] if attributes else [])
 
+def _reader(
+    size: int | None, resize: images.Resize, attributes: Sequence[str], item: Callable[[Any, int], tuple[Any, ...]]
+) -> Callable[[Any, str], Part]:
+    """Reads every item of a dataset, images at one size."""
     frame = None if size is None else images.Frame(size, resize)
-    given = {p: read_items(of, p, frame, item, attributes) for p, of in parts.items() if p not in shares}
-    return Given(name, given, shares, names, values, seed, unused).bundle(**fields)
-
-
-def _as_list(names: Sequence[str]) -> list[str]:
-    """Names of attributes, of which a single one may be given as it is."""
-    return [names] if isinstance(names, str) else list(names)
+    return lambda dataset, split: read_items(dataset, split, frame, item, attributes)
 
 
 def _of_texts(
-    given: Mapping[str, tuple[Any, ...]], attributes: Sequence[str], tokenizer: str, length: int, name: str
-) -> tuple[dict[str, Part], dict[str, Any]]:
+    given: Mapping[str, tuple[Any, ...]], shares: dict[str, float], tokenizer: str, length: int, described: Described
+) -> Given:
     """The parts with their texts as tokens, all of one length, and what the Bundle must know of them."""
     from spurless.data.ingest.texts import text_fields, tokens_of_splits
 
+    name = described["name"]
     pairs = _check_texts([text for of in given.values() for text in of[0]], name)
     columns = {
         split: ([t[0] for t in of[0]], [t[1] for t in of[0]]) if pairs else (of[0],) for split, of in given.items()
     }
     tokens = tokens_of_splits(name, columns, tokenizer, length)
+    attributes = attributes_of(described)
     parts = {split: as_part((tokens[split], *of[1:]), split, attributes, ready=True) for split, of in given.items()}
-    return parts, text_fields(tokenizer)
+    return Given(parts, shares, cast("Described", text_fields(tokenizer)) | described)
 
 
 def _check_texts(texts: Sequence[Any], name: str) -> bool:

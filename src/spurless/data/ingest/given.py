@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spurless.core.data import Bundle, Images
+from spurless.core.data import Bundle, Images, Table, Texts
 from spurless.core.errors import DataError, SettingError
+from spurless.core.recipe import Recipe
 from spurless.data.ingest import images
 from spurless.data.ingest.bundle import to_bundle
 from spurless.data.ingest.labels import Coded, ordered
@@ -21,6 +22,7 @@ from spurless.data.ingest.problems import listed
 from spurless.data.ingest.splits import SPLITS, share_out
 
 Column = NDArray[Any]  # (n,) whole numbers or words
+NAMING = ("name", "classes", "attributes", "seed")  # what of a description is no field of the Bundle as it is
 
 
 @dataclass
@@ -36,20 +38,45 @@ class Part:
         return Part(self.x[idx], self.y[rows], {name: column[rows] for name, column in self.a.items()})
 
 
+class Described(TypedDict, total=False):
+    """What may be said of a dataset beside its samples: names, the seed of drawn splits, and fields of the Bundle."""
+
+    name: str
+    classes: Sequence[str]
+    attributes: Sequence[str]
+    seed: int
+    inputs: Images | Table | Texts
+    aligned: tuple[Tensor, ...]
+    groups_ignore_class: bool
+    net: str
+    recipe: Recipe
+    notes: Sequence[str]
+
+
+def attributes_of(described: Described) -> list[str]:
+    """Names of attributes, of which a single one may be given as it is."""
+    names = described.get("attributes", ())
+    return [names] if isinstance(names, str) else list(names)
+
+
 @dataclass
 class Given:
     """A dataset as given: its parts, shares of train for the parts that it lacks, and what classes and values mean."""
 
-    name: str
     parts: dict[str, Part]
     shares: dict[str, float]
-    classes: tuple[str, ...] = ()
+    described: Described
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by attribute, where they are known
-    seed: int = 0
     notes: Sequence[str] = ()
 
-    def bundle(self, **fields: Any) -> Bundle:
-        """The Bundle, with the missing splits drawn from the training samples; `fields` are those of the Bundle."""
+    def __post_init__(self) -> None:
+        self.name = self.described["name"]
+        self.classes = tuple(self.described.get("classes", ()))
+        self.seed = self.described.get("seed", 0)
+
+    def bundle(self) -> Bundle:
+        """The Bundle, with the missing splits drawn from the training samples."""
+        fields: dict[str, Any] = {k: v for k, v in self.described.items() if k not in NAMING}
         self._draw()
         self._check_alike()
         parts = {split: self.parts[split] for split in SPLITS if split in self.parts}
@@ -159,8 +186,8 @@ def check_numbers(what: str, columns: Mapping[str, Column], named: bool, is_labe
         first = next(number for number, value in enumerate(present.tolist()) if number != value)
         raise DataError(
             f"The {many} go up to {present[-1]}, but smaller numbers have no sample ({absent:,}, beginning with "
-            f"{first}); each would be a {each}. Number them 0, 1, ..., or give them as words, such as '{present[-1]}'"
-            + (", or name all classes from 0 on with `classes`." if is_label else ".")
+            f"{first}); each would be a {each}. Number them 0, 1, 2 and so on, or give them as words, such as "
+            f"'{present[-1]}'" + (", or name all classes from 0 on with `classes`." if is_label else ".")
         )
     numbers = listed([str(n) for n in np.setdiff1d(np.arange(present[-1]), present)])
     return (
@@ -209,7 +236,7 @@ def _array(values: Any, what: str) -> Column:
     try:
         out = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
     except ValueError:
-        raise DataError(f"{what} has rows of different lengths; give each as many values.") from None
+        raise DataError(f"{what} has samples of different lengths; give each as many values.") from None
     is_list = isinstance(values, (list, tuple))
     return np.asarray(values, dtype=object) if is_list and out.dtype.kind == "U" else out
 

@@ -127,6 +127,12 @@ def text_cells(dataset: Any, text: tuple[str, ...], label: str, attributes: Sequ
     return texts, list(dataset[label]), {c: list(dataset[c]) for c in attributes} or None
 
 
+def image_cells(image: str, label: str, attributes: Sequence[str], dataset: Any, row: int) -> tuple[Any, ...]:
+    """(image, y, a) of one row of a Hugging Face dataset; without attributes (image, y)."""
+    cells = dataset[row]
+    return cells[image], cells[label], *([[cells[c] for c in attributes]] if attributes else [])
+
+
 def column_of(columns: Sequence[str], asked: str | None, usual: Sequence[str], what: str) -> str:
     chosen = asked if asked is not None else next((name for name in usual if name in columns), None)
     if chosen not in columns or chosen is None:
