@@ -1,6 +1,7 @@
 """griffe extension for the API page: what reading the source alone does not tell.
 
-`fit` takes the fields of `RunArguments`, through a decorator; and a doctest in a docstring is code, not a quotation.
+`fit` and `fix` take the fields of a dataclass, through a decorator; and a doctest in a docstring is code, not a
+quotation.
 """
 
 import re
@@ -10,22 +11,28 @@ import griffe
 DOCTEST = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)  # to the next empty line
 
 
+TAKES = {"train.fit.fit": "train.session.RunArguments", "auditing.fixing.fix": "auditing.fixing.FixArguments"}
+
+
 class Signatures(griffe.Extension):
-    """Give `fit` its parameters, and fence the doctests of all docstrings."""
+    """Give the functions of `TAKES` their parameters, and fence the doctests of all docstrings."""
 
     def on_package(self, *, pkg, **_):
-        fields = [f for f in pkg["train.session.RunArguments"].members.values() if f.is_attribute]
-        kinds = griffe.ParameterKind
-        kind = kinds.positional_or_keyword
-        parameters = []
-        for field in fields:
-            if field.name == "_":  # what follows KW_ONLY
-                kind = kinds.keyword_only
-            else:
-                default = None if field.value is None else str(field.value)
-                parameters.append(griffe.Parameter(field.name, annotation=field.annotation, kind=kind, default=default))
-        pkg["train.fit.fit"].parameters = griffe.Parameters(*parameters)
+        for function, arguments in TAKES.items():
+            pkg[function].parameters = griffe.Parameters(*parameters(pkg[arguments]))
         fence(pkg)
+
+
+def parameters(dataclass):
+    """The fields of a dataclass, as parameters."""
+    kinds = griffe.ParameterKind
+    kind = kinds.positional_or_keyword
+    for field in dataclass.members.values():
+        if field.name == "_":  # what follows KW_ONLY
+            kind = kinds.keyword_only
+        elif field.is_attribute:
+            default = None if field.value is None else str(field.value)
+            yield griffe.Parameter(field.name, annotation=field.annotation, kind=kind, default=default)
 
 
 def fence(item):

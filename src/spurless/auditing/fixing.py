@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from spurless.auditing.audit import audit
 from spurless.auditing.evidence import Score, share
 from spurless.auditing.folder import in_words
 from spurless.auditing.model import given, open_data, split_rows
+from spurless.core.arguments import takes
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import DataError, FolderError
 from spurless.core.files import atomic
@@ -96,19 +97,25 @@ class Fixed:
         return own | {"tried": [asdict(t) for t in self.tried], "audit": audited}
 
 
-def fix(
-    data: Bundle | str | Mapping[str, Any],
-    model: nn.Module | str | Path | None = None,
-    *,
-    budget: float = 20.0,
-    net: NetSpec | None = None,
-    recipe: Recipe | Mapping[str, Any] | str | None = None,
-    seed: int = 0,
-    out: str | Path | None = None,
-    device: str | torch.device | None = None,
-    root: str | Path | None = None,
-    progress: bool | None = None,
-) -> Fixed:
+@dataclass(frozen=True)
+class FixArguments:
+    """What `fix` takes, which describes each."""
+
+    data: Bundle | str | Mapping[str, Any]
+    model: nn.Module | str | Path | None = None
+    _: KW_ONLY
+    budget: float = 20.0
+    net: NetSpec | None = None
+    recipe: Recipe | Mapping[str, Any] | str | None = None
+    seed: int = 0
+    out: str | Path | None = None
+    device: str | torch.device | None = None
+    root: str | Path | None = None
+    progress: bool | None = None
+
+
+@takes(FixArguments)
+def fix(asked: FixArguments) -> Fixed:
     """From data to a better model in so many minutes, or the word that the model is to be kept.
 
     The data is audited; a model is trained plainly unless one is given; then those methods are trained for which the
@@ -117,43 +124,51 @@ def fix(
     no worse overall where the shortcut tells nothing. What is reported was measured on the test split, which chooses
     nothing.
 
+    Args:
+        data: what to audit and to train on, as in `fit`.
+        model: the model to repair: a module, a run's folder or a weights file; else one is trained plainly.
+        budget: minutes for everything.
+        net: the network, and `recipe` how it is optimised: as in `fit`, which says what `seed`, `device`, `root` and
+            `progress` are.
+        out: the repair's folder. An unfinished repair there is resumed; without one nothing is kept.
+
     >>> fix({"name": "toy", "n": 400}, recipe={"epochs": 2}, device="cpu", progress=False).tried[0].method
     'before'
     """
-    return _Fix(data, model, budget, net, recipe, seed, out, device, root, progress).run()
+    return _Fix(asked).run()
 
 
 class _Fix:
     """One repair, from the data to the better model."""
 
-    def __init__(
-        self, data: Any, model: Any, budget: float, net: Any, recipe: Any, seed: int, out: Any, device: Any, root: Any,
-        progress: bool | None,
-    ):  # fmt: skip
-        self.until, self.device = time.monotonic() + 60 * budget, pick_device(device)
-        self.seed, self.root, self.progress, self.budget = seed, root, progress, budget
-        self.folder = None if out is None else Path(out)
+    def __init__(self, asked: FixArguments):
+        self.asked, self.device = asked, pick_device(asked.device)
+        self.until = time.monotonic() + 60 * asked.budget
+        self.folder = None if asked.out is None else Path(asked.out)
+        data, model, net, recipe = asked.data, asked.model, asked.net, asked.recipe
         if self.folder is not None:
             _check_folder(self.folder, in_words({"data": data if not isinstance(data, Bundle) else data.name}))
         first = is_first_look(data, net, recipe, self.device) and model is None
-        whole = open_data(small_images(data) if first else data, root, model)
-        self.data, self.judge, self.notes = held_out(whole, seed)
+        if first:
+            assert isinstance(data, (str, Mapping))
+            data = small_images(data)
+        self.data, self.judge, self.notes = held_out(open_data(data, asked.root, model), asked.seed)
         if first:
             net, recipe = quick_training(len(self.data.train))
-        self.model, self.net, self.recipe = model, net, recipe
+        self.net, self.recipe = net, recipe
         if isinstance(model, nn.Module) and net is None:
             self.net = model
         elif model is not None and net is None:
             self.net = given(model, self.data, None, "test").spec
 
     def run(self) -> Fixed:
-        minutes = FOR_AUDIT * self.budget
-        found = audit(
-            self.data, self.model, self._below("audit"), budget=minutes, seed=self.seed, device=self.device,
-            progress=self.progress,
+        asked = self.asked
+        report = audit(
+            self.data, asked.model, self._below("audit"), budget=FOR_AUDIT * asked.budget, seed=asked.seed,
+            device=self.device, progress=asked.progress,
         )  # fmt: skip
         plain = self._train("erm")
-        before = plain if self.model is None else self._given()
+        before = plain if asked.model is None else self._given()
         evidence, misled, known_by = self._evidence()
         base = self._right(before.classifier, self.judge)
         tried = [self._tried("before", before, evidence.score(base), None, misled)]
@@ -180,8 +195,8 @@ class _Fix:
             known_by,
             tried,
             skipped,
-            found,
-            results[best.method] if better else (None if self.model is not None else before),
+            report,
+            results[best.method] if better else (None if asked.model is not None else before),
             None if self.folder is None else str(self.folder),
             self.notes,
         )
@@ -191,22 +206,22 @@ class _Fix:
     def _given(self) -> Result:
         from spurless.train.result import Result
 
-        audited = given(self.model, self.data, None, "test")
-        return Result("given", self.data.name, audited.name, self.seed, "done", classifier=audited.net)
+        audited = given(self.asked.model, self.data, None, "test")
+        return Result("given", self.data.name, audited.name, self.asked.seed, "done", classifier=audited.net)
 
     def _candidates(self) -> Iterator[str]:
         """Methods whose bias labels are there; plain training, where another model is to be repaired."""
         val = self.data.val
         known = {"none", *(["training"] if self.data.train.a is not None else [])}
         known |= {"validation"} if val is not None and val.a is not None else set()
-        yield from (m for m, (labels, _) in CANDIDATES.items() if labels in known and (m != "erm" or self.model))
+        yield from (m for m, (labels, _) in CANDIDATES.items() if labels in known and (m != "erm" or self.asked.model))
 
     def _train(self, method: Any) -> Result:
         name = method if isinstance(method, str) else type(method).__name__.lower()
         log.info(f"fix: training {name}")
         return train(
-            method, self.data, net=self.net, recipe=self.recipe, seed=self.seed, device=self.device,
-            out=self._below(name), stages=self._below("stages"), progress=self.progress,
+            method, self.data, net=self.net, recipe=self.recipe, seed=self.asked.seed,
+            device=self.device, out=self._below(name), stages=self._below("stages"), progress=self.asked.progress,
         )  # fmt: skip
 
     def _evidence(self) -> tuple[Evidence, Tensor, str]:

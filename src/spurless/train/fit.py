@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, ParamSpec
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from spurless.core.arguments import takes
 from spurless.core.data import Bundle
 from spurless.core.errors import UserError
 from spurless.core.parallel import first
@@ -28,35 +27,12 @@ from spurless.train.saved import load_run
 from spurless.train.session import PARTLY_COMPARED, RunArguments, Session
 from spurless.train.tracking import Tracking, track_run
 
-Parameters = ParamSpec("Parameters")
 Precision = Literal["fp32", "tf32", "bf16"]
 PATIENCE = 0.2  # seconds between two checks of whether another process has finished a shared stage
 
 
-def _takes(
-    arguments: Callable[Parameters, RunArguments],
-) -> Callable[[Callable[[Session], Result]], Callable[Parameters, Result]]:
-    """Give a function of a session the parameters that a session is made from: they are listed in one place."""
-
-    signature = inspect.signature(arguments).replace(return_annotation="Result")
-
-    def decorate(run: Callable[[Session], Result]) -> Callable[Parameters, Result]:
-        @functools.wraps(run)
-        def with_parameters(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError as error:
-                raise TypeError(f"{run.__name__}{signature}: {error}") from None
-            return run(Session(arguments(*args, **kwargs)))
-
-        with_parameters.__signature__ = signature  # type: ignore[attr-defined]
-        return with_parameters
-
-    return decorate
-
-
-@_takes(RunArguments)
-def fit(session: Session) -> Result:
+@takes(RunArguments)
+def fit(asked: RunArguments) -> Result:
     """Train a classifier by a method on a dataset, select its weights, score it, and save it where `out` is given.
 
     The parameters after the first two are passed by name. Names, {"name": ..., setting: value} tables and objects are
@@ -86,6 +62,7 @@ def fit(session: Session) -> Result:
     >>> fit("erm", {"name": "toy", "n": 200}, recipe={"epochs": 1}, device="cpu", progress=False).status
     'done'
     """
+    session = Session(asked)
     watch = observer(session)
     if session.folder and session.folder.result():
         return finished_before(session)
