@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spurless.cli.common import echo, gather, mistakes_in_one_line, print_json
-from spurless.cli.options import Data, Json, Net, RecipeName, Seed, Set, Where
-from spurless.core.errors import SettingError
+from spurless.cli.options import Data, Json, Judged, RecipeName, Where, check_minutes
 from spurless.core.output import default_folder
 
 if TYPE_CHECKING:
@@ -26,32 +24,28 @@ def add(app: typer.Typer) -> None:
 
 def fix(
     data: Data,
+    judged: Judged,
     where: Where,
-    model: Annotated[
-        Path | None, typer.Option(help="A run's folder or a weights file. Default: a plain model is trained.")
-    ] = None,
     budget: Annotated[float, typer.Option(help="Minutes for everything.", min=0.1)] = 20.0,
-    net: Net = None,
     recipe: RecipeName = None,
     out: Annotated[Path | None, typer.Option(help="The repair's folder. Default: runs/fix-DATA-seedN.")] = None,
-    seed: Seed = 0,
-    set_: Set = None,
     as_json: Json = False,
 ) -> None:
     """From data to a better model: audit, train what may repair it, and keep what is better on held-out samples."""
-    if not math.isfinite(budget):
-        raise SettingError(f"--budget {budget} is not allowed; it takes a number of minutes.")
-    chosen = gather(set_ or [], ("data", "net", "recipe"))
-    asked = {k: v for k, v in chosen.items() if v} | ({"model": str(model.resolve())} if model else {})
-    folder = out or default_folder("fix", data, net or "", f"seed{seed}", given=asked)
+    check_minutes(budget)
+    chosen = gather(judged.set_ or [], ("data", "net", "recipe"))
+    asked: dict[str, object] = {k: v for k, v in chosen.items() if v}
+    if judged.model is not None:
+        asked["model"] = str(judged.model.resolve())
+    folder = out or default_folder("fix", data, judged.net or "", f"seed{judged.seed}", given=asked)
     from spurless.auditing.fixing import FILE
     from spurless.auditing.fixing import fix as repair
 
     named = {"name": recipe} if recipe else {}
     with redirect_stdout(sys.stderr):
         fixed = repair(
-            {"name": data} | chosen["data"] if chosen["data"] else data, model, budget=budget,
-            net={"name": net} | chosen["net"] if net else None, recipe=named | chosen["recipe"] or None, seed=seed,
+            {"name": data} | chosen["data"] if chosen["data"] else data, judged.model, budget=budget,
+            net=judged.network(chosen["net"]), recipe=named | chosen["recipe"] or None, seed=judged.seed,
             out=folder, device=where.device, root=where.data_root,
         )  # fmt: skip
     if as_json:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from spurless.core.errors import SettingError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output and nothing else there.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. Default: a GPU if there is one.")]
@@ -71,6 +75,26 @@ class Training:
     method: MethodName = "erm"
     recipe: RecipeName = None
     set_: Set = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The model that is judged: a given one, or how a plain one is trained."""
+
+    model: Annotated[
+        Path | None, typer.Option(help="A run's folder or a weights file. Default: a plain model is trained.")
+    ] = None
+    net: Annotated[str | None, typer.Option(help="The network of a weights file, or of the model to train.")] = None
+    seed: Seed = 0
+    set_: Set = None
+
+    def network(self, settings: dict[str, Any]) -> dict[str, Any] | None:
+        return {"name": self.net} | settings if self.net else None
+
+
+def check_minutes(budget: float | None) -> None:
+    if budget is not None and not math.isfinite(budget):
+        raise SettingError(f"--budget {budget} is not allowed; it takes a number of minutes.")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
