@@ -67,7 +67,7 @@ def page_of(path):
     ('methods/pgd.md', 'repository/examples/your_model.md', 'repository/papers/index.md', 'index.md')
     """
     if path.startswith("docs/"):
-        return path.removeprefix("docs/")
+        return re.sub(r"\.ipynb$", ".md", path.removeprefix("docs/"))
     if path == "README.md":
         return "index.md"
     if (ROOT / path).is_dir():

@@ -31,7 +31,9 @@ def test_every_page_is_in_the_navigation_once():
     listed = [page for page in pages_in(nav) if not page.startswith("repository/")]
     assert len(listed) > 50
     written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    assert sorted(listed) == sorted(written)
+    made = {f"notebooks/{path.stem}.md" for path in (ROOT / "docs" / "notebooks").glob("*.ipynb")}
+    assert len(made) == 8
+    assert sorted(listed) == sorted(written | made)
 
 
 def test_every_public_name_is_on_the_api_page():
@@ -42,7 +44,7 @@ def test_every_public_name_is_on_the_api_page():
 
 
 @needs_mkdocs
-@pytest.mark.parametrize("name", ["website", "website_api"])
+@pytest.mark.parametrize("name", ["website", "website_api", "website_notebooks"])
 def test_the_examples_of_the_builders_hold(name):
     spec = importlib.util.spec_from_file_location(name, ROOT / "studies" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
@@ -71,6 +73,9 @@ def test_the_site_is_whole(site):
     fit = api[api.index('id="spurless.train.fit.fit"') :]
     assert "checkpoint_seconds" in fit[: fit.index("</h3>")], "the parameters of fit are not shown"
     assert (site / "repository" / "examples" / "your_model" / "index.html").exists()
+    notebook = (site / "notebooks" / "tables" / "index.html").read_text(encoding="utf-8")
+    assert "colab.research.google.com" in notebook and '../tables.ipynb" download' in notebook
+    assert (site / "notebooks" / "tables.ipynb").exists() and (site / "notebooks" / "tables-0.png").exists()
     assert "spurious" in (site / "search" / "search_index.json").read_text(encoding="utf-8")
 
 
@@ -83,3 +88,13 @@ def test_the_site_asks_the_network_for_nothing(site):
     assert found == set()
     styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     assert re.findall(r"@import[^;]*http|url\([\"']?https?:[^)]*", styles) == []
+
+
+def test_the_gallery_shows_every_kept_page_and_they_are_small():
+    pages = sorted((ROOT / "docs" / "examples").glob("*.html"))
+    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    assert len(pages) == 7
+    for page in pages:
+        assert f"(examples/{page.name})" in text and page.with_suffix(".webp").exists()
+        assert page.stat().st_size < 400_000
+        assert not re.search(r"(?<![\w.~])/(tmp|root|home|work|mnt|Users)/", page.read_text(encoding="utf-8"))

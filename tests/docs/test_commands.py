@@ -1,0 +1,141 @@
+"""The commands of README and the pages run, page by page; what does not run says why: `<!-- not run: reason -->`.
+
+`<!-- not run (review, serve): reason -->` leaves out the lines of the next block that hold one of these words.
+"""
+
+import random
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from spurless.cli.main import app
+from tests.support.commands import invoke
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROGRAMS = ("spurless", "make", "pip", "python", "torchrun", "ray", ".")
+FENCED = re.compile(r"^ *(`{3,}).*?^ *\1", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(?:^(?P<mark><!-- not run.*?-->)\n\n?)?^(?P<code> {4}\S.*\n(?:(?: {4}.*)?\n)*)", re.MULTILINE)
+MARK = re.compile(r"<!-- not run(?: \((?P<words>[^)]+)\))?: (?P<reason>.+?) -->")
+NAMES = {"PATH": "photos", "FILE": "people.csv", "SPEC.toml": "table.toml"}  # what a page leaves to the reader
+
+
+class Line(NamedTuple):
+    text: str
+    reason: str | None  # why it is not run
+
+
+def lines_of(page: str) -> list[Line]:
+    """The command lines of a page's blocks.
+
+    >>> page = "a\\n\\n<!-- not run (serve): waits -->\\n\\n    spurless list nets  # all\\n    spurless serve x\\n"
+    >>> lines_of(page)
+    [Line(text='spurless list nets', reason=None), Line(text='spurless serve x', reason='waits')]
+    """
+    found = []
+    for block in BLOCK.finditer(FENCED.sub("", page).replace("\\\n", " ")):
+        mark = MARK.fullmatch(block["mark"] or "")
+        for line in block["code"].splitlines():
+            text = re.sub(r"(?:^|\s)#.*$", "", line).strip()
+            if text.partition(" ")[0] in PROGRAMS:
+                words = mark["words"] if mark else None
+                left_out = mark and (words is None or any(word in text for word in words.split(", ")))
+                found.append(Line(text, mark["reason"] if mark and left_out else None))
+    return found
+
+
+COMMANDS = {page.relative_to(ROOT).as_posix(): lines_of(page.read_text(encoding="utf-8")) for page in PAGES}
+RUN = {page: [line.text for line in lines if not line.reason] for page, lines in COMMANDS.items()}
+QUICK = ("docs/report.md", "docs/adding.md", "docs/fix.md")
+BEFORE = {  # what the reader of a page has by then
+    "docs/adding.md": [
+        "train erm toy --set data.n=300 --set recipe.epochs=1 --out runs/mine/erm-0",
+        "train pgd toy --set data.n=300 --set recipe.epochs=1 --out runs/mine/pgd-0",
+    ],
+    "docs/report.md": [
+        "train erm toy --set data.n=300 --set recipe.epochs=1 --out runs/erm",
+        "train pgd toy --set data.n=300 --set recipe.epochs=1 --out runs/pgd",
+    ],
+    "docs/python.md": ["train erm folder:photos --set recipe.epochs=1 --out runs/digits"],
+    "docs/training.md": ["train lff colored_digits --set recipe.epochs=1 --out runs/digits"],
+    "docs/start.md": [
+        "train pgd folder:photos --set data.attribute=place --net efficientnet_lite0 --set net.pretrained=true "
+        "--out runs/mine"
+    ],
+    "docs/bench.md": ["bench table.toml --out runs/before", "bench table.toml --out runs/after"],
+}
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder with what pages name: photographs, tables, texts, a specification."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for place in ("photos", "birds", "new_photos"):
+        rows = []
+        for i in range(160):
+            pixels = rng.integers(0, 90, (32, 32, 3), dtype=np.uint8)
+            pixels[8:24, 8:24, i % 2] += 120
+            path = Path(place, ("land", "water")[i % 2], f"{i}.png")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+            rows.append((path.relative_to(place).as_posix(), ("land", "water")[i % 2], "ab"[(i + i // 9) % 2]))
+        pd.DataFrame(rows, columns=["filename", "y", "place"]).to_csv(Path(place, "metadata.csv"), index=False)
+    people = {"age": rng.integers(20, 70, 400), "sex": rng.choice(["f", "m"], 400), "income": rng.integers(0, 2, 400)}
+    pd.DataFrame(people).to_csv("people.csv", index=False)
+    write_texts(random.Random(0))
+    bench = (ROOT / "docs" / "bench.md").read_text(encoding="utf-8")
+    Path("table.toml").write_text(re.search(r"^```toml\n(.*?)^```", bench, re.MULTILINE | re.DOTALL)[1])
+    return tmp_path
+
+
+def write_texts(rng):
+    words = {"good": "fine great warm".split(), "bad": "dull weak cold".split()}
+    label = [("good", "bad")[i % 2] for i in range(300)]
+    texts = [" ".join(rng.choices([*words[y], "film", "story", "the"], k=12)) for y in label]
+    source = [("x", "y")[i % 2] if i % 10 else "x" for i in range(300)]
+    pd.DataFrame({"review": texts, "source": source, "label": label}).to_csv("reviews.csv", index=False)
+    pairs = {"premise": texts, "hypothesis": texts[::-1], "gold_label": label}
+    pd.DataFrame(pairs).to_parquet("pairs.parquet")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[pytest.mark.slow] * (p not in QUICK)) for p, lines in RUN.items() if lines],
+)
+def test_the_commands_of_a_page_run(page, desk):
+    for line in [f"spurless {before}" for before in BEFORE.get(page, ())] + RUN[page]:
+        words = shlex.split(line)
+        assert words[0] == "spurless", f"{page}: run {line!r} or say why it is not run"
+        for name, given in NAMES.items():
+            words = [word.replace(name, given) for word in words]
+        if "--fail-on" in line:  # exit code 4 is a verdict
+            assert CliRunner().invoke(app, words[1:]).exit_code in (0, 4), line
+        else:
+            invoke(*words[1:])
+
+
+def test_every_line_is_run_or_says_why():
+    lines = [line for page in COMMANDS.values() for line in page]
+    run = [line for line in lines if line.reason is None]
+    assert len(lines) > 80 and len(run) > 35
+    assert all(len(line.reason) > 8 for line in lines if line.reason is not None)
+    assert set(QUICK) <= {page for page, own in RUN.items() if own}
+
+
+def test_no_mark_stands_alone():
+    """A mark that no block follows would say of nothing that it is not run."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for mark in MARK.finditer(text):
+            after = text[mark.end() :].lstrip("\n")
+            assert after.startswith(("    ", "```")), f"{page.name}: {mark[0]}"
+            words = mark["words"]
+            assert not words or all(word in after.split("\n\n")[0] for word in words.split(", ")), mark[0]
