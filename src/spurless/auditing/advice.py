@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from spurless.auditing.verdict import Doubt
+from spurless.auditing.verdict import Doubt, quoted
 from spurless.core.stats import wilson
 from spurless.methods import METHODS
 
@@ -59,7 +59,7 @@ class Facts:
 
     @property
     def shortcut(self) -> str:
-        return f"'{self.name}'" if self.name else "the shortcut"
+        return quoted(self.name) if self.name else "the shortcut"
 
     @property
     def share(self) -> float | None:

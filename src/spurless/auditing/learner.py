@@ -13,7 +13,7 @@ STRENGTHS = [10.0**k for k in range(-3, 3)]
 
 class Guess:
     """Ridge regression on the classes. `left_out` are scores of each sample by a model that never saw that sample, and
-    `placebo` the same for labels in random order."""
+    `placebo` the accuracy with labels in random order."""
 
     def __init__(self, x: Tensor, y: Tensor, classes: int, seed: int = 0, waves: int = WAVES):
         self.mean, self.std = x.mean(0), x.std(0).clamp_min(1e-6)
@@ -38,15 +38,17 @@ class Guess:
             missed = (target - turned @ (shrunk[:, None] * moments)) / (1 - leverage)[:, None]  # left-one-out residuals
             error = float(missed.square().mean())
             if best is None or error < best[0]:
-                best = error, target - missed, vectors @ (shrunk[:, None] * moments), shrunk, leverage
+                best = error, target - missed, vectors @ (shrunk[:, None] * moments), strength
         assert best is not None
         self.left_out = (best[1] + self.offset).float()  # (n, classes)
         self.weights = best[2]
+        # Of a half by the other half: left-one-out residuals of labels that say nothing lean to the wrong side.
         mixed = target[torch.randperm(len(y), generator=generator)]
-        fitted = turned @ (best[3][:, None] * (turned.T @ mixed))
-        self.placebo = float(
-            ((mixed - (mixed - fitted) / (1 - best[4])[:, None]).argmax(1) == mixed.argmax(1)).double().mean()
-        )
+        half = torch.arange(len(y)) % 2 == 0
+        part = design[half]
+        gram = part.T @ part + best[3] * torch.eye(design.shape[1], dtype=design.dtype)
+        fitted = design[~half] @ torch.linalg.solve(gram, part.T @ mixed[half])
+        self.placebo = float(((fitted + self.offset).argmax(1) == mixed[~half].argmax(1)).double().mean())
 
     def __call__(self, x: Tensor) -> Tensor:
         """(m, classes) Scores of new samples."""

@@ -87,6 +87,15 @@ def _knows_classes(case: Case) -> bool:
 # Sentences
 
 
+def quoted(name: str) -> str:
+    """A name in a sentence.
+
+    >>> quoted("colour"), quoted("starts with 'ref'")
+    ("'colour'", "starts with 'ref'")
+    """
+    return name if "'" in name else f"'{name}'"
+
+
 def percent(score: Score | None) -> str:
     """
     >>> percent({"value": 37.4, "low": 30.0, "high": 45.1, "n": 120})
@@ -131,7 +140,7 @@ def _unknown(leading: Suspect | None, doubt: Doubt | None) -> str:
     if leading is not None and leading.extra.get("needed"):
         n = int((~leading.follows).sum())
         return (
-            f"There are too few samples to tell whether the model relies on '{leading.name}': about "
+            f"There are too few samples to tell whether the model relies on {quoted(leading.name)}: about "
             f"{leading.extra['needed']:,} that contradict it are needed, and {n:,} are there."
         )
     return "Nothing could be tested: no attribute is named, and there is nothing else to look at."
@@ -205,11 +214,11 @@ def cost(case: Case, shortcut: Shortcut | None) -> dict[str, Any] | None:
     if shortcut.conflicting:
         s = shortcut.conflicting
         told.append(
-            f"On the {s['n']:,} samples where '{shortcut.name}' misleads, the model is right in {s['value']:.1f} % "
-            f"(95 % CI {s['low']:.1f} to {s['high']:.1f})."
+            f"On the {s['n']:,} samples where {quoted(shortcut.name)} misleads, the model is right in "
+            f"{s['value']:.1f} % (95 % CI {s['low']:.1f} to {s['high']:.1f})."
         )
     if shortcut.alone:
-        told.append(f"A model that saw nothing but '{shortcut.name}' would get {shortcut.alone['value']:.1f} %.")
+        told.append(f"A model that saw nothing but {quoted(shortcut.name)} would get {shortcut.alone['value']:.1f} %.")
     if where := _where_conflicting(case, shortcut.follows):
         told.append(where)
     return {
