@@ -188,7 +188,14 @@ def test_a_signal_leaves_a_checkpoint_and_the_run_ends_where_an_undisturbed_one_
     args = ["train", "erm", "toy", "--device", "cpu", "--set", "recipe.epochs=120", "--set", "recipe.eval_every=0"]
     command = [sys.executable, "-m", "spurless", *args, "--out", "run", "--json"]
     history = Path("run/history.jsonl")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        preexec_fn=lambda: signal.signal(sign, signal.SIG_DFL),  # under nohup the tests ignore SIGHUP, and so would it
+    ) as process:
         deadline = time.monotonic() + 120
         while not (history.exists() and history.read_text().count("\n") >= 5):
             assert process.poll() is None and time.monotonic() < deadline, process.communicate()

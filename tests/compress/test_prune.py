@@ -355,9 +355,7 @@ def test_ctrl_c_keeps_the_shares_that_are_finished(run, data, tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt, match="^No share was finished, so nothing is kept: .* begins anew"):
         prune(run, [0.5, 0.3, 0.2], how, out=tmp_path / "out", **given)
     stopped(at=2)
-    with pytest.raises(
-        KeyboardInterrupt, match="^1 of 3 shares are finished and kept in .*out: the same command goes on"
-    ):
+    with pytest.raises(KeyboardInterrupt, match="^1 of 3 shares are finished and kept in .*out: re-run the command"):
         prune(run, [0.5, 0.3, 0.2], how, out=tmp_path / "out", **given)
     with pytest.raises(UserError, match="other settings"):
         prune(run, [0.5, 0.1], how, out=tmp_path / "out", **given)

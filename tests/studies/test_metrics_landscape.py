@@ -208,7 +208,7 @@ def test_a_small_last_batch_does_not_count_as_much_as_the_others():
     assert net[0].running_mean.item() == pytest.approx(x.mean().item(), rel=0.01)
     recompute_batchnorm(net, x[-3:], batch_size=2)  # not two and one: one row has no variance
     assert net[0].running_var.item() == pytest.approx(x[-3:].var().item())
-    with pytest.raises(UserError, match="two rows"):
+    with pytest.raises(UserError, match="two samples"):
         recompute_batchnorm(net, x[:0])
 
 

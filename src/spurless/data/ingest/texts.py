@@ -182,7 +182,7 @@ def places(frame: Any, column: str, names: Sequence[str], path: Path) -> np.ndar
     [1, 0]
     >>> places(pd.DataFrame({"class": [0, 3]}), "class", ("0", "1"), Path("a.csv"))
     Traceback (most recent call last):
-    spurless.core.errors.DataError: a.csv, sample 2 below the header: class is '3', not one of 0, 1; get it again.
+    spurless.core.errors.DataError: a.csv, row 2 below the header: class is '3', not one of 0, 1; get it again.
     """
     cells = frame[column].astype(str).str.strip().str.removesuffix(".0")  # numbers may have been written as 1.0
     indices = cells.map({name: i for i, name in enumerate(names)}).to_numpy(float)
