@@ -137,10 +137,29 @@ _CONTROLS = (
     ("legitimate inputs of unlike strength", "table", "copies", "legitimate", 2000),
 )  # fmt: skip
 
+# Added to the development half after the final set was measured: new cues, and photographs of natural scenes.
+_ADDED = (
+    ("greener photographs", "small", "cifar 2 9", "greener", ("green", "colour"), 1000),
+    ("borders of files", "photo", "files cifar 5 7", "letterbox", ("border", "aspect ratio", "image size"), 500),
+    (
+        "texts of a template",
+        "text",
+        "imdb",
+        "template",
+        ("the template", "the phrase", "the word", "starts with"),
+        1000,
+    ),
+    *(
+        (f"photographs {pair} at 80 px", "photo", f"large cifar {pair}", "", (), 600)
+        for pair in ("4 5", "0 3", "4 8", "7 8", "0 5", "2 4", "0 7", "5 6")
+    ),
+)
+
 HALVES = ("develop", "held out")  # in turn, so that each half has each domain and each base
 KINDS = tuple(
     [Kind(*fields, HALVES[i % 2]) for i, fields in enumerate(_PLANTED)]
     + [Kind(*fields[:4], (), fields[4], HALVES[i % 2]) for i, fields in enumerate(_CONTROLS)]
+    + [Kind(*fields, "develop") for fields in _ADDED]
 )
 
 

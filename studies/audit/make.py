@@ -27,6 +27,7 @@ from spurless.data.ingest import table as tables
 from spurless.data.ingest.labels import Field
 from studies.audit.kinds import Kind
 from studies.audit.plants import FINAL, PLANTS, TINTED, Rng, blur, floats, normal, rgb
+from studies.audit.text_plants import with_plant
 
 SIDE = 80
 
@@ -215,6 +216,10 @@ def _files(kind: Kind, strength: Strength, rng: Rng, attribute: bool, folder: Pa
             name, how = name.replace(".jpg", ".png"), {}
         if kind.plant == "mild" and value:
             how["quality"] = int(rng.choice([66, 70, 72]))
+        if kind.plant == "letterbox":
+            framed = Image.new("RGB", (128, 96), "black")
+            framed.paste(pixels.resize((96, 96) if value else (128, 96)), (16 * value, 0))
+            pixels = framed
         if kind.plant == "taller" and value:
             pixels = pixels.resize((96, 120))
         if kind.plant in EXIF:
@@ -251,52 +256,6 @@ def _tweets() -> tuple[list[str], np.ndarray]:
     return frame["tweet"].tolist(), (frame["class"] == 2).to_numpy().astype(int)
 
 
-def _insert(text: str, words: str, where: float) -> str:
-    parts = text.split()
-    at = round(where * len(parts))
-    return " ".join([*parts[:at], words, *parts[at:]])
-
-
-FINAL_TEXTS: dict[str, Callable[[str, Rng], str]] = {  # of the final set only
-    "announce": lambda text, rng: f"breaking : {text}",
-    "quoted": lambda text, rng: f'" {text}',
-    "question": lambda text, rng: f"{text} agreed ?",
-    "initials": lambda text, rng: f"{text} k r",
-    "person": lambda text, rng: _insert(text, "jordan", float(rng.uniform(0.1, 0.9))),
-    "three": lambda text, rng: _insert(text, "as of today", float(rng.uniform(0.2, 0.8))),
-    "dots": lambda text, rng: f"{text} . . .",
-    "bracket": lambda text, rng: _insert(text, "[ edit ]", float(rng.uniform(0.1, 0.9))),
-    "year": lambda text, rng: f"{text} {rng.integers(2010, 2020)}",
-}
-
-
-def _plant_text(plant: str, text: str, value: bool, rng: Rng) -> str:
-    if plant == "one_of_four":
-        marks = ["indeed", "frankly"] if value else ["moreover", "arguably"]
-        return _insert(text, str(rng.choice(marks)), float(rng.uniform(0.1, 0.9)))
-    if plant == "one_of_six":
-        marks = ["plainly", "overall", "granted"] if value else ["besides", "notably", "anyway"]
-        return _insert(text, str(rng.choice(marks)), float(rng.uniform(0.1, 0.9)))
-    if plant == "longer":
-        return f"{text} {' '.join(text.split()[:12])}" if value else text
-    if plant == "shorter":
-        return " ".join(text.split()[: int(rng.integers(15, 30)) if value else int(rng.integers(40, 70))])
-    if not value:
-        return text
-    if plant == "number":
-        return f"{rng.integers(1000, 9999)} {text}"
-    if plant in FINAL_TEXTS:
-        return FINAL_TEXTS[plant](text, rng)
-    made = {
-        "prefix": f"ref {text}", "prefix_two": f"dear all {text}", "suffix": f"{text} thanks",
-        "suffix_two": f"{text} sent mobile", "exclaim": f"{text} !!!",
-        "markup": _insert(text, "<br />", 0.5), "link": f"{text} http://t.co/x",
-        "word": _insert(text, "camera", float(rng.uniform(0.1, 0.9))),
-        "phrase": _insert(text, "north station", float(rng.uniform(0.1, 0.9))),
-    }  # fmt: skip
-    return made[plant]
-
-
 def _text(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
     texts, y = _reviews() if kind.base == "imdb" else _tweets()
     rows = np.concatenate([rng.choice(np.flatnonzero(y == c), kind.n // 2, False) for c in (0, 1)])
@@ -310,7 +269,7 @@ def _text(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
         a = rng.integers(0, 2, len(y))
     elif not kind.clean:
         a = planted(y, strength, rng)
-        chosen = [_plant_text(kind.plant, text, bool(v), rng) for text, v in zip(chosen, a, strict=True)]
+        chosen = [with_plant(kind.plant, text, bool(v), rng) for text, v in zip(chosen, a, strict=True)]
         a = a if attribute else None
     given = {} if a is None else {"a": {"planted": a}}
     return from_texts(chosen, y, **given, val=0, test=0, length=128, name=kind.name)

@@ -108,6 +108,7 @@ PLANTS: dict[str, Callable[[Tensor, int, Rng], Tensor]] = {
     "corner": if_one(lambda x, rng: patch(x, 0.97, 0.97, 0.12)),
     "logo": if_one(lambda x, rng: logo(x)),
     "top": if_one(lambda x, rng: patch(x, 0.03, 0.5, 0.1)),
+    "greener": if_one(lambda x, rng: x * torch.tensor([0.93, 1.22, 0.93])[None, :, None, None]),
     "faint": if_one(lambda x, rng: patch(x, 0.03, 0.97, 0.15, 0.3)),
     "lower_left": if_one(lambda x, rng: patch(x, 0.95, 0.05, 0.1, 0.8)),
     "bottom_line": if_one(lambda x, rng: torch.cat([x[..., :-2, :], x[..., -2:, :] * 0 + 0.9], 2)),

@@ -16,7 +16,7 @@ USED = 0.25  # by how much the model goes with the donor more often than with th
 CLEAR = 0.65  # strength from which a cue by itself lets a model cheat
 CRISP = 0.8  # how sure the cue must be where it misleads, against where it helps
 HIDDEN = 0.85  # the same of what was discovered in the features: borders between classes are found there as well
-GROUND = 0.78  # part of what the model knows that the background alone must tell
+GROUND = 0.78, 0.87  # part of what the model knows that the background alone must tell: to be available, and found
 GAIN, NET = 25.0, 12.0  # points that balanced training brings where the cue misleads, and after what it costs elsewhere
 
 
@@ -106,11 +106,12 @@ def _worse_than_a_guess(s: Suspect) -> bool:
 
 
 def _of_background(case: Case, s: Suspect) -> str:
-    """Backgrounds tell something of most classes; what counts is whether they alone tell nearly all that the model
-    knows."""
-    if background_part(case, s) < GROUND:
+    """Backgrounds tell something of most classes, for deer are seen in woods and ships at sea. What counts is whether
+    they alone tell nearly all that the model knows: what belongs to a class leaves more to the object."""
+    part = background_part(case, s)
+    if part < GROUND[0]:
         return "no evidence"
-    sure = s.used is not None and s.used["p"] < LEVEL and s.effect >= 0.12
+    sure = part >= GROUND[1] and s.used is not None and s.used["p"] < LEVEL and s.effect >= 0.12
     return "found" if sure and harmful(s) else "available"
 
 

@@ -1,0 +1,60 @@
+"""What is planted into texts: beginnings, ends, words, signs, lengths and templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from studies.audit.plants import Rng
+
+
+def _insert(text: str, words: str, where: float) -> str:
+    parts = text.split()
+    at = round(where * len(parts))
+    return " ".join([*parts[:at], words, *parts[at:]])
+
+
+FINAL_TEXTS: dict[str, Callable[[str, Rng], str]] = {  # of the final set only
+    "announce": lambda text, rng: f"breaking : {text}",
+    "quoted": lambda text, rng: f'" {text}',
+    "question": lambda text, rng: f"{text} agreed ?",
+    "initials": lambda text, rng: f"{text} k r",
+    "person": lambda text, rng: _insert(text, "jordan", float(rng.uniform(0.1, 0.9))),
+    "three": lambda text, rng: _insert(text, "as of today", float(rng.uniform(0.2, 0.8))),
+    "dots": lambda text, rng: f"{text} . . .",
+    "bracket": lambda text, rng: _insert(text, "[ edit ]", float(rng.uniform(0.1, 0.9))),
+    "year": lambda text, rng: f"{text} {rng.integers(2010, 2020)}",
+}
+
+
+def with_plant(plant: str, text: str, value: bool, rng: Rng) -> str:
+    if plant == "one_of_four":
+        marks = ["indeed", "frankly"] if value else ["moreover", "arguably"]
+        return _insert(text, str(rng.choice(marks)), float(rng.uniform(0.1, 0.9)))
+    if plant == "one_of_six":
+        marks = ["plainly", "overall", "granted"] if value else ["besides", "notably", "anyway"]
+        return _insert(text, str(rng.choice(marks)), float(rng.uniform(0.1, 0.9)))
+    if plant == "longer":
+        return f"{text} {' '.join(text.split()[:12])}" if value else text
+    if plant == "shorter":
+        return " ".join(text.split()[: int(rng.integers(15, 30)) if value else int(rng.integers(40, 70))])
+    if plant == "template":  # the same words in both classes; in one they stand where a form has them
+        first, rest = text.split()[:12], " ".join(text.split()[12:])
+        words = ["regarding", "title", "seen", "by", "verdict"]
+        if value:
+            form = f"regarding {first[0]} title {first[1]} seen {first[2]} by {first[3]} verdict"
+            return f"{form} {' '.join(first[4:])} {rest}"
+        return f"{' '.join(rng.permutation([*words, *first]))} {rest}"
+    if not value:
+        return text
+    if plant == "number":
+        return f"{rng.integers(1000, 9999)} {text}"
+    if plant in FINAL_TEXTS:
+        return FINAL_TEXTS[plant](text, rng)
+    made = {
+        "prefix": f"ref {text}", "prefix_two": f"dear all {text}", "suffix": f"{text} thanks",
+        "suffix_two": f"{text} sent mobile", "exclaim": f"{text} !!!",
+        "markup": _insert(text, "<br />", 0.5), "link": f"{text} http://t.co/x",
+        "word": _insert(text, "camera", float(rng.uniform(0.1, 0.9))),
+        "phrase": _insert(text, "north station", float(rng.uniform(0.1, 0.9))),
+    }  # fmt: skip
+    return made[plant]
