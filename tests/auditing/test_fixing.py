@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import spurless
+from spurless.auditing.decisions import Decided, Decisions
 from spurless.auditing.fixing import CANDIDATES, fix, held_out
 from spurless.core.errors import FolderError
 from spurless.registry import load_data
@@ -118,3 +119,21 @@ def test_the_command_writes_the_model_its_card_and_the_figures(tmp_path):
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
     with pytest.raises(FolderError, match="thesis|not empty"):
         fix(TOY, out=tmp_path / "mine", **FAST)
+
+
+def test_what_a_review_confirmed_is_the_attribute_that_chooses(tmp_path, monkeypatch):
+    monkeypatch.setattr("spurless.auditing.fixing.CANDIDATES", {"group_dro": CANDIDATES["group_dro"]})
+    data = spurless.load_data({"name": "toy", "n": 400})
+    lines = ["split,row,name,label,which way"]
+    for name, split in data.splits.items():
+        for i, (label, value) in enumerate(zip(split.y.tolist(), split.a[:, 0].tolist(), strict=True)):
+            lines.append(f"{name},{i},,{data.classes[label]},{'like this' if value else 'like that'}")
+    (tmp_path / "decisions.csv").write_text("\n".join(lines) + "\n")
+    decided = Decided("which way", "column", "shortcut"), Decided("x1", "column", "legitimate")
+    Decisions("toy", "0f", decided).write(tmp_path / "decisions.json")
+    words = ["fix", "toy", "--set", "data.n=400", "--set", "recipe.epochs=2", "--device", "cpu", "--json"]
+    told = json.loads(invoke(*words, "--decisions", tmp_path / "decisions.json", "--out", tmp_path / "out").stdout)
+    assert told["known_by"] == "the attribute which way"
+    assert "group_dro" in {t["method"] for t in told["tried"]}  # which needs the labels of groups
+    audited = json.loads((tmp_path / "out" / "audit" / "audit.json").read_text())
+    assert audited["data"]["attributes"] == ["which way"] and audited["decisions"]["legitimate"] == ["x1"]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from spurless.auditing.audit import audit
+from spurless.auditing.decisions import Decisions
 from spurless.auditing.evidence import Score, share
 from spurless.auditing.folder import in_words
 from spurless.auditing.model import given, open_data, split_rows
@@ -22,6 +23,7 @@ from spurless.core.errors import DataError, FolderError
 from spurless.core.files import atomic
 from spurless.core.messages import log
 from spurless.core.recipe import Recipe
+from spurless.data.pseudo import with_attributes
 from spurless.methods.crossfit import CrossFit, Evidence, chance, shows_shortcut
 from spurless.nets.outputs import Inputs, outputs
 from spurless.train.device import pick_device
@@ -112,6 +114,7 @@ class FixArguments:
     device: str | torch.device | None = None
     root: str | Path | None = None
     progress: bool | None = None
+    decisions: Decisions | str | Path | None = None
 
 
 @takes(FixArguments)
@@ -130,6 +133,8 @@ def fix(asked: FixArguments) -> Fixed:
         budget: minutes for everything.
         net: the network, and `recipe` how it is optimised: as in `fit`, which says what `seed`, `device`, `root` and
             `progress` are.
+        decisions: of `spurless.review`, or its file: confirmed shortcuts are the known attributes, and what is
+            legitimate is not accused.
         out: the repair's folder. An unfinished repair there is resumed; without one nothing is kept.
 
     >>> fix({"name": "toy", "n": 400}, recipe={"epochs": 2}, device="cpu", progress=False).tried[0].method
@@ -152,7 +157,12 @@ class _Fix:
         if first:
             assert isinstance(data, (str, Mapping))
             data = small_images(data)
-        self.data, self.judge, self.notes = held_out(open_data(data, asked.root, model), asked.seed)
+        told = asked.decisions
+        self.decisions = told if isinstance(told, Decisions) or told is None else Decisions.read(told)
+        whole = open_data(data, asked.root, model)
+        if self.decisions is not None and self.decisions.table is not None:
+            whole = with_attributes(whole, self.decisions.table)
+        self.data, self.judge, self.notes = held_out(whole, asked.seed)
         if first:
             net, recipe = quick_training(len(self.data.train))
         self.net, self.recipe = net, recipe
@@ -166,6 +176,7 @@ class _Fix:
         report = audit(
             self.data, asked.model, self._below("audit"), budget=FOR_AUDIT * asked.budget, seed=asked.seed,
             device=self.device, progress=asked.progress,
+            decisions=None if self.decisions is None else replace(self.decisions, path=None),  # attributes are there
         )  # fmt: skip
         plain = self._train("erm")
         before = plain if asked.model is None else self._given()
@@ -324,7 +335,7 @@ def _text(before: Tried, best: Tried | None, known_by: str) -> str:
     told = [f"{best.method} is better."]
     for where, old, new in (
         (f"Where {known_by} misleads", before.misleads, best.misleads),
-        ("elsewhere", before.helps, best.helps),
+        ("Elsewhere", before.helps, best.helps),
     ):
         if old and new:
             told.append(f"{where}: {old['value']:.1f} % right before, {new['value']:.1f} % now (n = {new['n']:,}).")

@@ -28,6 +28,9 @@ def fix(
     where: Where,
     budget: Annotated[float, typer.Option(help="Minutes for everything.", min=0.1)] = 20.0,
     recipe: RecipeName = None,
+    decisions: Annotated[
+        Path | None, typer.Option(help="The decisions.json of `spurless review`: what is a shortcut.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The repair's folder. Default: runs/fix-DATA-seedN.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -37,6 +40,8 @@ def fix(
     asked: dict[str, object] = {k: v for k, v in chosen.items() if v}
     if judged.model is not None:
         asked["model"] = str(judged.model.resolve())
+    if decisions is not None:
+        asked["decisions"] = str(decisions.resolve())
     folder = out or default_folder("fix", data, judged.net or "", f"seed{judged.seed}", given=asked)
     from spurless.auditing.fixing import FILE
     from spurless.auditing.fixing import fix as repair
@@ -46,7 +51,7 @@ def fix(
         fixed = repair(
             {"name": data} | chosen["data"] if chosen["data"] else data, judged.model, budget=budget,
             net=judged.network(chosen["net"]), recipe=named | chosen["recipe"] or None, seed=judged.seed,
-            out=folder, device=where.device, root=where.data_root,
+            out=folder, device=where.device, root=where.data_root, decisions=decisions,
         )  # fmt: skip
     if as_json:
         print_json(fixed.to_dict())
@@ -58,10 +63,10 @@ def fix(
 
 def screen(fixed: Fixed) -> list[str]:
     """What the command prints: the answer, and each model before and after on the test split."""
-    lines = [f"Audit: {fixed.report.headline}", "", f"{'model':<12}{'misleads':>22}{'elsewhere':>22}{'average':>22}"]
+    lines = [f"Audit: {fixed.report.headline}", "", f"{'model':<12}{'misleads':>24}{'elsewhere':>24}{'average':>24}"]
     for tried in fixed.tried:
         mark = "*" if tried.method == fixed.chosen else " "
-        lines.append(f"{tried.method + mark:<12}" + "".join(f"{shown(s):>22}" for s in columns(tried)))
+        lines.append(f"{tried.method + mark:<12}" + "".join(f"{shown(s):>24}" for s in columns(tried)))
     lines += ["accuracy in percent [95 % CI] on the test split; * chosen on other held-out samples", ""]
     lines += [f"Left out: {skipped}." for skipped in fixed.skipped]
     return [*lines, *fixed.notes, fixed.text]
