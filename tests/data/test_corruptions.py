@@ -12,6 +12,7 @@ from spurless.core.errors import UserError
 from spurless.data import corruptions
 from spurless.data.corruptions import CORRUPTIONS, blur, corrupt, digital, noise, resample, weather
 from spurless.data.corruptions import inputs as input_corruptions
+from spurless.data.corruptions import streams as corruption_streams
 from spurless.data.corruptions.inputs import INPUT_CORRUPTIONS
 from spurless.data.corruptions.streams import Streams
 
@@ -87,7 +88,7 @@ def test_a_row_comes_out_the_same_in_any_batch(name, monkeypatch):
         order = [4, 0, 6, 2]
         assert torch.equal(alone, whole)
         assert torch.equal(corrupt(x[order], name, level, rows=order), whole[order])
-        monkeypatch.setattr(corruptions, "BLOCK", 2 * 3 * 32 * 32)  # two rows at a time
+        monkeypatch.setattr(corruption_streams, "BLOCK", 2 * 3 * 32 * 32)  # two rows at a time
         assert torch.equal(corrupt(x, name, level), whole)
         monkeypatch.undo()
 
@@ -590,7 +591,7 @@ def test_input_corruptions_keep_form_and_rows(name, shape, monkeypatch):
     assert torch.equal(function(x), whole)
     assert not torch.equal(function(x, seed=1), whole)
     assert torch.equal(torch.cat([function(x[i : i + 1], rows=[i]) for i in range(n)]), whole)
-    monkeypatch.setattr(input_corruptions, "BLOCK", 5 * channels * h * w)
+    monkeypatch.setattr(corruption_streams, "BLOCK", 5 * channels * h * w)
     assert torch.equal(function(x), whole)
 
 

@@ -16,7 +16,7 @@ from spurless.auditing.audit import audit
 from spurless.auditing.decisions import Decisions
 from spurless.auditing.evidence import Score, share
 from spurless.auditing.folder import in_words
-from spurless.auditing.model import given, open_data, split_rows
+from spurless.auditing.model import given, kept_and_held, open_data, split_rows
 from spurless.core.arguments import takes
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import DataError, FolderError
@@ -288,25 +288,15 @@ def held_out(data: Bundle, seed: int) -> tuple[Bundle, Split, list[str]]:
     notes = []
     for name in ("test", "val"):
         if getattr(data, name) is None:
-            kept, held = _halves(data.train.y, seed, HELD_OUT)
+            kept, held = kept_and_held(data.train.y, seed, HELD_OUT)
             if len(held) < 2 * len(data.classes):
                 raise DataError(f"{data.name} has too few samples to hold some out; give it a {name} split.")
             splits: Any = {"train": split_rows(data.train, kept), name: split_rows(data.train, held)}
             data = replace(data, **splits)
             notes.append(f"{len(held):,} training samples are the {name} split, because there was none.")
     assert data.val is not None
-    mine, judging = _halves(data.val.y, seed + 1, 0.5)
+    mine, judging = kept_and_held(data.val.y, seed + 1, 0.5)
     return replace(data, val=split_rows(data.val, mine)), split_rows(data.val, judging), notes
-
-
-def _halves(y: Tensor, seed: int, part: float) -> tuple[Tensor, Tensor]:
-    """Numbers of the samples to keep and of those to take out, the same share of every class."""
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
-    out = torch.zeros(len(y), dtype=torch.bool)
-    for c in y.unique():
-        own = order[y[order] == c]
-        out[own[: round(part * len(own))]] = True
-    return (~out).nonzero()[:, 0], out.nonzero()[:, 0]
 
 
 def _changes(after: Tensor, before: Tensor) -> tuple[int, int]:

@@ -84,7 +84,7 @@ def with_held_out(data: Bundle, seed: int) -> tuple[Bundle, str]:
         return data, "test"
     if data.val is not None:
         return data, "val"
-    kept, test = (split_rows(data.train, rows) for rows in _kept_and_held(data.train.y, seed))
+    kept, test = (split_rows(data.train, rows) for rows in kept_and_held(data.train.y, seed))
     if not len(test):
         raise UserError(
             f"{data.name} has too few samples to hold any out: an audit takes samples that were not trained on."
@@ -110,13 +110,13 @@ def drawn_from_training(whole: Bundle, drawn: Bundle, model: Any) -> Bundle:
     return replace(drawn, notes=(*drawn.notes, note))
 
 
-def _kept_and_held(y: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Row numbers to train on and to hold out, the same share of every class."""
+def kept_and_held(y: Tensor, seed: int, share: float = HELD_OUT) -> tuple[Tensor, Tensor]:
+    """Numbers of the samples to keep and of those to hold out, the same share of every class."""
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
     test_mask = torch.zeros(len(y), dtype=torch.bool)
     for c in y.unique():
         own = order[y[order] == c]
-        test_mask[own[: round(HELD_OUT * len(own))]] = True
+        test_mask[own[: round(share * len(own))]] = True
     return (~test_mask).nonzero()[:, 0], test_mask.nonzero()[:, 0]
 
 

@@ -31,7 +31,7 @@ from spurless.core.files import atomic, from_json
 from spurless.core.messages import inert, log
 from spurless.report.page import environment, source
 from spurless.report.pictures import Album
-from spurless.report.serve import HEADERS, Handler, Server
+from spurless.report.serve import Handler, Server
 from spurless.report.sources import AUDIT, read_json
 from spurless.report.texts import spans
 
@@ -235,18 +235,10 @@ class Reviewer(Handler):
         return None
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
-        picture = kind.startswith("image/") and text.startswith("data:")
-        data = base64.b64decode(text.partition(",")[2]) if picture else text.encode(errors="replace")
-        self.send_response(status)
-        self.send_header("Content-Type", kind if picture else f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("Connection", "close")
-        self.send_header("Content-Security-Policy", policy())
-        for name, value in HEADERS.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+        if kind.startswith("image/") and text.startswith("data:"):
+            self._send(status, kind, base64.b64decode(text.partition(",")[2]), policy())
+        else:
+            self._send(status, f"{kind}; charset=utf-8", text.encode(errors="replace"), policy())
 
 
 def policy() -> str:

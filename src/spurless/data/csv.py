@@ -172,17 +172,10 @@ class _Reading:
 
         label, attributes, splits = label.rows(kept), [field.rows(kept) for field in attributes], splits[kept]
         rows = [f"line {n}" for n in self.lines[kept].tolist()]
-        described: dict[str, Any] = {
-            "name": self.name,
-            "rows": rows,
-            "notes": tuple(problems.notes),
-        }
+        samples, notes = tables.Samples(shown[kept], label, attributes, splits, rows), tuple(problems.notes)
         if how.text:
-            texts = [shown[kept][c].tolist() for c in how.text]
-            return from_fields(
-                texts, label, attributes, splits, tokenizer=how.tokenizer, length=how.length, **described
-            )
-        return tables.to_bundle(shown[kept], label, attributes, splits, how, coding=self.coding, **described)
+            return from_fields(self.name, samples, how.text, how.tokenizer, how.length, notes=notes)
+        return tables.to_bundle(self.name, samples, how, coding=self.coding, notes=notes)
 
     def _typed_and_named(self) -> tuple[dict[str, Series], dict[str, NDArray[np.object_]]]:
         """Columns as numbers or words, and the label and attributes as names."""

@@ -116,12 +116,14 @@ class Handler(BaseHTTPRequestHandler):
         return HTTPStatus.OK, "text/html", page
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
-        data = text.encode(errors="replace")
+        self._send(status, f"{kind}; charset=utf-8", text.encode(errors="replace"), policy())
+
+    def _send(self, status: HTTPStatus, kind: str, data: bytes, policy: str) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.send_header("Connection", "close")
-        self.send_header("Content-Security-Policy", policy())
+        self.send_header("Content-Security-Policy", policy)
         for name, value in HEADERS.items():
             self.send_header(name, value)
         self.end_headers()

@@ -18,10 +18,9 @@ from torch import Tensor
 
 from spurless.core.errors import UserError, unknown
 from spurless.data.corruptions import blur, digital, noise, weather
-from spurless.data.corruptions.streams import Streams
+from spurless.data.corruptions.streams import Streams, in_blocks
 
 VERSION = 1  # goes into the key of cached images: raise it whenever an output changes
-BLOCK = 2**21  # values corrupted at a time; the temporary arrays are a few times this
 
 Corruption = Callable[[np.ndarray, int, Streams], np.ndarray]  # float32 0..1 (n, 3, h, w), level, random numbers
 
@@ -61,14 +60,8 @@ def corrupt(x: Tensor, name: str, severity: int, seed: int = 0, rows: Sequence[i
         raise UserError(f"severity = {severity!r} is not allowed; it takes a whole number from 1 to 5.")
     if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[1] != 3:
         raise UserError(f"Corruptions take uint8 images (n, 3, h, w), not {x.dtype} {tuple(x.shape)}.")
-    numbers = range(len(x)) if rows is None else rows
-    out = torch.empty_like(x)
-    block = max(1, BLOCK // max(1, x[:1].numel()))
-    for start in range(0, len(x), block):
-        chunk = slice(start, start + block)
-        rng = Streams(seed, name, numbers[chunk])
-        out[chunk] = to_uint8(CORRUPTIONS[name](to_unit(x[chunk]), severity, rng))
-    return out
+    one = CORRUPTIONS[name]
+    return in_blocks(x, rows, lambda of, numbers: to_uint8(one(to_unit(of), severity, Streams(seed, name, numbers))))
 
 
 def to_unit(x: Tensor) -> np.ndarray:

@@ -16,9 +16,8 @@ from torch import Tensor
 from spurless.core.errors import UserError
 from spurless.data.corruptions.digital import compressed
 from spurless.data.corruptions.resample import sample
-from spurless.data.corruptions.streams import Streams
+from spurless.data.corruptions.streams import Streams, in_blocks
 
-BLOCK = 2**21  # values corrupted at a time; the temporary arrays are a few times this
 FURTHEST_CORNER = 0.32  # of the side; below a third, four corners that move inwards always span a convex shape
 
 
@@ -39,14 +38,12 @@ def corruption(one_block: Callable[[np.ndarray, Streams], np.ndarray]) -> InputC
     def corrupted(x: Tensor, seed: int = 0, rows: Sequence[int] | None = None) -> Tensor:
         if x.dtype != torch.uint8 or x.ndim != 4:
             raise UserError(f"Input corruptions take uint8 images (n, c, h, w), not {x.dtype} {tuple(x.shape)}.")
-        numbers = range(len(x)) if rows is None else rows
-        out = torch.empty_like(x)
-        block = max(1, BLOCK // max(1, x[:1].numel()))
-        for start in range(0, len(x), block):
-            chunk = slice(start, start + block)
-            done = one_block(x[chunk].cpu().contiguous().numpy(), Streams(seed, f"input {name}", numbers[chunk]))
-            out[chunk] = torch.from_numpy(np.rint(done.clip(0, 255)).astype(np.uint8))
-        return out
+
+        def uint8(block: Tensor, numbers: Sequence[int]) -> Tensor:
+            done = one_block(block.cpu().contiguous().numpy(), Streams(seed, f"input {name}", numbers))
+            return torch.from_numpy(np.rint(done.clip(0, 255)).astype(np.uint8))
+
+        return in_blocks(x, rows, uint8)
 
     INPUT_CORRUPTIONS[name] = corrupted
     return corrupted

@@ -1,10 +1,14 @@
 """Random numbers for the samples of a batch: each sample has a stream of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from spurless.core.seeds import derive
+
+BLOCK = 2**21  # values corrupted at a time; the temporary arrays are a few times this
 
 
 class Streams:
@@ -44,3 +48,14 @@ class Streams:
     def poisson(self, mean: np.ndarray) -> np.ndarray:
         """Poisson counts with these means; the first axis is the samples."""
         return np.stack([generator.poisson(m) for generator, m in zip(self._rows, mean, strict=True)])
+
+
+def in_blocks(x: Tensor, rows: Sequence[int] | None, one_block: Callable[[Tensor, Sequence[int]], Tensor]) -> Tensor:
+    """What comes of images (n, c, h, w), some at a time; `rows` are their sample numbers, by default 0 to n - 1."""
+    numbers = range(len(x)) if rows is None else rows
+    out = torch.empty_like(x)
+    block = max(1, BLOCK // max(1, x[:1].numel()))
+    for start in range(0, len(x), block):
+        chunk = slice(start, start + block)
+        out[chunk] = one_block(x[chunk], numbers[chunk])
+    return out

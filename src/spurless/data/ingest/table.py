@@ -38,18 +38,32 @@ class Inputs:
     max_categories: Annotated[int, "values of a column that get an input of their own", Range(1)] = 100
 
 
+@dataclass(frozen=True)
+class Samples:
+    """The samples of a table, what each is called, and their roles."""
+
+    frame: DataFrame
+    label: Field
+    attributes: Sequence[Field]
+    split: NDArray[np.object_]  # (n,) of train, val, test
+    names: Sequence[str] | None = None
+
+
+Drop = Annotated[bool, "take the bias attribute out of the inputs"]
+Fractions = Annotated[tuple[float, ...], "shares of train, val and test", Range(0, 1)]
+Rho = Annotated[
+    float | None, "share of conflicting train and val samples, by leaving samples out; none: as it is", Range(0, 1)
+]
+
+
 def to_bundle(
-    frame: DataFrame,
-    label: Field,
-    attributes: Sequence[Field],
-    split: NDArray[np.object_],  # (n,) of train, val, test
+    name: str,
+    samples: Samples,
     inputs: Inputs = Inputs(),
     *,
     coding: Coding | None = None,
-    name: str,
     rho: float | None = None,
     seed: int = 0,
-    rows: Sequence[str] | None = None,
     notes: Sequence[str] = (),
     **fields: Any,
 ) -> Bundle:
@@ -58,17 +72,17 @@ def to_bundle(
     `coding`: of a model that is given the table; None: learnt from the training samples. `rho`: the share of the train
     and val samples that conflict, by leaving others out. `fields` are those of the Bundle.
     """
-    y, coded = label.coded(), [field.coded() for field in attributes]
-    train = split == "train"
-    aligned = tuple(_aligned(y, of, train) for of in coded)
+    y, coded = samples.label.coded(), [field.coded() for field in samples.attributes]
+    frame, split = samples.frame, samples.split
+    aligned = tuple(_aligned(y, of, split == "train") for of in coded)
     keep = np.ones(len(frame), bool)
     if rho is not None and coded:
         keep = thinned(~aligned[0].numpy()[y.codes, coded[0].codes], split, rho, seed)
 
-    hidden = set(label.columns).union(*(f.columns for f in attributes if inputs.drop_attribute))
+    hidden = set(samples.label.columns).union(*(f.columns for f in samples.attributes if inputs.drop_attribute))
     shown = frame[[c for c in frame.columns if c not in hidden]][keep]
     options = inputs.categorical, inputs.max_categories, inputs.keep
-    x, columns, coding_notes, learnt = encode(shown, train[keep], *options, coding=coding)
+    x, columns, coding_notes, learnt = encode(shown, (split == "train")[keep], *options, coding=coding)
     if not x.shape[1]:
         raise DataError(
             f"{name} has no input column left to learn from: {'; '.join(coding_notes) or 'all are targets'}."
@@ -85,7 +99,7 @@ def to_bundle(
         kept,
         y.rows(keep),
         [of.rows(keep) for of in coded],
-        names=None if rows is None else [rows[i] for i in np.flatnonzero(keep).tolist()],
+        names=None if samples.names is None else [samples.names[i] for i in np.flatnonzero(keep).tolist()],
         notes=(*notes, *coding_notes),
         **(described | fields),
     )

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from spurless.core.data import Bundle, Split, Texts
@@ -24,8 +23,8 @@ from spurless.core.settings import Range
 from spurless.data.hosts import how_to_get
 from spurless.data.ingest import bundle
 from spurless.data.ingest.bundle import of_splits
-from spurless.data.ingest.labels import Field
 from spurless.data.ingest.splits import SPLITS
+from spurless.data.ingest.table import Samples
 from spurless.data.tokens import tokenise, tokens_of
 
 Tokenizer = Annotated[str, "minilm, a folder or tokenizer.json, or a name on the Hugging Face hub; that of the network"]
@@ -50,8 +49,16 @@ class Part:
         return len(self.texts)
 
 
-def to_bundle(name: str, parts: Mapping[str, Part | None], *, tokenizer: str, length: int, **fields: Any) -> Bundle:
-    """The parts train, val and test as a Bundle; `fields` are those of the Bundle."""
+def to_bundle(
+    name: str,
+    parts: Mapping[str, Part | None],
+    tokenizer: str,
+    length: int,
+    classes: tuple[str, ...],
+    attribute: tuple[str, tuple[str, ...]],
+    **fields: Any,
+) -> Bundle:
+    """The parts train, val and test as a Bundle; `attribute` is a name and its values, `fields` are of the Bundle."""
     given = {key: split_name for key, split_name in parts.items() if split_name is not None and len(split_name)}
     texts = {
         key: (split_name.texts,) if split_name.second is None else (split_name.texts, split_name.second)
@@ -64,32 +71,23 @@ def to_bundle(name: str, parts: Mapping[str, Part | None], *, tokenizer: str, le
         a = None if split_name.a is None else _codes(split_name.a)
         member = None if split_name.member is None else torch.from_numpy(np.asarray(split_name.member, bool))
         splits[key] = Split(x[key], _codes(split_name.y), a, split_name.names, member)
-    return of_splits(name, splits, **(text_fields(tokenizer) | fields))
+    described = {"classes": classes, "attributes": attribute[:1], "values": attribute[1:]}
+    return of_splits(name, splits, **(text_fields(tokenizer) | described | fields))
 
 
-def from_fields(
-    columns: Sequence[Sequence[str]],
-    label: Field,
-    attributes: Sequence[Field],
-    split: NDArray[np.object_],  # (n,) of train, val, test
-    *,
-    name: str,
-    rows: Sequence[str],
-    tokenizer: str,
-    length: int,
-    **fields: Any,
-) -> Bundle:
+def from_fields(name: str, samples: Samples, text: Sequence[str], tokenizer: str, length: int, **fields: Any) -> Bundle:
     """A table whose texts, in one column or in the two of a pair, are the inputs."""
+    columns, rows = [samples.frame[column].tolist() for column in text], samples.names or ()
     texts, names = {}, {}
     for split_name in SPLITS:
-        idx = np.flatnonzero(split == split_name).tolist()
+        idx = np.flatnonzero(samples.split == split_name).tolist()
         if idx:
             texts[split_name] = tuple([column[i] for i in idx] for column in columns)
             names[split_name] = [rows[i] for i in idx]
     x = tokens_of_splits(name, texts, tokenizer, length, names)
-    coded = [field.coded() for field in attributes]
+    coded = [field.coded() for field in samples.attributes]
     described = text_fields(tokenizer) | fields
-    return bundle.to_bundle(name, x, split, label.coded(), coded, names=rows, **described)
+    return bundle.to_bundle(name, x, samples.split, samples.label.coded(), coded, names=rows, **described)
 
 
 def tokens_of_splits(

@@ -53,11 +53,9 @@ def load(
     target: Annotated[Choice, "what is predicted"] = "income",
     attribute: Annotated[tuple[Choice, ...], "the bias attribute, or several"] = ("sex",),
     age_bands: Annotated[tuple[float, ...], "ages at which a new band begins (age as target or attribute)"] = (25, 60),
-    drop_attribute: Annotated[bool, "take the bias attribute out of the inputs"] = False,
+    drop_attribute: tables.Drop = False,
     val_share: Annotated[float, "share of the training file that is kept for validation", Range(0, 0.9)] = 0.1,
-    rho: Annotated[
-        float | None, "share of conflicting train and val samples, by leaving samples out; none: as it is", Range(0, 1)
-    ] = None,
+    rho: tables.Rho = None,
     seed: Annotated[int, "of the validation split, and of the samples that rho leaves out", Range(0)] = 0,
 ) -> Bundle:
     """Adult, read from adult.data and adult.test."""
@@ -78,17 +76,14 @@ def load(
     split = np.full(len(frame), "test", dtype=object)
     groups = np.stack([codes(f.values)[0][:n_train] for f in (label, *attributes)], axis=1)
     split[:n_train] = stratified(groups, (1 - val_share, val_share, 0), seed)
+    names = [f"adult.data row {i + 1}" for i in range(n_train)] + [f"adult.test row {i + 1}" for i in range(n_test)]
     return tables.to_bundle(
-        frame.drop(columns="fnlwgt"),
-        label,
-        attributes,
-        split,
+        "adult",
+        tables.Samples(frame.drop(columns="fnlwgt"), label, attributes, split, names),
         tables.Inputs(drop_attribute=drop_attribute),
         coding=coding,
-        name="adult",
         rho=rho,
         seed=seed,
-        rows=[f"adult.data row {i + 1}" for i in range(n_train)] + [f"adult.test row {i + 1}" for i in range(n_test)],
         notes=tables.expect_rows("adult.data", n_train, 32_561) + tables.expect_rows("adult.test", n_test, 16_281),
         settings=settings,
     )

@@ -32,6 +32,7 @@ from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data.ingest import collection, images
+from spurless.data.ingest.bundle import of_splits
 from spurless.data.ingest.files import files_in, is_image
 from spurless.data.ingest.splits import shuffled
 
@@ -70,11 +71,9 @@ def load(
     rows = {"train": train + moved, "val": held_out, "test": test}
     splits = {split: collection.to_split(folder, of, images.Frame(size, resize)) for split, of in rows.items()}
     splits, more = collection.read_splits(splits, "bar", cache, skip_broken)
-    return Bundle(
+    return of_splits(
         "bar" if conflicting == "none" else f"bar {conflicting}",
-        splits["train"],
-        splits["val"],
-        splits["test"],
+        splits,
         classes=CLASSES,
         attributes=("place",),
         values=(PLACES,),

@@ -27,6 +27,7 @@ from spurless.core.data import Bundle, Images
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.data.ingest import collection, images
+from spurless.data.ingest.bundle import of_splits
 from spurless.data.ingest.layouts import from_names
 from spurless.data.ingest.problems import Problems
 from spurless.data.ingest.splits import SPLITS
@@ -64,11 +65,9 @@ def load(
             notes.append(f"{split} holds {aligned:,} aligned + {len(rows) - aligned:,} conflicting, not as published")
     splits, more = collection.read_splits(splits, "bffhq", cache, skip_broken)
     bias = "gender" if target == "age" else "age"
-    return Bundle(
+    return of_splits(
         "bffhq",
-        splits["train"],
-        splits["val"],
-        splits["test"],
+        splits,
         classes=NAMES[target],
         attributes=(bias,),
         values=(NAMES[bias],),

@@ -53,12 +53,5 @@ def load(
         names = [f"{file} line {i + 2}" for i in keep]
         parts[name] = texts.Part([reviews[i] for i in keep], y[keep], context[keep][:, None], names=names)
     return texts.to_bundle(
-        "cad_imdb",
-        parts,
-        tokenizer=tokenizer,
-        length=length,
-        classes=CLASSES,
-        attributes=("context",),
-        values=(CLASSES,),
-        aligned=(torch.eye(2, dtype=torch.bool),),
+        "cad_imdb", parts, tokenizer, length, CLASSES, ("context", CLASSES), aligned=(torch.eye(2, dtype=torch.bool),)
     )

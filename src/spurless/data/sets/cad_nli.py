@@ -55,14 +55,7 @@ def load(
             names=[f"all_combined_{split}.tsv line {i + 2}" for i in keep],
         )
     return to_bundle(
-        "cad_nli",
-        parts,
-        tokenizer=tokenizer,
-        length=length,
-        classes=CLASSES,
-        attributes=("context",),
-        values=(CLASSES,),
-        aligned=(torch.eye(3, dtype=torch.bool),),
+        "cad_nli", parts, tokenizer, length, CLASSES, ("context", CLASSES), aligned=(torch.eye(3, dtype=torch.bool),)
     )
 
 

@@ -34,6 +34,7 @@ from spurless.core.data import Bundle, Images, Split, overrepresented
 from spurless.core.errors import UserError, unknown
 from spurless.core.recipe import Recipe
 from spurless.data.ingest import collection, images
+from spurless.data.ingest.bundle import of_splits
 from spurless.data.ingest.splits import SPLITS
 
 if TYPE_CHECKING:
@@ -86,11 +87,9 @@ def load(
         by_domain = overrepresented(train.y, train.a[:, 0], 2, 4)  # type: ignore[index]
         aligned = (torch.cat([aligned[0], by_domain[:, 2:]], dim=1),)
     splits, more = collection.read_splits(splits, "celeba", cache, skip_broken)
-    return Bundle(
+    return of_splits(
         "celeba" if partition == "clean" else "celeba imperfect",
-        splits["train"],
-        splits["val"],
-        splits["test"],
+        splits,
         classes=WORDS.get(target, (f"not {target}", target)),
         attributes=attribute,
         values=values,

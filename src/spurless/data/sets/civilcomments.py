@@ -64,11 +64,10 @@ def load(
     return to_bundle(
         "civilcomments",
         parts,
-        tokenizer=tokenizer,
-        length=length,
-        classes=("not toxic", "toxic"),
-        attributes=(attribute,),
-        values=(("no", "yes"),),
+        tokenizer,
+        length,
+        ("not toxic", "toxic"),
+        (attribute, ("no", "yes")),
         overlap=Overlap("identity", IDENTITIES),
         notes=tuple(notes),
     )

@@ -12,6 +12,7 @@ from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.core.settings import Range
+from spurless.data.ingest.bundle import of_splits
 
 TEST, VAL = 1000, 500  # of the 5,000 digits
 
@@ -53,11 +54,9 @@ def load(
         y = digits[idx]
         color = _uniform_colors(len(y)) if name == "test" else _biased_colors(y, rho, g)
         splits[name] = Split(_paint(images[idx], color), y, color[:, None])
-    return Bundle(
+    return of_splits(
         "colored_digits",
-        splits["train"],
-        splits["val"],
-        splits["test"],
+        splits,
         classes=tuple("0123456789"),
         attributes=("color",),
         values=(("red", "green", "yellow", "blue", "orange", "purple", "cyan", "magenta", "lime", "pink"),),

@@ -40,6 +40,7 @@ from spurless.core.recipe import RECIPES as NAMED
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data import sources
+from spurless.data.ingest.bundle import of_splits
 
 Family = Literal["lff", "disent", "pgd", "rebias"]
 
@@ -111,11 +112,9 @@ def load(
     names = {"digit": DIGITS, "color": COLOR_NAMES[family]}
     bias = "color" if target == "digit" else "digit"
     half = (0.5, 0.5, 0.5) if family == "rebias" else ()
-    return Bundle(
+    return of_splits(
         "colored_mnist",
-        splits["train"],
-        splits.get("val"),
-        splits["test"],
+        splits,
         classes=names[target],
         attributes=(bias,),
         values=(names[bias],),

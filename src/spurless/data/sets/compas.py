@@ -55,11 +55,9 @@ def load(
     attribute: Annotated[tuple[Literal["race", "sex", "age"], ...], "the bias attribute, or several"] = ("race",),
     races: Annotated[Literal["all", "two"], "two: only African-American and Caucasian defendants"] = "all",
     filtered: Annotated[bool, "leave out the samples that ProPublica leaves out"] = True,
-    drop_attribute: Annotated[bool, "take the bias attribute out of the inputs"] = False,
-    fractions: Annotated[tuple[float, ...], "shares of train, val and test", Range(0, 1)] = (0.6, 0.2, 0.2),
-    rho: Annotated[
-        float | None, "share of conflicting train and val samples, by leaving samples out; none: as it is", Range(0, 1)
-    ] = None,
+    drop_attribute: tables.Drop = False,
+    fractions: tables.Fractions = (0.6, 0.2, 0.2),
+    rho: tables.Rho = None,
     seed: Annotated[int, "of the split, and of the samples that rho leaves out", Range(0)] = 0,
 ) -> Bundle:
     """COMPAS, read from ProPublica's two-year file."""
@@ -80,20 +78,10 @@ def load(
         ),
     }
     label, attributes = tables.choose(fields, target, attribute)
-    return tables.to_bundle(
-        frame[INPUTS],
-        label,
-        attributes,
-        tables.drawn(label, attributes, fractions, seed),
-        tables.Inputs(drop_attribute=drop_attribute),
-        coding=coding,
-        name="compas",
-        rho=rho,
-        seed=seed,
-        rows=[f"row {i + 1}" for i in frame.index],
-        notes=notes,
-        settings=settings,
-    )
+    split = tables.drawn(label, attributes, fractions, seed)
+    samples = tables.Samples(frame[INPUTS], label, attributes, split, [f"row {i + 1}" for i in frame.index])
+    how = tables.Inputs(drop_attribute=drop_attribute)
+    return tables.to_bundle("compas", samples, how, coding=coding, rho=rho, seed=seed, notes=notes, settings=settings)
 
 
 def read(path: Path) -> DataFrame:

@@ -40,11 +40,10 @@ def load(
     return texts.to_bundle(
         "davidson_tweets",
         rows.parts,
-        tokenizer=tokenizer,
-        length=length,
-        classes=rows.classes,
-        attributes=("identity" if not words else "cue",),
-        values=(("no", "yes"),),
+        tokenizer,
+        length,
+        rows.classes,
+        ("identity" if not words else "cue", ("no", "yes")),
         notes=tuple(rows.notes),
     )
 

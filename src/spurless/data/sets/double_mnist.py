@@ -25,6 +25,7 @@ from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data import regions
+from spurless.data.ingest.bundle import of_splits
 from spurless.data.sets.colored_mnist import DIGITS, by_count, mnist_splits, pick
 
 Side = Literal["left", "right"]
@@ -46,11 +47,9 @@ def load(
         pair = (dimmed(grey, dim), dimmed(grey[pick(y, a, rng)], bright))
         x = torch.cat(pair if core == "left" else pair[::-1], dim=2)[:, None]  # (n, 1, 28, 56)
         splits[name] = Split(x, y, a[:, None])
-    return Bundle(
+    return of_splits(
         "double_mnist",
-        splits["train"],
-        splits.get("val"),
-        splits["test"],
+        splits,
         classes=DIGITS,
         attributes=("bright_digit",),
         values=(DIGITS,),

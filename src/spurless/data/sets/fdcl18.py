@@ -42,11 +42,10 @@ def load(
     return to_bundle(
         "fdcl18" if partition == "clean" else "fdcl18 imperfect",
         parts,
-        tokenizer=tokenizer,
-        length=length,
-        classes=CLASSES,
-        attributes=("dialect",),
-        values=(DIALECTS,),
+        tokenizer,
+        length,
+        CLASSES,
+        ("dialect", DIALECTS),
         groups_ignore_class=partition == "imperfect",
     )
 

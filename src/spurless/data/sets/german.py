@@ -51,11 +51,9 @@ def load(
     target: Annotated[Choice, "what is predicted"] = "credit",
     attribute: Annotated[tuple[Choice, ...], "the bias attribute, or several"] = ("sex",),
     age_bands: Annotated[tuple[float, ...], "ages at which a new band begins (age as target or attribute)"] = (26,),
-    drop_attribute: Annotated[bool, "take the bias attribute out of the inputs"] = False,
-    fractions: Annotated[tuple[float, ...], "shares of train, val and test", Range(0, 1)] = (0.6, 0.2, 0.2),
-    rho: Annotated[
-        float | None, "share of conflicting train and val samples, by leaving samples out; none: as it is", Range(0, 1)
-    ] = None,
+    drop_attribute: tables.Drop = False,
+    fractions: tables.Fractions = (0.6, 0.2, 0.2),
+    rho: tables.Rho = None,
     seed: Annotated[int, "of the split, and of the samples that rho leaves out", Range(0)] = 0,
 ) -> Bundle:
     """German credit, read from german.data."""
@@ -70,20 +68,10 @@ def load(
         "foreign": Field("foreign", np.where(frame["foreign_worker"] == "A201", "yes", "no"), ("foreign_worker",)),
     }
     label, attributes = tables.choose(fields, target, attribute)
-    return tables.to_bundle(
-        frame,
-        label,
-        attributes,
-        tables.drawn(label, attributes, fractions, seed),
-        tables.Inputs(drop_attribute=drop_attribute),
-        coding=coding,
-        name="german",
-        rho=rho,
-        seed=seed,
-        rows=[f"row {i + 1}" for i in range(len(frame))],
-        notes=tables.expect_rows("german.data", len(frame), 1_000),
-        settings=settings,
-    )
+    split = tables.drawn(label, attributes, fractions, seed)
+    samples = tables.Samples(frame, label, attributes, split, [f"row {i + 1}" for i in range(len(frame))])
+    how, notes = tables.Inputs(drop_attribute=drop_attribute), tables.expect_rows("german.data", len(frame), 1_000)
+    return tables.to_bundle("german", samples, how, coding=coding, rho=rho, seed=seed, notes=notes, settings=settings)
 
 
 def read(path: Path) -> DataFrame:

@@ -43,11 +43,10 @@ def load(
     return texts.to_bundle(
         "madlibs",
         {"train": rows.parts["train"], "val": rows.parts["val"], "test": test},
-        tokenizer=tokenizer,
-        length=length,
-        classes=rows.classes,
-        attributes=("identity",),
-        values=(("no", "yes"),),
+        tokenizer,
+        length,
+        rows.classes,
+        ("identity", ("no", "yes")),
         overlap=Overlap("identity word", texts.IDENTITY_TERMS),
         notes=(*rows.notes, "trained on davidson_tweets, tested on madlibs"),
     )

@@ -36,6 +36,7 @@ from spurless.core.files import data_root
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data.ingest import collection, images
+from spurless.data.ingest.bundle import of_splits
 from spurless.data.ingest.files import files_below, is_image
 from spurless.data.ingest.splits import SPLITS, share_out
 
@@ -67,11 +68,9 @@ def load(
     if {"train", "test"} - set(splits):
         raise UserError(f"{folder} holds no images for {' and '.join({'train', 'test'} - set(splits))}.")
     splits, notes = collection.read_splits(splits, "metashift", cache, skip_broken)
-    return Bundle(
+    return of_splits(
         "metashift" if official else "metashift pool",
-        splits["train"],
-        splits.get("val"),
-        splits["test"],
+        splits,
         classes=CLASSES,
         attributes=("place",),
         values=(PLACES,),

@@ -27,6 +27,7 @@ from spurless.core.data import Bundle, Split
 from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data import regions, sources
+from spurless.data.ingest.bundle import of_splits
 from spurless.data.sets.colored_mnist import DIGITS, by_count, pick
 
 Side = Literal["top", "bottom"]
@@ -57,11 +58,9 @@ def load(
             grey = pad(image, (2, 2, 2, 2))[pick(digit, a, rng), None].expand(-1, 3, -1, -1)  # (n, 3, 32, 32)
             x = torch.cat((grey, picture) if core == "bottom" else (picture, grey), dim=2)  # (n, 3, 64, 32)
             splits[name] = Split(x, y, a[:, None])
-    return Bundle(
+    return of_splits(
         "mnist_cifar",
-        splits["train"],
-        splits.get("val"),
-        splits["test"],
+        splits,
         classes=sources.CIFAR10_CLASSES,
         attributes=("digit",),
         values=(DIGITS,),

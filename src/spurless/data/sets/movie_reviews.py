@@ -66,11 +66,10 @@ def load(
     return to_bundle(
         "movie_reviews",
         parts,
-        tokenizer=tokenizer,
-        length=length,
-        classes=CLASSES,
-        attributes=("source",),
-        values=(SOURCES,),
+        tokenizer,
+        length,
+        CLASSES,
+        ("source", SOURCES),
         aligned=(torch.eye(2, dtype=torch.bool),),
         recipe=replace(RECIPE, epochs=5),
     )

@@ -33,6 +33,7 @@ from spurless.core.recipe import Recipe
 from spurless.core.settings import Range
 from spurless.data import sources
 from spurless.data.hosts import available
+from spurless.data.ingest.bundle import of_splits
 from spurless.data.sets.colored_mnist import COLOR_NAMES, COLORS, DIGITS, PGD_AUGMENT, by_chance, pick, tint
 
 Pool = tuple[Tensor, Tensor]  # images (n, 28, 28) and labels (n,)
@@ -71,11 +72,9 @@ def load(
     if val:
         splits["val"] = build(validation, rho, np.random.default_rng([seed, 1]))
     splits["test"] = build(files["test"], 0.9, np.random.default_rng([seed, 2]))
-    return Bundle(
+    return of_splits(
         "multi_bias_mnist-standin" if notes else "multi_bias_mnist",
-        splits["train"],
-        splits.get("val"),
-        splits["test"],
+        splits,
         classes=DIGITS,
         attributes=tuple(VALUES),
         values=tuple(VALUES.values()),

@@ -26,6 +26,7 @@ from spurless.core.data import Bundle, Images
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.data.ingest import collection, images
+from spurless.data.ingest.bundle import of_splits
 from spurless.data.ingest.file_tables import Columns, from_tables
 from spurless.data.ingest.problems import Problems
 from spurless.data.ingest.splits import SPLITS
@@ -64,11 +65,9 @@ def load(
         if groups != PUBLISHED[split]:
             notes.append(f"{split} holds groups of {groups}; published are {PUBLISHED[split]}")
     splits, more = collection.read_splits(splits, "waterbirds", cache, skip_broken)
-    return Bundle(
+    return of_splits(
         "waterbirds",
-        splits["train"],
-        splits["val"],
-        splits["test"],
+        splits,
         classes=("landbird", "waterbird"),
         attributes=("place",),
         values=(("land", "water"),),
