@@ -353,6 +353,5 @@ def _table(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
     label = Field("label", np.where(y == 1, "one", "zero").astype(object), ())
     split = np.full(len(y), "train", object)
     fields = [field] if named is not None and (attribute or kind.clean) else []
-    return tables.to_bundle(
-        frame.drop(columns=list(hidden)), label, fields, split, tables.Inputs(keep=("serial",)), name=kind.name
-    )
+    samples = tables.Samples(frame.drop(columns=list(hidden)), label, fields, split)
+    return tables.to_bundle(kind.name, samples, tables.Inputs(keep=("serial",)))

@@ -289,7 +289,7 @@ def table(how=None, n=300, splits=False):
     if how == "copies":
         frame.iloc[-40:] = frame.iloc[:40].to_numpy()
         frame.loc[n - 40 :, "age"] += 0.5
-    return tables.to_bundle(frame, label, [], split, tables.Inputs(keep=("case",)), name="made")
+    return tables.to_bundle("made", tables.Samples(frame, label, [], split), tables.Inputs(keep=("case",)))
 
 
 TABLES = {

@@ -122,7 +122,7 @@ def small(**options) -> Bundle:
     frame = pd.DataFrame({"y": list("nynynyny"), "sex": list("ffmmffmm"), "w": np.arange(8.0)})
     fields = {c: Field(c, frame[c].to_numpy(dtype=object), (c,)) for c in ("y", "sex")}
     split = np.array(["train"] * 4 + ["val"] * 2 + ["test"] * 2, dtype=object)
-    return tables.to_bundle(frame, fields["y"], [fields["sex"]], split, name="small", **options)
+    return tables.to_bundle("small", tables.Samples(frame, fields["y"], [fields["sex"]], split), **options)
 
 
 def test_the_label_is_no_input_and_the_attribute_is_one_unless_dropped():
@@ -149,7 +149,8 @@ def test_rows_keep_their_own_input_label_and_attribute():
     split = stratified(np.stack([y, a], 1), (0.5, 0.2, 0.3), seed=1)
     label = Field("y", np.array([f"c{v}" for v in y], dtype=object), ())
     attribute = Field("a", np.array([f"v{v}" for v in a], dtype=object), ())
-    data = tables.to_bundle(frame, label, [attribute], split, name="t", rho=0.3, rows=[str(i) for i in range(n)])
+    samples = tables.Samples(frame, label, [attribute], split, [str(i) for i in range(n)])
+    data = tables.to_bundle("t", samples, rho=0.3)
     train = (split == "train") & np.isin(np.arange(n), [int(i) for i in data.train.names or []])
     mean, std = frame["code"][train].mean(), frame["code"][train].std(ddof=0)
     for part in data.splits.values():

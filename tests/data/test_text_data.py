@@ -194,7 +194,7 @@ def test_a_text_that_is_none_is_named(words):
 
     for part in (Part(["a", float("nan")], np.zeros(2)), Part(["a", "b"], np.zeros(2), second=["c", None])):
         with pytest.raises(UserError, match="row 1 holds no text"):
-            to_bundle("mine", {"train": part}, tokenizer=words, length=16)
+            to_bundle("mine", {"train": part}, words, 16, ("no", "yes"), ("a", ("0", "1")))
 
 
 # CivilComments, as WILDS lays it out
