@@ -18,9 +18,7 @@ FILES = {"train": "train_paired.tsv", "val": "dev_paired.tsv", "test": "test_pai
 
 def load(
     root: Path | None = None,
-    rho: Annotated[
-        float, "share of rewritten reviews among the training samples; 0.5: all of them", Range(0, 0.5)
-    ] = 0.05,
+    rho: Annotated[float, "share of rewritten reviews in training; 0.5: all of them", Range(0, 0.5)] = 0.05,
     length: texts.Length = 256,
     tokenizer: texts.Tokenizer = "minilm",
     seed: Annotated[int, "which rewritten reviews are trained on", Range(0)] = 0,

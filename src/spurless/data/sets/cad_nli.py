@@ -18,9 +18,7 @@ PARTS = {"train": "train", "val": "dev", "test": "test"}
 
 def load(
     root: Path | None = None,
-    rho: Annotated[
-        float, "share of rewritten pairs among the training samples; 0.8: all of them", Range(0, 0.8)
-    ] = 0.05,
+    rho: Annotated[float, "share of rewritten pairs in training; 0.8: all of them", Range(0, 0.8)] = 0.05,
     length: Length = 96,
     tokenizer: Tokenizer = "minilm",
     seed: Annotated[int, "which rewritten pairs are trained on", Range(0)] = 0,
