@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import tempfile
 import time
@@ -51,7 +52,8 @@ Row = dict[str, Any]
 def image_jobs() -> list[Job]:
     """One draw of each image kind of the development half."""
     every = jobs("develop", 1, 1, 0)
-    return [j for j in every if j.kind and j.kind.domain in ("small", "photo") and j.strength in (STRENGTH, 0.5)]
+    images = [j for j in every if j.kind and j.kind.domain in ("small", "photo") and j.strength in (STRENGTH, 0.5)]
+    return random.Random(1).sample(images, len(images))  # in random order: a run cut short is a sample of all
 
 
 def written(data: Bundle, folder: Path) -> int:

@@ -33,6 +33,7 @@ from spurless.core.recipe import Recipe
 from spurless.nets import Net
 from spurless.registry import load_data
 from spurless.train.fit import fit
+from tests.support.audits import undocumented
 
 CPU = torch.device("cpu")
 QUIET = {"device": "cpu", "progress": False}
@@ -334,11 +335,14 @@ def test_audit_json_is_the_report_and_comes_back(digits):
         AuditReport.from_json(json.dumps({"schema": 1, "verdict": "found"}))
 
 
-def test_every_key_of_audit_json_is_documented():
+def test_every_key_of_audit_json_is_documented(digits):
     page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
     table = page.partition("## audit.json")[2].partition("\n## ")[0]
     told = re.findall(r"^\| `(\w+)` \|", table, re.M)
     assert told == [f.name for f in fields(AuditReport)]
+    saved = json.loads((digits[1] / "audit.json").read_text())
+    assert undocumented(saved) == []
+    assert undocumented({"data": {"no such key": 1}}) == ["data.no such key"]
 
 
 def test_without_attributes_the_colour_is_found_all_the_same():

@@ -1,5 +1,6 @@
 """Every cue of the audit: what is planted in one class is found and has its name, and clean data have none."""
 
+import json
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -15,6 +16,7 @@ from spurless.auditing.files import NAMES, read_files
 from spurless.auditing.leaks import near_duplicates, notes_of
 from spurless.core.data import Images, Split
 from spurless.data.arrays import from_texts
+from tests.support.audits import undocumented
 
 N = 300
 
@@ -321,6 +323,7 @@ def test_rows_that_are_nearly_the_same_in_two_splits_are_counted_and_told():
     assert [(each["splits"], each["n"], each["of"]) for each in copied] == [(["train", "test"], 40, 150)]
     report = audit(table("copies", splits=True), quick=True, progress=False)
     assert report.duplicates == copied and any("40 of 150 samples of 'test'" in note for note in report.data["notes"])
+    assert undocumented(json.loads(report.to_json())) == []
     assert near_duplicates(table(splits=True)) == []
 
 

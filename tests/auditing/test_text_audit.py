@@ -23,6 +23,7 @@ from spurless.data.tokens import Tokens
 from spurless.data.words import words_of
 from spurless.nets import build
 from spurless.report.texts import spans
+from tests.support.audits import undocumented
 from tests.support.text_worlds import sentences, word_tokenizer
 
 CPU = torch.device("cpu")
@@ -250,7 +251,8 @@ def test_an_audit_of_texts_with_attributes(tokenizer, tmp_path):
     data = review_bundle(tokenizer)
     found = audit(replace(data, val=None), out=tmp_path, device="cpu", progress=False)
     assert found["verdict"] in ("found", "gap") and any(f["name"] == "source" for f in found["findings"])
-    assert json.loads((tmp_path / "audit.json").read_text())["words"] == found["words"]
+    saved = json.loads((tmp_path / "audit.json").read_text())
+    assert saved["words"] == found["words"] and undocumented(saved) == []
     shown = [i for g in found["gallery"] for i in g["aligned"]]
     assert shown and all(i["text"] and i["picture"] is None for i in shown)
     assert not {"colour", "margin"} & {*found["tested"], *(f["name"] for f in found["findings"])}

@@ -1,11 +1,25 @@
 """A made-up audit, sweep and reproduction, in the form in which they are saved. Nothing in them was measured."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 CLASSES, GROUND = ("landbird", "waterbird"), ("land", "water")
+
+
+def undocumented(report):
+    """The keys of an audit, two levels deep, that the table in docs/audit.md does not name."""
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page.partition("## audit.json")[2].partition("\n## ")[0], re.M))
+    lacking = []
+    for key, value in report.items():
+        for inner in (value if isinstance(value, list) else [value]) or []:
+            names = inner if isinstance(inner, dict) else ()
+            lacking += [f"{key}.{name}" for name in names if f"`{name}`" not in told.get(key, "")]
+    return sorted(set(lacking))
 
 
 def score(value, n=200):

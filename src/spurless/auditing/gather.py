@@ -90,10 +90,14 @@ def _marks(case: Case, pool: Pool) -> Iterator[Cue]:
     if min(x.shape[-2:]) > 96:
         x = torch.nn.functional.interpolate(x, (96, 96), mode="area")
     classes, scale = len(case.data.classes), case.data.shape[1] / x.shape[2]
+    names = set()
     for top, left, side, steady in marks.search(x, y, classes, case.seed):
         name = marks.where(top, left, side, *x.shape[-2:])
         if not steady:
             name = name.replace("a mark", "a part")
+        if name in names:  # another window of the same mark
+            continue
+        names.add(name)
         t, s, k = round(top * scale), round(left * scale), max(1, round(side * scale))
         values = _in_parts(partial(marks.read_window, t, s, k), pool)
         yield Cue(name, name, "mark" if steady else "part", values, swap=marks.swap_window(t, s, k))
