@@ -1,25 +1,46 @@
-# Each target sets up what it needs: a virtual environment in .venv, from the lock file.
+# Each target sets up what it needs in the virtual environment .venv, from a lock file: base.lock for the package alone,
+# requirements.lock with the extras that the tests need. TORCH=cpu takes PyTorch's own wheels without CUDA from its index.
 PYTHON ?= python3
+TORCH ?= $(shell cat .venv/torch 2>/dev/null)
 BIN := .venv/bin
 UV_VERSION := 0.13.7
-EXTRAS := dev docs timm tracking lite0 attribution export text ray slurm optim hub
+EXTRAS := dev build docs timm tracking lite0 attribution export text ray slurm optim hub
+INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python
 
-.PHONY: setup demo test test-all fuzz soak check results docs lock clean
+.PHONY: setup setup-all demo test test-all fuzz soak check results docs lock release clean
 
-setup: .venv/ready
+setup: .venv/base
 
-.venv/ready: requirements.lock pyproject.toml
+setup-all: .venv/ready
+
+.venv/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 	  || { echo "Spurless needs Python 3.11 to 3.13; name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	test -x $(BIN)/uv || { $(PYTHON) -m venv .venv && $(BIN)/pip install --quiet --only-binary :all: uv==$(UV_VERSION); }
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
+	@touch $@
+
+.venv/base: base.lock pyproject.toml | .venv/uv
+	$(call install,base.lock)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
+
+.venv/ready: requirements.lock .venv/base
+	$(call install,requirements.lock)
+	@touch $@
+
+ifeq ($(TORCH),)
+install = $(INSTALL) --require-hashes -r $(1)
+else  # what is chosen once stays so; the lock file has the hashes of the wheels with CUDA
+install = echo $(TORCH) > .venv/torch \
+	&& grep -oE '^torch(vision)?==[^ ]+' $(1) | $(INSTALL) --no-deps --torch-backend $(TORCH) -r - \
+	&& awk '/^[a-z]/ {cuda = /^(torch|torchvision|triton|nvidia-|cuda-)/} !cuda' $(1) \
+	  | $(INSTALL) --no-deps --require-hashes -r -
+endif
 
 demo: setup
 	$(BIN)/spurless demo
 
-check: setup
+check: setup-all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -35,26 +56,28 @@ test-all: check
 	$(PYTEST) --slow
 
 # 5,000 hostile inputs; FUZZ_FIRST=10000 draws others.
-fuzz: setup
+fuzz: setup-all
 	FUZZ_INPUTS=5000 $(PYTEST) --dist load -s tests/robust
 
 # 200 kills, signals and full disks; what there is of them is kept in runs/soak. SOAK_KILLS, SOAK_SEED, SOAK_WORKERS.
-soak: setup
+soak: setup-all
 	$(BIN)/python -m tests.robust.soak
 
-results: setup
+results: setup-all
 	$(BIN)/python -m studies.readme
 	$(BIN)/python -m studies.pages
 	$(BIN)/python -m studies.papers
 
 # The site, in site/; a broken link or a page that is not in the navigation is an error.
-docs: setup
+docs: setup-all
 	test -x $(BIN)/mkdocs || $(BIN)/uv pip install --quiet --python $(BIN)/python --extra docs -r pyproject.toml
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-lock:
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	  $(EXTRAS:%=--extra %) pyproject.toml -o requirements.lock --upgrade
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml
+
+lock: setup
+	$(LOCK) $(EXTRAS:%=--extra %) -o requirements.lock --upgrade
+	$(LOCK) --extra build -c requirements.lock -o base.lock --upgrade
 
 clean:
 	rm -rf .venv runs site

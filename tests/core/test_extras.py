@@ -87,4 +87,4 @@ def test_channels_are_not_cut_without_torch_pruning(monkeypatch):
 
 def test_the_extras_are_those_of_the_package():
     table = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
-    assert set(extras.EXTRAS) == set(table["project"]["optional-dependencies"]) - {"dev", "docs"}
+    assert set(extras.EXTRAS) == set(table["project"]["optional-dependencies"]) - {"dev", "build", "docs"}
