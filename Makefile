@@ -7,7 +7,7 @@ UV_VERSION := 0.13.7
 EXTRAS := dev build docs timm tracking lite0 attribution export text ray slurm optim hub
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python
 
-.PHONY: setup setup-all demo test test-all fuzz soak check results docs lock release clean
+.PHONY: setup setup-all demo test test-all test-floor fuzz soak check results docs lock release clean
 
 setup: .venv/base
 
@@ -28,7 +28,7 @@ setup-all: .venv/ready
 	$(call install,requirements.lock)
 	@touch $@
 
-ifeq ($(TORCH),)
+ifeq ($(filter-out cuda,$(TORCH)),)
 install = $(INSTALL) --require-hashes -r $(1)
 else  # what is chosen once stays so; the lock file has the hashes of the wheels with CUDA
 install = echo $(TORCH) > .venv/torch \
@@ -45,6 +45,7 @@ check: setup-all
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	test ! -x $(BIN)/hadolint || $(BIN)/hadolint Dockerfile
 
 # One thread for each of two test processes: threads of the same process would only wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadscope
@@ -54,6 +55,20 @@ test: check
 
 test-all: check
 	$(PYTEST) --slow
+
+# With the oldest torch that pyproject.toml allows, in an environment of its own (7 GB).
+FLOOR := torch==2.9.* torchvision==0.24.*
+FLOOR_TESTS := tests/train/test_predict.py tests/compress/test_export.py \
+  tests/auditing/test_audit.py::test_the_command_prints_one_json_object_and_can_fail_a_build
+test-floor: setup
+	test -x .venv/floor/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python .venv/floor
+	$(BIN)/uv pip install --quiet --python .venv/floor/bin/python $(FLOOR) -e '.[export]' 'pytest>=8.3' 'hypothesis>=6.110'
+	.venv/floor/bin/spurless train pgd toy --set recipe.epochs=1 --device cpu --out .venv/floor/runs/toy
+	OMP_NUM_THREADS=1 .venv/floor/bin/pytest $(FLOOR_TESTS)
+
+# A wheel and an sdist, checked, tested as installed elsewhere; asks before anything is published.
+release: setup-all
+	.ci/release
 
 # 5,000 hostile inputs; FUZZ_FIRST=10000 draws others.
 fuzz: setup-all

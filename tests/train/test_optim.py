@@ -328,7 +328,7 @@ def test_sharpness_equals_a_loop_by_hand(kind, rho):
         optimizer.step()
 
     result = fit("erm", data, net=lambda: normed(data.shape), recipe=recipe, **CPU)
-    assert close(result.classifier, by_hand(data, recipe, 0, step), atol=1e-5)
+    assert close(result.classifier, by_hand(data, recipe, 0, step), atol=2e-5)
 
 
 def test_sam_is_that_of_a_library():
