@@ -31,10 +31,9 @@ setup-all: .venv/ready
 ifeq ($(filter-out cuda,$(TORCH)),)
 install = $(INSTALL) --require-hashes -r $(1)
 else  # what is chosen once stays so; the lock file has the hashes of the wheels with CUDA
-install = echo $(TORCH) > .venv/torch \
-	&& grep -oE '^torch(vision)?==[^ ]+' $(1) | $(INSTALL) --no-deps --torch-backend $(TORCH) -r - \
+install = grep -oE '^torch(vision)?==[^ ]+' $(1) | $(INSTALL) --no-deps --torch-backend $(TORCH) -r - \
 	&& awk '/^[a-z]/ {cuda = /^(torch|torchvision|triton|nvidia-|cuda-)/} !cuda' $(1) \
-	  | $(INSTALL) --no-deps --require-hashes -r -
+	  | $(INSTALL) --no-deps --require-hashes -r - && echo $(TORCH) > .venv/torch
 endif
 
 demo: setup
