@@ -1,4 +1,4 @@
-"""What is installed: lock files, the wheels of TORCH=cpu, the Dockerfile, and a release that stops before it publishes."""
+"""What is installed: lock files, wheels of TORCH=cpu, the Dockerfile, and a release that stops before it publishes."""
 
 import os
 import re
