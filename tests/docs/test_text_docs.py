@@ -10,7 +10,6 @@ from studies.rows import RESULTS, named
 
 ROOT = Path(__file__).parents[2]
 PAGE = " ".join((ROOT / "docs" / "text.md").read_text().split())  # sentences go over several lines
-AUDITS = named(RESULTS / "text_audits")
 
 
 def seeds(name):
@@ -38,32 +37,6 @@ def test_the_pasted_output_is_that_of_seed_0(page, method):
     assert value.split()[:4] == [f"{found[k]:.1f}" for k in keys]
     limits = ["[{:.1f}–{:.1f}]".format(*found["intervals"][k]) for k in keys]
     assert interval.split() == limits
-
-
-@pytest.mark.parametrize("name", ["movie_reviews", "cad_imdb"])
-def test_the_audits_of_data_with_attributes(name):
-    row = AUDITS[name]
-    against, others = row["attributes"][0]["contradicting"], row["attributes"][0]["following"]
-    assert row["verdict"] == "shortcut found"
-    assert f"{against['value']:.1f} % ({against['low']:.1f}–{against['high']:.1f}) of {against['n']:,}" in PAGE
-    assert f"{others['value']:.1f} %" in PAGE
-
-
-def test_the_audits_of_tables_without_the_source():
-    said = re.search(r"Without the column `source`.*?stands in", PAGE)[0]
-    for name, rows in (
-        ("csv_train", "6,000 training"),
-        ("csv_train_val", "1,000 validation"),
-        ("csv_all", "2,000 test"),
-    ):
-        row = AUDITS[name]
-        form = next(e for e in row["evidence"] if e["test"] == "exchange of form between texts")
-        went = re.search(r"Of 400 texts .* the model takes (\d+) for the class of the donor", form["text"])[1]
-        part = said[said.index(rows) :]
-        assert re.search(r"(\d+) of 400", part)[1] == went
-        assert re.search(r'verdict (?:is )?"([^"]+)"', part)[1] == row["verdict"]
-    shares = re.search(r"right on (\d.*? %) .* validation rows and on (\d.*? %)", row["evidence"][-1]["text"]).groups()
-    assert all(share in said for share in shares)
 
 
 def test_what_is_said_of_the_bag():
