@@ -29,7 +29,8 @@ import torch
 
 from spurless import Bundle, audit
 from studies.audit.jobs import Job, jobs
-from studies.audit.tables import rate, read, shown
+from studies.audit.tables import rate, shown
+from studies.rows import RESULTS, named, put
 
 STRENGTH = 0.95
 PEERS = ("cleanlab", "deepchecks", "shortkit")
@@ -93,7 +94,11 @@ def asked(peer: str, python: str, folder: Path) -> Row:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=clean)
         answer: Row = json.loads(done.stdout.strip().splitlines()[-1])
     except (subprocess.TimeoutExpired, IndexError, json.JSONDecodeError) as error:
-        why = str(error) if isinstance(error, subprocess.TimeoutExpired) else done.stderr.strip()[-300:]
+        why = (
+            str(error)
+            if isinstance(error, subprocess.TimeoutExpired)
+            else "".join(done.stderr.strip().splitlines()[-1:])
+        )
         return {"error": why}
     return answer
 
@@ -148,21 +153,21 @@ def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for peer in PEERS:
         ask.add_argument(f"--{peer}", metavar="PYTHON", help="of an environment in which it is installed")
-    ask.add_argument("--out", type=Path, default=Path("results/audit_peers.jsonl"))
+    ask.add_argument("--out", type=Path, default=RESULTS / "audit_peers", help="a table of rows")
     ask.add_argument("--minutes", type=float, default=1e9, help="begin no set after so many")
     given = ask.parse_args()
     pythons = {peer: getattr(given, peer) for peer in PEERS if getattr(given, peer)}
-    started, done = time.monotonic(), {row["kind"] for row in read(given.out)}
+    started, done = time.monotonic(), {row["kind"] for row in named(given.out).values()}
     for job in image_jobs():
         assert job.kind is not None
         if job.kind.name in done or time.monotonic() - started > 60 * given.minutes:
             continue
         with tempfile.TemporaryDirectory() as folder:
             rows = measured(job, pythons, Path(folder))
-        with given.out.open("a") as file:
-            file.write("".join(json.dumps(row) + "\n" for row in rows))
+        for row in rows:
+            put(given.out / f"{row['kind']}, {row['tool']}", row | {"date": time.strftime("%Y-%m-%d")})
         print(job.kind.name, {r["tool"]: r.get("names", "error") for r in rows}, flush=True)
-    print(table(read(given.out)))
+    print(table(list(named(given.out).values())))
 
 
 if __name__ == "__main__":

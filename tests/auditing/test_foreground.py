@@ -6,7 +6,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from spurless.auditing.foreground import background_only, fills_frame, foreground, grown, swap_background
-from spurless.auditing.suspects import _area
+from spurless.auditing.judge import of_cue
+from spurless.auditing.suspects import Suspect, _area
 
 
 def discs(n=24, radius=0.24, seed=0):
@@ -65,3 +66,15 @@ def test_the_area_under_the_curve_is_that_of_scikit_learn():
     for c in range(3):
         ahead = scores[:, c] - (scores.sum(1) - scores[:, c]) / 2
         assert _area(scores, y, c) == pytest.approx(roc_auc_score((y == c).numpy(), ahead.numpy()), abs=1e-9)
+
+
+@pytest.mark.parametrize(("part", "verdict"), [(0.6, "no evidence"), (0.82, "available"), (0.9, "found")])
+def test_a_background_is_found_only_where_the_object_adds_next_to_nothing(part, verdict, monkeypatch):
+    """Deer are seen in woods: natural scenes tell much of the class, and leave more to the object."""
+    monkeypatch.setattr("spurless.auditing.judge.background_part", lambda case, s: part)
+    none = torch.zeros(4, dtype=torch.bool)
+    score = {"value": 90.0, "low": 85.0, "high": 95.0, "n": 200}
+    s = Suspect("background", "the background", "background", score, 50.0, 0.5, None, none.long(), none, none.long())
+    s.used = {"p": 1e-6, "effect": {"value": 40.0, "low": 30.0, "high": 50.0}}
+    s.harm = {"gap": {"value": 30.0, "low": 20.0, "high": 40.0}, "p": 1e-6, "balanced": None}
+    assert of_cue(None, s) == verdict

@@ -109,7 +109,7 @@ COLUMNS = {"aligned": "aligned", "conflicting": "conflicting"}  # the gallery's,
 
 
 def kinds_of(audit: Mapping[str, Any]) -> list[str]:
-    """What the two kinds of rows are called: where no shortcut is known by name, they are only right and wrong."""
+    """What the two kinds of samples are called: where no shortcut is known by name, they are only right and wrong."""
     return [str(kind) for kind in audit.get("kinds") or COLUMNS]
 
 
@@ -232,7 +232,7 @@ def _cost(audit: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     asked = sum((found.get(key) or {}).get("n") or 0 for key in COST)
     for bar, key in zip(bars, (key for key in COST if as_score(found.get(key))), strict=True):
-        bar["name"] += f" (n = {(found.get(key) or {}).get('n', 0):,})"
+        bar["name"] += f" (n\u00a0=\u00a0{(found.get(key) or {}).get('n', 0):,})"
     alone, data = as_score(found.get("alone")), audit.get("data") or {}
     whole, answered = data.get("samples"), data.get("answered")
     told = [f"A model that sees nothing else is right on {alone.value:.0f} %."] if alone else []
