@@ -140,10 +140,10 @@ def audit_peers_table():
     found = rows("audit_peers")
     if not found:
         return ""
-    sets = {row["kind"]: row["clean"] for row in found}
+    sets, date = {row["kind"]: row["clean"] for row in found}, max(row["date"] for row in found)
     words = (
         f"{len(sets)} sets of images ({sum(sets.values())} without a shortcut) of 500 to 2,000 samples, one draw "
-        f"of each, 95 % of the samples agree; CPU, one thread, on a busy machine. Measured {max(row['date'] for row in found)}."
+        f"of each, 95 % of the samples agree; CPU, one thread, on a busy machine. Measured {date}."
     )
     return f"{table(found)}\n\n{words}"
 
