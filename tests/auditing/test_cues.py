@@ -304,6 +304,14 @@ def test_a_planted_cue_of_tables_is_found_and_named(how):
     assert found_in(table(how))[0] == TABLES[how]
 
 
+def test_the_page_of_a_table_shows_the_column_that_speaks_for_the_answer(tmp_path):
+    report = audit(table("a column"), out=tmp_path, progress=False, device="cpu")
+    shown = [item["text"][0] for g in report.gallery for item in g["aligned"]]
+    assert shown and {text for text, _ in shown} == {"ward: a", "ward: b"} and all(w == 1.0 for _, w in shown)
+    page = (tmp_path / "report.html").read_text()
+    assert "What it looks like" in page and "ward: a" in page and undocumented(json.loads(report.to_json())) == []
+
+
 def test_a_clean_table_has_no_cue():
     assert found_in(table()) == []
 

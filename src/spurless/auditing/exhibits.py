@@ -21,6 +21,7 @@ from spurless.auditing.gallery import (
     with_pictures,
     with_texts,
 )
+from spurless.auditing.table_rows import column_texts
 from spurless.auditing.text_words import of_errors
 from spurless.auditing.verdict import Shortcut
 from spurless.metrics.groups import confusion
@@ -51,7 +52,7 @@ def exhibits(
     )
     if folder is not None:
         shown.draw(case, folder, maps=shortcut is None or shortcut.kind not in WHOLE)
-        if case.texts:
+        if not case.images:
             shown.highlight(case, score)
     return {
         "kinds": list(names),
@@ -91,7 +92,10 @@ class _Shown:
 
     def highlight(self, case: Case, score: Tensor) -> None:
         worst = [_worst(s["rows"], score) for s in self.slices]
-        texts = highlight(case, self.wanted + [r for rows in worst for r in rows])
+        tell = highlight if case.texts else column_texts
+        texts = tell(case, self.wanted + [r for rows in worst for r in rows])
+        if not texts:
+            return
         self.each(lambda items: with_texts(items, texts))
         self.slices = [s | {"texts": [texts[r] for r in rows]} for s, rows in zip(self.slices, worst, strict=True)]
 

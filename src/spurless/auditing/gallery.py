@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from spurless.auditing.case import Case
+from spurless.auditing.columns import columns_of
 from spurless.auditing.cues import floats
 from spurless.auditing.plain import Presence
 from spurless.core.data import Texts
@@ -59,12 +60,14 @@ def galleries(
     """For the classes with most contradicting samples (n,): those with the highest scores, against usual ones.
 
     Usual samples are right, do not contradict, and are nearest to the mean of all such samples of the class in the
-    model's features. Items hold their "row", for `draw` and `with_pictures`. Only of images and texts.
+    model's features. Items hold their "row", for `draw` and `with_pictures`. Only of
+    images, texts and tables.
     """
     count = torch.bincount(case.held.y[contradicting], minlength=len(case.data.classes))
     order = count.argsort(descending=True, stable=True)[:most_classes]
     entries = []
-    for label in [c for c in order.tolist() if count[c] and (case.images or case.texts)]:
+    shown = case.images or case.texts or bool(columns_of(case.data))
+    for label in [c for c in order.tolist() if count[c] and shown]:
         own = case.held.y == label
         usual, against = ((own & mask).nonzero()[:, 0] for mask in (case.right & ~contradicting, contradicting))
         rows = _typical(case.features, usual)[:each], _highest(score, against)[:each]

@@ -32,6 +32,7 @@ def part(audit: Mapping[str, Any], folder: Path) -> Part:
     data = audit.get("data") or {}
     gallery, advice = _gallery(audit, album), list(audit.get("advice") or [])
     rows, passages = gallery.get("rows") or [], texts.gallery(audit, COLUMNS, kinds_of(audit))
+    written = "samples" if audit.get("words") is None else "texts"
     now = [] if not advice else [{"step": advice[0], "took": _took(advice[0], audit), "review": _review(audit, folder)}]
     sections = [
         Section("gallery", "What it looks like", gallery | {"rows": rows[:FIRST]} if rows else {}, short="Samples"),
@@ -46,7 +47,7 @@ def part(audit: Mapping[str, Any], folder: Path) -> Part:
             "gallery", "More samples", gallery | {"rows": rows[FIRST:]} if rows[FIRST:] else {}, GALLERY_NOTE,
             detail=True,
         ),
-        Section("texts", "More texts", passages, texts.NOTE, "Texts", detail=True),
+        Section("texts", f"More {written}", passages, texts.NOTE, written.capitalize(), detail=True),
         Section("words", "Words of the errors", texts.errors(audit), texts.ERRORS_NOTE, "Words", detail=True),
         Section("attributes", "Accuracy by attribute", _attributes(audit), short="Attributes", detail=True),
         Section("slices", "Groups that stand out", _slices(audit, album), short="Groups", detail=True),

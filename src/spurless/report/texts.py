@@ -11,7 +11,7 @@ from spurless.report.charts import number
 WEAK = 0.2  # of the strongest word of a text; below it a word is not tinted
 
 NOTE = (
-    "Texts that are as most of their class are, and those that contradict the shortcut or, where none is known, that "
+    "Samples that are as most of their class are, and those that contradict the shortcut or, where none is known, that "
     "the model gets wrong. Long ones are cut."
 )
 ERRORS_NOTE = (

@@ -1,0 +1,71 @@
+"""Rows of a table as text, each column with how much it speaks for the model's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spurless.auditing.case import Case
+from spurless.auditing.columns import Column, columns_of
+from spurless.core.data import Split, Table
+
+MOST_COLUMNS = 8  # of a row that are shown, those that matter most
+Shown = dict[int, list[list[Any]]]  # sample -> its columns, each with a number from -1 to 1
+
+
+def column_texts(case: Case, rows: Sequence[int]) -> Shown:
+    """The columns of samples, those first that matter most to the model: 1 for the one that speaks most for its
+    answer, below 0 against it. What a column adds is what the answer loses without it: with the mean of all samples in
+    its place. Empty for data that is no table."""
+    wanted = sorted(set(rows))
+    columns = [c for c in columns_of(case.data) if not c.name.startswith("missing '")]
+    if not isinstance(case.data.inputs, Table) or not wanted or not columns:
+        return {}
+    x = case.held[torch.tensor(wanted)].float()
+    weights = _without(case, x, case.predicted[wanted], columns)  # (rows, columns)
+    order = weights.abs().mean(0).argsort(descending=True, stable=True)[:MOST_COLUMNS].tolist()
+    coding = {code["column"]: code for code in case.data.inputs.coding}
+    return {row: _spans(x[i], weights[i], [columns[k] for k in order], order, coding) for i, row in enumerate(wanted)}
+
+
+def _without(case: Case, x: Tensor, answers: Tensor, columns: Sequence[Column]) -> Tensor:
+    """(n, columns) By how much the score of each answer falls with the mean of all samples in place of a column."""
+    usual = case.held[torch.arange(len(case.held))].float().mean(0, keepdim=True).expand_as(x)
+    edited = [x, *(column.swap(x, usual) for column in columns)]
+    every = torch.cat(edited)
+    scores = case.outputs(Split(every, torch.zeros(len(every), dtype=torch.long)))
+    own = scores.view(len(edited), len(x), -1).gather(2, answers[None, :, None].expand(len(edited), -1, 1))[..., 0]
+    return (own[0] - own[1:]).T
+
+
+def _spans(
+    x: Tensor, weights: Tensor, columns: Sequence[Column], order: Sequence[int], coding: Mapping[str, Mapping[str, Any]]
+) -> list[list[Any]]:
+    top = float(weights.abs().max()) or 1.0
+    spans: list[list[Any]] = []
+    for column, k in zip(columns, order, strict=True):
+        if spans:
+            spans.append([", ", None])
+        text = f"{column.name}: {value_of(x[column.inputs], coding.get(column.name))}"
+        spans.append([text, round(float(weights[k]) / top, 2)])
+    return spans
+
+
+def value_of(inputs: Tensor, code: Mapping[str, Any] | None) -> str:
+    """What the inputs of a column stand for.
+
+    >>> value_of(torch.tensor([0.0, 1.0]), {"column": "job", "values": ["cook", "nurse"], "other": False})
+    'nurse'
+    >>> value_of(torch.tensor([1.0, 0.0]), {"column": "age", "mean": 40.0, "std": 10.0, "marked": True})
+    '50'
+    """
+    if code is None:
+        return f"{float(inputs[0]):.3g}"
+    if "values" in code:
+        return [*code["values"], "another"][int(inputs.argmax())] if bool(inputs.any()) else "another"
+    if code["marked"] and float(inputs[-1]) > 0:
+        return "missing"
+    return "–" if code["mean"] is None else f"{float(inputs[0]) * (code['std'] or 1.0) + code['mean']:.4g}"
