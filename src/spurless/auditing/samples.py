@@ -23,6 +23,7 @@ from spurless.auditing.case import Case
 from spurless.auditing.columns import columns_of
 from spurless.auditing.gallery import draw, highlight, name_of
 from spurless.auditing.suspects import Suspect
+from spurless.auditing.table_rows import value_of
 from spurless.core.errors import FolderError
 from spurless.core.files import atomic, from_json, read_bytes
 from spurless.data.coding import coding_of
@@ -179,23 +180,11 @@ def _cells(case: Case, rows: Sequence[int], findings: Sequence[Finding]) -> dict
     x = case.held[torch.tensor(list(rows), dtype=torch.long)]
     for column in sorted(columns_of(case.data), key=lambda column: column.name not in names)[:40]:
         for row, numbers in zip(rows, column.read(x).tolist(), strict=True):
-            value = _decoded(codes.get(column.name), numbers)
+            value = value_of(numbers, codes.get(column.name))
             if value is not None:
                 cells.setdefault(row, []).append([f"{column.name}: {value}", float(column.name in names) or None])
                 cells[row].append(["; ", None])
     return cells
-
-
-def _decoded(code: Any, numbers: list[float]) -> str | None:
-    """The cell that became these inputs; None where it says nothing more than another column."""
-    if code is None:
-        return f"{numbers[0]:.3g}" if len(numbers) == 1 else None
-    if "values" in code:
-        k = max(range(len(numbers)), key=numbers.__getitem__)
-        return None if numbers[k] <= 0 else str(code["values"][k]) if k < len(code["values"]) else "(other)"
-    if code["marked"] and numbers[-1] > 0:
-        return "(missing)"
-    return None if code["mean"] is None else f"{numbers[0] * code['std'] + code['mean']:.4g}"
 
 
 def _pairs(case: Case, f: Finding) -> list[tuple[str, str]]:

@@ -47,25 +47,26 @@ def _spans(
     top = float(weights.abs().max()) or 1.0
     spans: list[list[Any]] = []
     for column, k in zip(columns, order, strict=True):
-        if spans:
-            spans.append([", ", None])
-        text = f"{column.name}: {value_of(x[column.inputs], coding.get(column.name))}"
-        spans.append([text, round(float(weights[k]) / top, 2)])
+        value = value_of(x[column.inputs].tolist(), coding.get(column.name))
+        if value is not None:
+            spans += [[", ", None]] if spans else []
+            spans.append([f"{column.name}: {value}", round(float(weights[k]) / top, 2)])
     return spans
 
 
-def value_of(inputs: Tensor, code: Mapping[str, Any] | None) -> str:
-    """What the inputs of a column stand for.
+def value_of(numbers: Sequence[float], code: Mapping[str, Any] | None) -> str | None:
+    """The cell that became these inputs; None where it says nothing more than another column.
 
-    >>> value_of(torch.tensor([0.0, 1.0]), {"column": "job", "values": ["cook", "nurse"], "other": False})
+    >>> value_of([0.0, 1.0], {"column": "job", "values": ["cook", "nurse"], "other": False})
     'nurse'
-    >>> value_of(torch.tensor([1.0, 0.0]), {"column": "age", "mean": 40.0, "std": 10.0, "marked": True})
+    >>> value_of([1.0, 0.0], {"column": "age", "mean": 40.0, "std": 10.0, "marked": True})
     '50'
     """
     if code is None:
-        return f"{float(inputs[0]):.3g}"
+        return f"{numbers[0]:.3g}" if len(numbers) == 1 else None
     if "values" in code:
-        return [*code["values"], "another"][int(inputs.argmax())] if bool(inputs.any()) else "another"
-    if code["marked"] and float(inputs[-1]) > 0:
-        return "missing"
-    return "–" if code["mean"] is None else f"{float(inputs[0]) * (code['std'] or 1.0) + code['mean']:.4g}"
+        k = max(range(len(numbers)), key=numbers.__getitem__)
+        return None if numbers[k] <= 0 else str(code["values"][k]) if k < len(code["values"]) else "(other)"
+    if code["marked"] and numbers[-1] > 0:
+        return "(missing)"
+    return None if code["mean"] is None else f"{numbers[0] * code['std'] + code['mean']:.4g}"
