@@ -166,3 +166,29 @@ def test_json_and_what_is_odd():
 def test_what_cannot_be_measured_is_refused(arguments, settings, words):
     with pytest.raises(SettingError, match=words):
         spurless.group_metrics(*arguments, **settings)
+
+
+# fairlearn 0.15.0's MetricFrame on the same arrays, by sensitive_features: accuracy_score, selection_rate,
+# true_positive_rate, false_positive_rate; then difference and ratio(method="between_groups"). BY_GROUP: by (value, class).
+FAIRLEARN = {
+    "accuracy": [0.5076923077, 0.6250000000, 0.8607594937, 0.3530671860, 0.5898190045],
+    "selection_rate": [0.5692307692, 0.4642857143, 0.5063291139, 0.1049450549, 0.8156370656],
+    "tpr": [0.5862068966, 0.5806451613, 0.8222222222, 0.2415770609, 0.7061900610],
+    "fpr": [0.5555555556, 0.3200000000, 0.0882352941, 0.4673202614, 0.1588235294],
+}
+BY_GROUP = [0.4444444444, 0.5862068966, 0.6800000000, 0.5806451613, 0.9117647059, 0.8222222222]
+
+
+def test_the_same_numbers_as_fairlearn():
+    rng, n = np.random.default_rng(7), 200
+    y, a = rng.integers(0, 2, n), rng.integers(0, 3, n)
+    metrics = spurless.group_metrics(y, np.where(rng.random(n) < 0.6 + 0.12 * a, y, 1 - y), {"a": a})
+    rates, gaps = metrics.rates.groupby("rate"), metrics.gaps.set_index("rate")
+    for rate, (*by_value, difference, ratio) in FAIRLEARN.items():
+        ours = rates.get_group(rate).sort_values("value")["estimate"]
+        assert ours.tolist() == pytest.approx([100 * v for v in by_value])
+        assert gaps.loc[rate, "difference"] == pytest.approx(100 * difference)
+        assert gaps.loc[rate, "ratio"] == pytest.approx(ratio)
+    groups = metrics.groups.sort_values(["value", "label"])["accuracy"]
+    assert groups.tolist() == pytest.approx([100 * v for v in BY_GROUP])
+    assert metrics.worst_group.value == pytest.approx(100 * min(BY_GROUP))
