@@ -169,7 +169,7 @@ def test_what_cannot_be_measured_is_refused(arguments, settings, words):
 
 
 # fairlearn 0.15.0's MetricFrame on the same arrays, by sensitive_features: accuracy_score, selection_rate,
-# true_positive_rate, false_positive_rate; then difference and ratio(method="between_groups"). BY_GROUP: by (value, class).
+# true_positive_rate, false_positive_rate; difference and ratio(method="between_groups"). BY_GROUP: by (value, class).
 FAIRLEARN = {
     "accuracy": [0.5076923077, 0.6250000000, 0.8607594937, 0.3530671860, 0.5898190045],
     "selection_rate": [0.5692307692, 0.4642857143, 0.5063291139, 0.1049450549, 0.8156370656],
