@@ -102,15 +102,15 @@ class _Audit:
         if asked.quick:
             from spurless.auditing.quick import quick
 
-            found = quick(self.whole, asked, self.device, self.step, self.reviewed)
+            report = quick(self.whole, asked, self.device, self.step, self.reviewed)
         else:
-            found = self._with_model()
-        found.seconds = round(time.monotonic() - self.started, 1)
+            report = self._with_model()
+        report.seconds = round(time.monotonic() - self.started, 1)
         if asked.folder is not None:
             self.step("report")
-            save(found, asked.folder)
+            save(report, asked.folder)
         self.step.done()
-        return found
+        return report
 
     def _with_model(self) -> AuditReport:
         asked = self.asked
@@ -118,7 +118,7 @@ class _Audit:
         case, audited, unseen = model_case(self.whole, asked, self.device, self.step)
         pool = pool_of(case)
         suspects = of_attributes(case, pool, self.step)
-        known = [s.extra["entry"] for s in suspects]
+        entries = [s.extra["entry"] for s in suspects]
         cues, left_out = of_cues(case, pool, self.step, self._late)
         suspects += cues
         judge(case, suspects)
@@ -131,7 +131,7 @@ class _Audit:
         slices = find_slices(case)
         self.step("pictures")
         shown = exhibits(case, shortcut, slices, asked.folder, hurry=self._late())
-        found = AuditReport(
+        report = AuditReport(
             verdict=verdict,
             headline=_headline(verdict, leading, case, suspects, unsure, moved),
             **facts_of(case, audited, asked.command, asked.model, left_out),
@@ -141,7 +141,7 @@ class _Audit:
             tested=[s.name for s in suspects if s.verdict == "no evidence"],
             power=power(case),
             shift=moved,
-            attributes=[{k: v for k, v in e.items() if not isinstance(v, torch.Tensor)} for e in known],
+            attributes=[{k: v for k, v in e.items() if not isinstance(v, torch.Tensor)} for e in entries],
             coverage=coverage(case.data, "train" if case.fold is not None else case.split),
             advice=advise(situation(case, audited, asked, verdict, shortcut, unsure, tested=bool(suspects))),
             decisions=None if self.reviewed is None else self.reviewed.summary(),
@@ -153,8 +153,8 @@ class _Audit:
             self.step("fix")
             from spurless.auditing.fix import repair
 
-            found.fix = repair(case, leading, cue_named(case, pool, leading), asked.folder).to_dict()
-        return found
+            report.fix = repair(case, leading, cue_named(case, pool, leading), asked.folder).to_dict()
+        return report
 
     def _late(self) -> bool:
         seconds = self.asked.seconds
@@ -228,7 +228,7 @@ def finding_again(
 
 def of_attributes(case: Case, pool: Pool, step: Callable[..., None]) -> list[Suspect]:
     """Every known attribute, and pairs of them, with the exact tests and whether a balanced model does better."""
-    found = []
+    suspects = []
     columns = {c.name: c for c in columns_of(case.data)} if not case.images and not case.texts else {}
     for e in attributes.examine(case):
         step("attributes", e["name"])
@@ -248,8 +248,8 @@ def of_attributes(case: Case, pool: Pool, step: Callable[..., None]) -> list[Sus
                 use(case, pool, cue, s)
                 s.asked, s.follows = torch.arange(len(case.held)), follows
         s.verdict = of_attribute(s)
-        found.append(s)
-    return found
+        suspects.append(s)
+    return suspects
 
 
 def _said(case: Case, e: dict[str, Any], k: int | None, guessed: torch.Tensor) -> torch.Tensor:
@@ -281,7 +281,7 @@ def of_cues(
 ) -> tuple[list[Suspect], list[str]]:
     """Every property of the inputs: what it gives away, and where that is much, whether the model uses it. And the
     names of those that the model was not asked about because it was `late`."""
-    found, left_out = [], []
+    suspects, left_out = [], []
     named = set(case.data.attributes)
     for cue in gather(case, pool):
         if cue.kind == "column" and cue.name in named:
@@ -295,8 +295,8 @@ def of_cues(
             harm(case, s)
             if s.effect >= 0.05 or cue.swap is None:
                 balance(case, s)
-        found.append(s)
-    return found, left_out
+        suspects.append(s)
+    return suspects, left_out
 
 
 def cue_named(case: Case, pool: Pool, leading: Suspect | None) -> Cue | None:

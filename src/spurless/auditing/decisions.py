@@ -104,10 +104,10 @@ class Decisions:
     def from_json(cls, text: str | bytes) -> Decisions:
         """The decisions that `to_json` wrote."""
         try:
-            found = from_json(text)
-            if found["schema"] != SCHEMA:
-                raise SettingError(f"These decisions have schema {found['schema']}, and this version reads {SCHEMA}.")
-            return cls(str(found["data"]), str(found["digest"]), tuple(map(_decided, found["findings"])))
+            saved = from_json(text)
+            if saved["schema"] != SCHEMA:
+                raise SettingError(f"These decisions have schema {saved['schema']}, and this version reads {SCHEMA}.")
+            return cls(str(saved["data"]), str(saved["digest"]), tuple(map(_decided, saved["findings"])))
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, SettingError):
                 raise
@@ -127,8 +127,8 @@ class Decisions:
             raise type(error)(f"{file}: {error}") from None
 
 
-def _decided(found: Any) -> Decided:
-    if found["decision"] not in (None, *CHOICES) or not all(isinstance(e, dict) for e in found["edits"]):
-        raise ValueError(f"the decision on '{found['name']}' is none of {', '.join(CHOICES)}")
-    groups = tuple(Group(str(g["name"]), int(g["n"])) for g in found["groups"])
-    return Decided(str(found["name"]), str(found["kind"]), found["decision"], groups, tuple(found["edits"]))
+def _decided(saved: Any) -> Decided:
+    if saved["decision"] not in (None, *CHOICES) or not all(isinstance(e, dict) for e in saved["edits"]):
+        raise ValueError(f"the decision on '{saved['name']}' is none of {', '.join(CHOICES)}")
+    groups = tuple(Group(str(g["name"]), int(g["n"])) for g in saved["groups"])
+    return Decided(str(saved["name"]), str(saved["kind"]), saved["decision"], groups, tuple(saved["edits"]))

@@ -23,8 +23,8 @@ def shared_directions(features: Tensor, y: Tensor, seed: int) -> Tensor:
         rest[y == c] -= rest[y == c].mean(0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        found: Tensor = torch.svd_lowrank(rest, q=min(MOST + 8, *rest.shape), niter=3)[2][:, :MOST]
-    return found
+        directions: Tensor = torch.svd_lowrank(rest, q=min(MOST + 8, *rest.shape), niter=3)[2][:, :MOST]
+    return directions
 
 
 def discovered(features: Tensor, y: Tensor, learn: Tensor, seed: int) -> Tensor | None:

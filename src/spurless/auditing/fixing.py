@@ -223,9 +223,11 @@ class _Fix:
     def _candidates(self) -> Iterator[str]:
         """Methods whose bias labels are there; plain training, where another model is to be repaired."""
         val = self.data.val
-        known = {"none", *(["training"] if self.data.train.a is not None else [])}
-        known |= {"validation"} if val is not None and val.a is not None else set()
-        yield from (m for m, (labels, _) in CANDIDATES.items() if labels in known and (m != "erm" or self.asked.model))
+        at_hand = {"none", *(["training"] if self.data.train.a is not None else [])}
+        at_hand |= {"validation"} if val is not None and val.a is not None else set()
+        yield from (
+            m for m, (labels, _) in CANDIDATES.items() if labels in at_hand and (m != "erm" or self.asked.model)
+        )
 
     def _train(self, method: Any) -> Result:
         name = method if isinstance(method, str) else type(method).__name__.lower()

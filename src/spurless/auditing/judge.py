@@ -159,10 +159,10 @@ def matches(case: Case, s: Suspect) -> bool:
 def order(suspects: Sequence[Suspect]) -> list[Suspect]:
     """The worst first; among equals the one that stands out most. Where a cue is found, and another one that is
     exchanged with effect stands out more, that one is what was found: the first is a part of it."""
-    found = [s for s in suspects if s.verdict == "found"]
-    if found:
+    accused = [s for s in suspects if s.verdict == "found"]
+    if accused:
         top = max(
-            (s for s in suspects if s.verdict in ("found", "available")), key=lambda s: weight(s) + 0.1 * (s in found)
+            (s for s in suspects if s.verdict in ("found", "available")), key=lambda s: weight(s) + 0.1 * (s in accused)
         )
         if top.verdict == "available" and top.effect >= 0.12 and top.kind != "attribute":
             top.verdict = "found"
@@ -187,8 +187,8 @@ def overall(verdicts: Sequence[str], sure: bool = True) -> str:
     >>> overall(["no evidence", "gap", "available"]), overall([]), overall(["no evidence"], sure=False)
     ('gap', 'cannot tell', 'cannot tell')
     """
-    found = set(verdicts) - {"cannot tell"} if "no evidence" in verdicts or "available" in verdicts else set(verdicts)
-    found = found or {"cannot tell"}
-    if not sure and found <= {"no evidence"}:
+    told = set(verdicts) - {"cannot tell"} if "no evidence" in verdicts or "available" in verdicts else set(verdicts)
+    told = told or {"cannot tell"}
+    if not sure and told <= {"no evidence"}:
         return "cannot tell"
-    return next(v for v in VERDICTS if v in found)
+    return next(v for v in VERDICTS if v in told)

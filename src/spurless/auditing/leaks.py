@@ -30,7 +30,7 @@ Pair = tuple[int, int]
 
 def near_duplicates(data: Bundle, seed: int = 0) -> list[dict[str, Any]]:
     """Of each two splits: how many samples of the second are nearly the same as one of the first, with examples."""
-    found = []
+    shared = []
     for (first, one), (second, other) in combinations(data.splits.items(), 2):
         rows, others = (drawn(len(split), MOST, seed) for split in (one, other))
         if isinstance(data.inputs, Texts):
@@ -41,8 +41,8 @@ def near_duplicates(data: Bundle, seed: int = 0) -> list[dict[str, Any]]:
             continue
         if pairs:
             named = [[int(rows[i]), int(others[j])] for i, j in pairs[:SHOWN]]
-            found.append({"splits": [first, second], "n": len(pairs), "of": len(others), "rows": named})
-    return found
+            shared.append({"splits": [first, second], "n": len(pairs), "of": len(others), "rows": named})
+    return shared
 
 
 def notes_of(data: Bundle, duplicates: Sequence[dict[str, Any]], seed: int = 0) -> list[str]:

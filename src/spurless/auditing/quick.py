@@ -50,15 +50,15 @@ def quick(
 
 def _suspects(case: Case, step: Callable[..., None]) -> list[Suspect]:
     """Every known attribute and every cue, with whether it gives the label away."""
-    pool, known = pool_of(case), range(len(case.data.attributes) if case.held.a is not None else 0)
-    cues = [cue for k in known if (cue := attribute_cue(case, pool, k, None)) is not None]
-    found = [available(case, pool, cue) for cue in cues]
+    pool, labelled = pool_of(case), range(len(case.data.attributes) if case.held.a is not None else 0)
+    cues = [cue for k in labelled if (cue := attribute_cue(case, pool, k, None)) is not None]
+    suspects = [available(case, pool, cue) for cue in cues]
     for cue in gather(case, pool, model=False):
         step("cues", cue.name)
-        found.append(available(case, pool, cue))
-    for s in found:
+        suspects.append(available(case, pool, cue))
+    for s in suspects:
         s.verdict = "available" if stands_out(s) else "no evidence"
-    return found
+    return suspects
 
 
 def stands_out(s: Suspect) -> bool:

@@ -74,8 +74,8 @@ class AuditReport:
         slices in which it fails most ("slices"). Returns the matplotlib axes."""
         one_of("kind", kind, ("cost", "slices"))
         if kind == "cost":
-            known = {name: e for name, e in (self.cost or {}).items() if isinstance(e, Mapping)}
-            lines = [Line(WHERE.get(name, name), _estimate(e), name == "conflicting") for name, e in known.items()]
+            estimates = {name: e for name, e in (self.cost or {}).items() if isinstance(e, Mapping)}
+            lines = [Line(WHERE.get(name, name), _estimate(e), name == "conflicting") for name, e in estimates.items()]
         else:
             lines = [
                 Line(f"{s['class']}: {'; '.join(s['words']) or 'no words'}", _estimate(s["accuracy"]), True)
@@ -91,13 +91,13 @@ class AuditReport:
     @classmethod
     def from_json(cls, text: str) -> AuditReport:
         """The report that `to_json` wrote; other schemas are refused."""
-        found = json.loads(text)
-        if not isinstance(found, Mapping) or found.get("schema") != SCHEMA:
-            schema = found.get("schema") if isinstance(found, Mapping) else None
+        saved = json.loads(text)
+        if not isinstance(saved, Mapping) or saved.get("schema") != SCHEMA:
+            schema = saved.get("schema") if isinstance(saved, Mapping) else None
             raise UserError(f"This audit has schema {schema}, and this version reads {SCHEMA}. Run the audit again.")
-        known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in found.items() if name in known})
+        names = {f.name for f in fields(cls)}
+        return cls(**{name: value for name, value in saved.items() if name in names})
 
 
-def _estimate(known: Mapping[str, Any]) -> Estimate:
-    return Estimate(known["value"], known["low"], known["high"], known["n"])
+def _estimate(saved: Mapping[str, Any]) -> Estimate:
+    return Estimate(saved["value"], saved["low"], saved["high"], saved["n"])

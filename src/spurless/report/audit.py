@@ -82,8 +82,8 @@ def _review(audit: Mapping[str, Any], folder: Path) -> str:
     """The command that opens the local page on which a person decides; "" where there is nothing to decide."""
     if not audit.get("findings"):
         return ""
-    place = folder.name if folder.is_absolute() else folder.as_posix()  # nobody's home folder
-    return f"spurless review {shlex.quote(place)}"
+    shown = folder.name if folder.is_absolute() else folder.as_posix()  # nobody's home folder
+    return f"spurless review {shlex.quote(shown)}"
 
 
 GALLERY_NOTE = (
@@ -98,11 +98,11 @@ FACTS_NOTE = (
 )
 
 
-def _bars(found: Mapping[str, Any], names: Mapping[str, tuple[str, str, str]]) -> list[dict[str, Any]]:
+def _bars(scores: Mapping[str, Any], names: Mapping[str, tuple[str, str, str]]) -> list[dict[str, Any]]:
     return [
         {"name": name, "meaning": meaning, "kind": kind, "score": s, "text": str(s)}
         for key, (name, kind, meaning) in names.items()
-        if (s := as_score(found.get(key)))
+        if (s := as_score(scores.get(key)))
     ]
 
 
@@ -116,19 +116,23 @@ def kinds_of(audit: Mapping[str, Any]) -> list[str]:
 
 def _gallery(audit: Mapping[str, Any], album: Album) -> dict[str, Any]:
     rows = []
-    for found in audit.get("gallery") or []:
+    for of_class in audit.get("gallery") or []:
         kinds = [
-            {"kind": kind, "title": title, "items": _items(found.get(key) or [], f"{found['class']}, {title}", album)}
+            {
+                "kind": kind,
+                "title": title,
+                "items": _items(of_class.get(key) or [], f"{of_class['class']}, {title}", album),
+            }
             for (key, kind), title in zip(COLUMNS.items(), kinds_of(audit), strict=True)
         ]
         if any(k["items"] for k in kinds):
-            rows.append({"class": found["class"], "kinds": kinds})
+            rows.append({"class": of_class["class"], "kinds": kinds})
     maps = any(i["map"] for row in rows for kind in row["kinds"] for i in kind["items"])
     return {"rows": rows, "maps": maps} if rows else {}
 
 
-def _items(found: Sequence[Mapping[str, Any]], what: str, album: Album) -> list[dict[str, Any]]:
-    made = [album.item(f, f"{what}: {_short(f.get('name'))}" if f.get("name") else what) for f in found]
+def _items(samples: Sequence[Mapping[str, Any]], what: str, album: Album) -> list[dict[str, Any]]:
+    made = [album.item(f, f"{what}: {_short(f.get('name'))}" if f.get("name") else what) for f in samples]
     return [item for item in made if item]
 
 
@@ -138,26 +142,28 @@ def _short(path: Any) -> str:
 
 
 def _attributes(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [_attribute(found) for found in audit.get("attributes") or []]
+    return [_attribute(attribute) for attribute in audit.get("attributes") or []]
 
 
-def _attribute(found: Mapping[str, Any]) -> dict[str, Any]:
-    groups = [g | {"score": _group_score(g), "kind": charts.KINDS[g.get("aligned")]} for g in found.get("groups") or []]
-    association, gap = number(found.get("association")), as_score(found.get("gap"))
-    said = []
+def _attribute(attribute: Mapping[str, Any]) -> dict[str, Any]:
+    groups = [
+        g | {"score": _group_score(g), "kind": charts.KINDS[g.get("aligned")]} for g in attribute.get("groups") or []
+    ]
+    association, gap = number(attribute.get("association")), as_score(attribute.get("gap"))
+    remarks = []
     if association is not None:
-        said.append(f"Association with the label {association:.2f} (0: none, 1: they go together always)")
+        remarks.append(f"Association with the label {association:.2f} (0: none, 1: they go together always)")
     if gap:
         limits = "" if gap.low is None else f" (95 % interval {gap.low:+.1f} to {gap.high:+.1f})"
-        said.append(f"gap {gap.value:+.1f} points{limits}")
-    if (p := number(found.get("p"))) is not None:
-        said.append(chance(p))
+        remarks.append(f"gap {gap.value:+.1f} points{limits}")
+    if (p := number(attribute.get("p"))) is not None:
+        remarks.append(chance(p))
     few = len(groups) <= SHOWN
     return {
-        "name": found.get("name"),
-        "finding": found.get("finding"),
-        "look": look(str(found.get("finding"))),
-        "numbers": "; ".join(said),
+        "name": attribute.get("name"),
+        "finding": attribute.get("finding"),
+        "look": look(str(attribute.get("finding"))),
+        "numbers": "; ".join(remarks),
         "bars": groups if few else [],
         "maps": [] if few else charts.heat_maps(groups),
     }
@@ -168,33 +174,33 @@ def _group_score(group: Mapping[str, Any]) -> Score | None:
 
 
 def _slices(audit: Mapping[str, Any], album: Album) -> list[dict[str, Any]]:
-    return [_slice(found, album) for found in audit.get("slices") or []]
+    return [_slice(facts, album) for facts in audit.get("slices") or []]
 
 
-def _slice(found: Mapping[str, Any], album: Album) -> dict[str, Any]:
-    inside, elsewhere = as_score(found.get("accuracy")), as_score(found.get("elsewhere"))
-    what = f"{found.get('class')}, a group that stands out"
-    pictures = [item for path in found.get("pictures") or [] if (item := album.item({"picture": path}, what))]
+def _slice(facts: Mapping[str, Any], album: Album) -> dict[str, Any]:
+    inside, elsewhere = as_score(facts.get("accuracy")), as_score(facts.get("elsewhere"))
+    what = f"{facts.get('class')}, a group that stands out"
+    pictures = [item for path in facts.get("pictures") or [] if (item := album.item({"picture": path}, what))]
     bars = [
         {"name": name, "kind": kind, "score": s, "text": str(s)}
         for name, kind, s in (("these samples", "conflicting", inside), ("others of the class", "aligned", elsewhere))
         if s
     ]
-    p = number(found.get("p"))
-    return {"class": found.get("class"), "size": found.get("size"), "words": found.get("words") or [],
-            "texts": [texts.spans(text) for text in found.get("texts") or []],
+    p = number(facts.get("p"))
+    return {"class": facts.get("class"), "size": facts.get("size"), "words": facts.get("words") or [],
+            "texts": [texts.spans(text) for text in facts.get("texts") or []],
             "p": None if p is None else chance(p), "bars": bars, "pictures": pictures}  # fmt: skip
 
 
 def _suspects(audit: Mapping[str, Any], album: Album) -> list[dict[str, Any]]:
     rows = []
-    for place, found in enumerate(audit.get("rows") or []):
-        score = number(found.get("score"))
-        name = _short(found["name"]) if found.get("name") is not None else f"row {found.get('row')}"
+    for rank, of in enumerate(audit.get("rows") or []):
+        score = number(of.get("score"))
+        name = _short(of["name"]) if of.get("name") is not None else f"row {of.get('row')}"
         rows.append(
-            {k: NOTHING if found.get(k) is None else found[k] for k in ("label", "prediction", "says", "split", "row")}
-            | {"rank": found.get("rank") or place + 1, "name": name, "item": album.item(found, name)}
-            | {"words": _start(found.get("text"))}
+            {k: NOTHING if of.get(k) is None else of[k] for k in ("label", "prediction", "says", "split", "row")}
+            | {"rank": of.get("rank") or rank + 1, "name": name, "item": album.item(of, name)}
+            | {"words": _start(of.get("text"))}
             | {"score": score, "text": NOTHING if score is None else f"{score:.2f}"}
         )
     return rows
@@ -206,35 +212,35 @@ def _start(text: Sequence[Sequence[Any]] | None, most: int = 25) -> str:
 
 
 def _histogram(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = audit.get("histogram")
-    if not found:
+    scores = audit.get("histogram")
+    if not scores:
         return []
-    title, (usual, other) = str(found.get("title") or "Score of each sample"), kinds_of(audit)
+    title, (usual, other) = str(scores.get("title") or "Score of each sample"), kinds_of(audit)
     kinds = f"{usual} samples", f"{other} samples"
-    chart = points.histogram(found["edges"], found["aligned"], found["conflicting"], title, kinds)
+    chart = points.histogram(scores["edges"], scores["aligned"], scores["conflicting"], title, kinds)
     return [{"name": "", "histograms": [chart]}]
 
 
-def _points(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    chart = points.scatter(found) if found else None
+def _points(drawn: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    chart = points.scatter(drawn) if drawn else None
     return [chart | {"name": ""}] if chart else []
 
 
-def _confusion(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    return [{"name": "", "confusion": charts.confusion(found)}] if found else []
+def _confusion(counts: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return [{"name": "", "confusion": charts.confusion(counts)}] if counts else []
 
 
 def _cost(audit: Mapping[str, Any]) -> dict[str, Any]:
-    found = audit.get("cost")
-    if not found:
+    cost = audit.get("cost")
+    if not cost:
         return {}
-    bars = _bars(found, COST)
+    bars = _bars(cost, COST)
     if not bars:
         return {}
-    asked = sum((found.get(key) or {}).get("n") or 0 for key in COST)
-    for bar, key in zip(bars, (key for key in COST if as_score(found.get(key))), strict=True):
-        bar["name"] += f" (n\u00a0=\u00a0{(found.get(key) or {}).get('n', 0):,})"
-    alone, data = as_score(found.get("alone")), audit.get("data") or {}
+    asked = sum((cost.get(key) or {}).get("n") or 0 for key in COST)
+    for bar, key in zip(bars, (key for key in COST if as_score(cost.get(key))), strict=True):
+        bar["name"] += f" (n\u00a0=\u00a0{(cost.get(key) or {}).get('n', 0):,})"
+    alone, data = as_score(cost.get("alone")), audit.get("data") or {}
     whole, answered = data.get("samples"), data.get("answered")
     told = [f"A model that sees nothing else is right on {alone.value:.0f} %."] if alone else []
     if isinstance(whole, int) and isinstance(answered, int) and whole > asked:
@@ -243,10 +249,10 @@ def _cost(audit: Mapping[str, Any]) -> dict[str, Any]:
     return {"text": told, "bars": bars}
 
 
-def _fix(found: Mapping[str, Any] | None) -> dict[str, Any]:
-    if not found:
+def _fix(repair: Mapping[str, Any] | None) -> dict[str, Any]:
+    if not repair:
         return {}
-    chosen, rows = found.get("chosen"), list(found.get("rows") or [])
+    chosen, rows = repair.get("chosen"), list(repair.get("rows") or [])
     panels = [
         {
             "kind": kind,
@@ -265,7 +271,7 @@ def _fix(found: Mapping[str, Any] | None) -> dict[str, Any]:
         if any(as_score(r.get(key)) for r in rows)
     ]
     times = [f"{r.get('method')} {duration(s)} s" for r in rows if (s := number(r.get("seconds"))) is not None]
-    return {"text": list(found.get("text") or []), "rule": found.get("rule"), "chosen": chosen,
+    return {"text": list(repair.get("text") or []), "rule": repair.get("rule"), "chosen": chosen,
             "panels": panels, "times": ", ".join(times)}  # fmt: skip
 
 
@@ -280,7 +286,7 @@ def _samples(data: Mapping[str, Any]) -> str | None:
 def _facts(audit: Mapping[str, Any]) -> dict[str, Any]:
     data, model = audit.get("data") or {}, audit.get("model") or {}
     seconds = number(audit.get("seconds"))
-    said = {
+    facts = {
         "command": audit.get("command") and " ".join(str(discreet(w)) for w in str(audit["command"]).split(" ")),
         "data": data.get("name"),
         "classes": ", ".join(map(str, data.get("classes") or [])) or None,
@@ -295,7 +301,7 @@ def _facts(audit: Mapping[str, Any]) -> dict[str, Any]:
     }
     return {
         "name": "",
-        "facts": {k: v for k, v in said.items() if v is not None},
+        "facts": {k: v for k, v in facts.items() if v is not None},
         "settings": {k: discreet(v) for k, v in flatten(audit.get("settings") or {}).items()},
         "versions": audit.get("versions") or {},
     }

@@ -40,7 +40,7 @@ def look(verdict: str) -> tuple[str, str]:
 
 def evidence(audit: Mapping[str, Any]) -> dict[str, Any]:
     """Findings first, each in one line; what was tested and gave nothing in one, with how often such tests see it."""
-    rows = [_measured(found) for found in audit.get("findings") or []]
+    rows = [_measured(finding) for finding in audit.get("findings") or []]
     for moved in audit.get("shift") or []:
         finding = str(moved.get("finding"))
         rows.append({"name": moved.get("test"), "finding": finding, "look": look(finding), "text": moved.get("text")})
@@ -53,15 +53,15 @@ def evidence(audit: Mapping[str, Any]) -> dict[str, Any]:
             "legitimate": legitimate}  # fmt: skip
 
 
-def _measured(found: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(measured: Mapping[str, Any]) -> dict[str, Any]:
     """A finding in whole per cent: where it helps, where it misleads, and what its exchange changes."""
-    harm, used = found.get("harm") or {}, found.get("used") or {}
+    harm, used = measured.get("harm") or {}, measured.get("used") or {}
     scores = (harm.get("aligned"), harm.get("conflicting"), used.get("other_class"), used.get("same_class"))
     helps, misleads, other, same = map(as_score, scores)
     changes = f"{whole(other)} (placebo {whole(same)})" if other else "cannot be exchanged"
-    verdict = str(found.get("verdict"))
+    verdict = str(measured.get("verdict"))
     return {
-        "name": found.get("name"),
+        "name": measured.get("name"),
         "finding": HEADLINES.get(verdict, verdict),
         "look": look(verdict),
         "text": None,
@@ -80,14 +80,14 @@ def whole(score: Score | None) -> str:
 def findings(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The same for a statistician: every number that was measured, and the p-values."""
     rows = []
-    for found in audit.get("findings") or []:
+    for measured in audit.get("findings") or []:
         numbers = []
         for key, name in (("used", "exchange"), ("harm", "errors by class, exact")):
-            p = number((found.get(key) or {}).get("p"))
+            p = number((measured.get(key) or {}).get("p"))
             numbers += [] if p is None else [f"{name}: {chance(p)}"]
-        verdict = str(found.get("verdict"))
+        verdict = str(measured.get("verdict"))
         shown = {"finding": HEADLINES.get(verdict, verdict), "look": look(verdict), "numbers": ", ".join(numbers)}
-        rows.append({"test": found.get("name"), "text": found.get("text") or ""} | shown)
+        rows.append({"test": measured.get("name"), "text": measured.get("text") or ""} | shown)
     for moved in audit.get("shift") or []:
         finding = str(moved.get("finding"))
         rows.append(

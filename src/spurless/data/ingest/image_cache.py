@@ -118,8 +118,8 @@ class _Cache:
         pixels = _open_pixels(self.index, self.frame, "r")
         here = np.flatnonzero(self.found)
         parts = np.array_split(here, max(1, len(here) * self.frame.nbytes // CHUNK))
-        found = pool().map(lambda rows: [checksum(pixels[row]) for row in rows], parts)
-        sums = np.fromiter(itertools.chain.from_iterable(found), "u8", len(here))
+        checksums = pool().map(lambda rows: [checksum(pixels[row]) for row in rows], parts)
+        sums = np.fromiter(itertools.chain.from_iterable(checksums), "u8", len(here))
         damaged = here[sums != self.rows["pixels"][here]]
         self.rows[damaged] = np.zeros(1, ROW)
         return len(damaged)
