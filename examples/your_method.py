@@ -3,13 +3,13 @@
 Run it with: python examples/your_method.py
 """
 
-from spurless import Method, Net, Result, Run, Stage, fit  # isort: skip  # before torch: README says why
-
 from collections.abc import Generator
 from dataclasses import dataclass
 
 import torch
 from torch.nn.functional import cross_entropy
+
+from spurless import Method, Net, Result, Run, Stage, fit
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 Run it with: python examples/your_model.py
 """
 
-from spurless import Bundle, Recipe, evaluate, fit  # isort: skip  # before torch: README says why
-
 import numpy as np
 import torch
 from torch import nn
+
+from spurless import Bundle, Recipe, evaluate, fit
 
 
 class OwnNet(nn.Module):

@@ -36,7 +36,7 @@ FOUND = Facts(
     rows=2000,
     held_out=500,
     classes=2,
-    contradicting=25,
+    n_conflicting=25,
     conflicting=40.0,
     aligned=99.0,
     seconds=60.0,
@@ -129,8 +129,8 @@ def test_it_says_how_many_samples_to_collect():
     low, high = wilson(10, 25)
     assert f"between {100 * low:.0f} and {100 * high:.0f} %" in item["why"] and "About 370" in item["why"]
     assert any("Collect about 380 more" in t for t in titles(replace(FOUND, classes=20)))  # 20 of each of 20 classes
-    assert not any("Collect" in t for t in titles(replace(FOUND, contradicting=370)))
-    none = replace(FOUND, contradicting=0, conflicting=None)
+    assert not any("Collect" in t for t in titles(replace(FOUND, n_conflicting=370)))
+    none = replace(FOUND, n_conflicting=0, conflicting=None)
     assert titles(none)[0].startswith("Collect about 390")  # no method can learn from rows that are not there
 
 
@@ -143,12 +143,12 @@ def test_labels_that_look_wrong_come_before_methods_that_would_dwell_on_them():
 
 
 def test_without_a_finding_it_says_how_many_rows_or_what_was_not_covered():
-    unsure = replace(FOUND, verdict="cannot tell", contradicting=None, conflicting=None)
+    unsure = replace(FOUND, verdict="cannot tell", n_conflicting=None, conflicting=None)
     assert titles(unsure)[0] == "Hold out about 1,000 samples, then audit again"  # twice as many as there are
     assert titles(replace(unsure, held_out=30))[0] == "Hold out about 190 samples, then audit again"  # 93 a class
     assert "about 1,300" in titles(replace(unsure, needed=1234))[0]
-    assert "about 1,900" in titles(replace(unsure, contradicting=25))[0]  # 5 % of 1,860 are 93
-    never = replace(unsure, contradicting=0, source="csv:t.csv", train_labels=True, is_input=True)
+    assert "about 1,900" in titles(replace(unsure, n_conflicting=25))[0]  # 5 % of 1,860 are 93
+    never = replace(unsure, n_conflicting=0, source="csv:t.csv", train_labels=True, is_input=True)
     assert [t.split()[0] for t in titles(never)] == ["Collect", "Take"]  # more of the same rows would not help
     away = replace(FOUND, root=("--data-root", "my data"))
     assert all(words[-2:] == ["--data-root", "my data"] for words in commands(away))

@@ -232,7 +232,7 @@ def test_suspicious_rows_are_ranked_and_keep_their_numbers():
     assert [(r["rank"], r["row"], r["label"], r["prediction"], r["says"]) for r in found] == [
         (1, 5, "c", "c", "a"), (2, 1, "b", "c", "c"), (3, 4, "b", "c", None), (4, 0, "a", "a", "b")
     ]  # fmt: skip
-    assert found[0]["score"] == 0.95 and found[0]["split"] == "test" and found[0]["name"] == "row 5"
+    assert found[0]["score"] == 0.95 and found[0]["split"] == "test" and found[0]["name"] == "sample 5"
     assert [r["row"] for r in gallery.suspicious_rows(case, None, score, most=2)] == [5, 1]
     assert {r["says"] for r in gallery.suspicious_rows(case, None, score)} == {None}
 

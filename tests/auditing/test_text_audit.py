@@ -221,7 +221,7 @@ def test_weights_become_spans_and_markup_stays_text(tmp_path):
         "schema": 2,
         "headline": weird,
         "data": {"name": "made"},
-        "kinds": ["usual", "contradicting"],
+        "kinds": ["aligned", "conflicting"],
         "gallery": [{"class": weird, "aligned": [item], "conflicting": [item]}],
         "rows": [item | {"rank": 1, "label": "a", "prediction": "b", "says": None, "score": 0.5}],
         "slices": [{"class": "a", "size": 4, "words": [weird], "texts": [[[weird, -1.0]]]}],

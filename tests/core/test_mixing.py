@@ -52,7 +52,7 @@ def test_within_a_class_the_majority_is_mixed_with_the_minority():
     assert float(start.x[1][1]) >= 1 - 2 * 0.5 * 2.7183**-5
 
 
-def test_selecmix_takes_contradicting_pairs_and_the_label_of_the_larger_share():
+def test_selecmix_takes_conflicting_pairs_and_the_label_of_the_larger_share():
     # Two classes, and an easy feature by which samples 0, 2 (class 0) and 3 (class 1) are alike, as are 1 and 4.
     z = torch.tensor([[1.0, 0], [0, 1.0], [1.0, 0.1], [1.0, 0.05], [0.1, 1.0]])
     table = torch.zeros(20, 2)

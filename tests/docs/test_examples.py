@@ -84,13 +84,6 @@ def test_the_example_is_short_and_uses_public_names_only(name):
     assert used and used <= set(spurless.__all__)
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_the_example_imports_spurless_before_torch(name):
-    """Only then it can keep torch's threads from spinning while they wait."""
-    roots = re.findall(r"^(?:from|import) (\w+)", (EXAMPLES / name).read_text(), re.M)
-    assert "torch" not in roots[: roots.index("spurless")]
-
-
 # --- Code in the documentation ---------------------------------------------------------------------------------------
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<mark>`{3,}|~{3,}) *(?P<tag>[\w+-]*)")

@@ -74,7 +74,7 @@ def test_the_released_ascent_ends_there_too(seed):
     assert not undecided[clear].any()
 
 
-def test_the_environment_of_contradicting_rows_is_the_second_wherever_the_ascent_starts():
+def test_the_environment_of_conflicting_samples_is_the_second_wherever_the_ascent_starts():
     logits, y, _ = drawn(n=40)
     d = slopes(logits, y)
     start = torch.randn(40, generator=torch.Generator().manual_seed(0)).double()

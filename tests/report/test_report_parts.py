@@ -127,7 +127,7 @@ def test_parts_of_an_audit_may_be_null(tmp_path):
     (tmp_path / "audit.json").write_text(json.dumps(audit))
     page = shown(report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8"))
     assert [a["id"] for a, _ in page.find("h2")] == ["gallery", "attributes", "suspects", "facts", "notes"]
-    assert page.find("th", scope="row")[0][1] == "row 3"
+    assert page.find("th", scope="row")[0][1] == "sample 3"
 
 
 def test_names_in_an_audit_are_text_everywhere(tmp_path):

@@ -15,13 +15,13 @@ from spurless.methods import METHODS
 
 # The best-fitting first: those that use labels, where there are any, then those that need none. The numbers are how
 # long each takes, in plain trainings: PGD trains twice, LfF two networks at once, JTT twice, the second time on more
-# rows.
+# samples.
 COST = {"group_dro": 1.1, "rs": 1.0, "dfr": 1.5, "pgd": 2.1, "lff": 2.2, "jtt": 3.0}
 AT_MOST = 3  # methods that are worth trying, and columns that are named
 
 POINTS = 5.0  # an accuracy that is known to so many points is good enough to act on
-EACH_CLASS = 20  # contradicting rows of a class, below which one row more or less decides
-LOOK_WRONG = 0.02  # share of rows at odds with their label from which it is worth a look
+EACH_CLASS = 20  # conflicting samples of a class, below which one more or less decides
+LOOK_WRONG = 0.02  # share of samples at odds with their label from which they are worth checking
 
 Advice = dict[str, str | None]
 
@@ -37,12 +37,12 @@ class Facts:
     rows: int
     held_out: int
     classes: int
-    contradicting: int | None = None  # samples that contradict the shortcut
+    n_conflicting: int | None = None  # samples that contradict the shortcut
     conflicting: float | None = None  # accuracy on them
     aligned: float | None = None  # accuracy on the others
     seconds: float | None = None  # of one plain training
     budget: float | None = None  # minutes
-    wrong_labels: float = 0.0  # share of samples whose label the model and a look without the cue both contradict
+    wrong_labels: float = 0.0  # share of samples whose label the model and an answer without the cue both contradict
     name: str | None = None  # of the attribute or cue
     settings: tuple[str, ...] = ()  # what was set for the data: data.label=kind
     network: tuple[str, ...] = ()  # options of `train` for the audited network, where it is not the data's own
@@ -64,7 +64,7 @@ class Facts:
     @property
     def share(self) -> float | None:
         """Of the samples, how many contradict the shortcut."""
-        return None if self.contradicting is None else self.contradicting / max(1, self.held_out)
+        return None if self.n_conflicting is None else self.n_conflicting / max(1, self.held_out)
 
     def command(self, *words: str, sets: tuple[str, ...] = ()) -> str | None:
         """A command line on this data, quoted for a shell; `sets` take the place of what is set already. None for data
@@ -85,13 +85,13 @@ def advise(facts: Facts) -> list[Advice]:
         return [*_labels(facts), *_not_covered(facts)]
     if facts.verdict == "cannot tell" and facts.tested and facts.doubt and facts.doubt.advice:
         return [_item(facts.doubt.advice, facts.doubt.why), *_labels(facts), *_name_it(facts)]
-    if facts.verdict == "cannot tell" and facts.contradicting == 0:  # more of the same rows would not help
+    if facts.verdict == "cannot tell" and facts.n_conflicting == 0:  # more of the same samples would not help
         return [*_collect(facts), *_drop_column(facts), *_labels(facts), *_name_it(facts)]
     if facts.verdict == "cannot tell":
         return [*(_more_rows(facts) if facts.tested else _name_column(facts)), *_labels(facts), *_name_it(facts)]
     look = [*_look(facts)] if facts.verdict == "available" else []
     fixes = [*_try_all(facts), *_drop_column(facts), *_methods(facts)]
-    if facts.contradicting == 0:  # no method can learn from samples that are not there
+    if facts.n_conflicting == 0:  # no method can learn from samples that are not there
         return [*look, *_collect(facts), *_labels(facts), *fixes]
     # Methods that need no labels dwell on the samples that are hard to fit, and wrong labels are the hardest.
     labels_first = facts.share is None or facts.wrong_labels >= facts.share
@@ -112,7 +112,7 @@ def fitting(train_labels: bool, val_labels: bool) -> list[str]:
 
 
 def rows_for(points: float, accuracy: float | None = None) -> int:
-    """How many rows make an accuracy (percent) known to ± so many points: by the width of Wilson's interval.
+    """How many samples make an accuracy (percent) known to ± so many points: by the width of Wilson's interval.
 
     Without an accuracy, enough for any.
 
@@ -139,7 +139,7 @@ def _look(facts: Facts) -> Iterator[Advice]:
     yield _item(
         "Say whether it may decide",
         f"Only you know whether {facts.shortcut} belongs to the task. If it does not, take it out of the data or "
-        f"collect samples in which it points elsewhere ({facts.contradicting or 0:,} do): the next model may use it, "
+        f"collect samples in which it points elsewhere ({facts.n_conflicting or 0:,} do): the next model may use it, "
         "whatever this one does.",
         facts.command("data", "describe"),
     )
@@ -165,7 +165,7 @@ def _methods(facts: Facts) -> Iterator[Advice]:
 def _gap(facts: Facts) -> str:
     if facts.conflicting is None or facts.aligned is None:
         return ""
-    samples = "samples" if facts.contradicting is None else f"{facts.contradicting:,} samples"
+    samples = "samples" if facts.n_conflicting is None else f"{facts.n_conflicting:,} samples"
     return (
         f"The model is right on {facts.conflicting:.0f} % of the {samples} where {facts.shortcut} misleads, and on "
         f"{facts.aligned:.0f} % of the others. "
@@ -198,7 +198,7 @@ def _drop_column(facts: Facts) -> Iterator[Advice]:
 
 
 def _collect(facts: Facts) -> Iterator[Advice]:
-    have = facts.contradicting
+    have = facts.n_conflicting
     wanted = about(max(rows_for(POINTS, facts.conflicting), EACH_CLASS * facts.classes))
     if have is not None and have >= wanted:
         return
@@ -222,8 +222,8 @@ def _labels(facts: Facts) -> Iterator[Advice]:
         wrong = f"{round(facts.wrong_labels * facts.held_out):,} of the {facts.held_out:,} samples"
         yield _item(
             "Check the labels",
-            f"On {wrong} ({100 * facts.wrong_labels:.0f} %) both the model and a look without the cue contradict the "
-            "label. Mend those that are wrong, then audit again.",
+            f"On {wrong} ({100 * facts.wrong_labels:.0f} %) both the model and an answer without the cue contradict "
+            "the label. Mend those that are wrong, then audit again.",
             facts.command("audit"),
         )
 
@@ -236,7 +236,7 @@ def _more_rows(facts: Facts) -> Iterator[Advice]:
     else:
         wanted = rows_for(10) * facts.classes  # each class is known to ± 10 points
     wanted = about(max(wanted, 2 * facts.held_out))  # as many as there are were too few
-    few = "" if facts.contradicting is None else f", of which {facts.contradicting:,} contradict {facts.shortcut}"
+    few = "" if facts.n_conflicting is None else f", of which {facts.n_conflicting:,} contradict {facts.shortcut}"
     yield _item(
         f"Hold out about {wanted:,} samples, then audit again",
         f"There are {facts.held_out:,}{few}: too few to tell a shortcut from chance. This is no pass, and no failure.",

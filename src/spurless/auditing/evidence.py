@@ -139,7 +139,7 @@ def apart(better: Score | None, worse: Score | None) -> Score | None:
 
 
 def rows_needed(error: float, gap: float = 0.10) -> int:
-    """How many contradicting samples it takes to see that they err more often than `error` by `gap`, four times in
+    """How many conflicting samples it takes to see that they err more often than `error` by `gap`, four times in
     five.
 
     The usual formula for a share against a known one, one-sided at 2.5 %.

@@ -55,21 +55,20 @@ def suspicious_rows(case: Case, says: Tensor | None, score: Tensor, most: int = 
 
 
 def galleries(
-    case: Case, contradicting: Tensor, score: Tensor, most_classes: int = 6, each: int = 6
+    case: Case, conflicting: Tensor, score: Tensor, most_classes: int = 6, each: int = 6
 ) -> list[dict[str, Any]]:
-    """For the classes with most contradicting samples (n,): those with the highest scores, against usual ones.
+    """For the classes with most conflicting samples (n,): those with the highest scores, against aligned ones.
 
-    Usual samples are right, do not contradict, and are nearest to the mean of all such samples of the class in the
-    model's features. Items hold their "row", for `draw` and `with_pictures`. Only of
-    images, texts and tables.
+    Aligned samples are right, and nearest to the mean of all such samples of the class in the model's features. Items
+    hold their "row", for `draw` and `with_pictures`. Only of images, texts and tables.
     """
-    count = torch.bincount(case.held.y[contradicting], minlength=len(case.data.classes))
+    count = torch.bincount(case.held.y[conflicting], minlength=len(case.data.classes))
     order = count.argsort(descending=True, stable=True)[:most_classes]
     entries = []
     shown = case.images or case.texts or bool(columns_of(case.data))
     for label in [c for c in order.tolist() if count[c] and shown]:
         own = case.held.y == label
-        usual, against = ((own & mask).nonzero()[:, 0] for mask in (case.right & ~contradicting, contradicting))
+        usual, against = ((own & mask).nonzero()[:, 0] for mask in (case.right & ~conflicting, conflicting))
         rows = _typical(case.features, usual)[:each], _highest(score, against)[:each]
         empty = {"picture": None, "map": None, "text": None}
         kinds = [[{"row": r, "name": name_of(case, r)} | empty for r in group] for group in rows]
@@ -80,7 +79,7 @@ def galleries(
 def name_of(case: Case, row: int) -> str:
     """Where a sample came from, as text that any file can hold: names of files need not be valid Unicode."""
     names = case.held.names
-    return f"row {row}" if names is None else str(names[row]).encode("utf-8", "backslashreplace").decode()
+    return f"sample {row}" if names is None else str(names[row]).encode("utf-8", "backslashreplace").decode()
 
 
 def with_pictures(items: Sequence[Mapping[str, Any]], drawn: Drawn) -> list[dict[str, Any]]:

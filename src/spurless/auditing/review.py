@@ -143,7 +143,7 @@ class Review:
             _, row, name, label, prediction = self.material.places[i]
             picture, heat = self.material.pictures.get(i, (None, None))
             items[i] = {
-                "caption": f"{name or f'row {row}'}: {label}, predicted {prediction}",
+                "caption": f"{name or f'sample {row}'}: {label}, predicted {prediction}",
                 "label": label,
                 "prediction": prediction,
                 "picture": picture is not None,

@@ -44,7 +44,7 @@ def situation(
         rows=len(case.data.train),
         held_out=len(case.held),
         classes=len(case.data.classes),
-        contradicting=_conflicting(shortcut),
+        n_conflicting=_conflicting(shortcut),
         conflicting=_value_of(shortcut and shortcut.conflicting),
         aligned=_value_of(shortcut and shortcut.aligned),
         seconds=audited.seconds or None,
@@ -123,7 +123,7 @@ def same_model(model: Any, net: NetSpec | None) -> tuple[str, ...]:
 
 
 def _rows_to_hold(case: Case, shortcut: Shortcut | None) -> int | None:
-    """Held-out rows in all, for as many contradicting ones as the test needs."""
+    """Held-out samples in all, for as many conflicting ones as the test needs."""
     if shortcut is None or shortcut.needed is None:
         return None
     have = int((~shortcut.follows).sum())

@@ -196,7 +196,7 @@ def _suspects(audit: Mapping[str, Any], album: Album) -> list[dict[str, Any]]:
     rows = []
     for rank, of in enumerate(audit.get("rows") or []):
         score = number(of.get("score"))
-        name = _short(of["name"]) if of.get("name") is not None else f"row {of.get('row')}"
+        name = _short(of["name"]) if of.get("name") is not None else f"sample {of.get('row')}"
         rows.append(
             {k: NOTHING if of.get(k) is None else of[k] for k in ("label", "prediction", "says", "split", "row")}
             | {"rank": of.get("rank") or rank + 1, "name": name, "item": album.item(of, name)}

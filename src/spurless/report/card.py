@@ -107,7 +107,7 @@ def _opening(row: Result, facts: Mapping[str, Any]) -> str:
 
 def _results(row: Result) -> str:
     counts = (row.get("scores") or {}).get("n") or {}
-    lines = ["| accuracy, % | | 95 % CI | rows |", "| :-- | --: | --: | --: |"]
+    lines = ["| accuracy, % | | 95 % CI | samples |", "| :-- | --: | --: | --: |"]
     for metric, title in METRICS.items():
         if value := score(row, metric):
             limits = NOTHING if value.low is None else f"{value.low:.1f}–{value.high:.1f}"
@@ -145,7 +145,7 @@ def _groups(row: Result) -> str:
     if len(groups) > MANY:
         sentence += f" Of {len(groups)} groups, the {WORST} with the lowest accuracy:"
         groups = sorted(groups, key=lambda g: (g["accuracy"], -g["n"]))[:WORST]
-    lines = ["| label | attribute | value | follows the shortcut | accuracy, % | 95 % CI | rows |"]
+    lines = ["| label | attribute | value | follows the shortcut | accuracy, % | 95 % CI | samples |"]
     lines.append("| :-- | :-- | :-- | :-- | --: | --: | --: |")
     for g in groups:
         low, high = (100 * limit for limit in wilson(g["correct"], g["n"]))

@@ -34,7 +34,7 @@ def histogram(
                     "width": max(0.2, 100 * (right - left) / span - 0.4),
                     "y": axis - height if kind == "aligned" else axis,
                     "height": height,
-                    "text": f"{left:.3g} to {right:.3g}: {count:,} rows, {100 * part_of:.1f} %",
+                    "text": f"{left:.3g} to {right:.3g}: {count:,} samples, {100 * part_of:.1f} %",
                 }
             )
     ends = [f"{v:.3g}" for v in (low, low + span / 2, low + span)]

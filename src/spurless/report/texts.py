@@ -74,7 +74,7 @@ def first(shown: Mapping[str, Any], classes: int, each: int = 3) -> dict[str, An
 
 
 def _item(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": str(entry.get("name") or f"row {entry.get('row')}"), "spans": spans(entry["text"])}
+    return {"name": str(entry.get("name") or f"sample {entry.get('row')}"), "spans": spans(entry["text"])}
 
 
 def errors(audit: Mapping[str, Any]) -> list[dict[str, Any]]:

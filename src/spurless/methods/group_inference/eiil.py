@@ -83,8 +83,8 @@ def ascend(d: Tensor, start: Tensor, steps: int, lr: float) -> tuple[Tensor, Ten
         w.grad = penalty_gradient(w, d)
         optimizer.step()
     environment = w > 0  # q > 1/2
-    contradicting = d[environment].sum() > d[~environment].sum()
-    return environment == contradicting, (w - start).abs() < 1
+    conflicting = d[environment].sum() > d[~environment].sum()
+    return environment == conflicting, (w - start).abs() < 1
 
 
 def penalty(w: Tensor, d: Tensor) -> Tensor:
