@@ -45,7 +45,7 @@ def features(n):
 
 
 def vectors(n, wide=25):
-    """A data set of vectors that says that it is the toy: its first columns are core, the third is spurious."""
+    """A dataset of vectors that says that it is the toy: its first columns are core, the third is spurious."""
     g = torch.Generator().manual_seed(0)
     y = torch.arange(n) % 2
     split = Split(torch.randn(n, wide, generator=g), y, torch.randint(2, (n, 1), generator=g))

@@ -108,7 +108,7 @@ def tables_table():
     for data in ("adult", "compas"):
         own = [r for r in found if r["data"] == data]
         cells = by_cell(own)
-        parts += [f"**{data}**, `mlp`, the data set's recipe.", "", *scores_table(cells, list(cells)), ""]
+        parts += [f"**{data}**, `mlp`, the dataset's recipe.", "", *scores_table(cells, list(cells)), ""]
         parts += [facts(own, "The same code as for images."), ""]
     return "\n".join(parts[:-1])
 

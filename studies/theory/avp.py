@@ -136,7 +136,7 @@ def rank_correlation(a: Array, b: Array) -> float:
 def _apart(
     measure: Callable[..., float], seen: tuple[Array, Array], true: tuple[Array, Array], bins: int
 ) -> tuple[Array, Array]:
-    """(d,), (d,) The absolute difference of a measure between two data sets, and its value in the second."""
+    """(d,), (d,) The absolute difference of a measure between two datasets, and its value in the second."""
     try:
         (z, y), (z_true, y_true) = seen, true
     except ValueError:

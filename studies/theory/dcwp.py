@@ -1,7 +1,7 @@
 """DCWP's error bounds and the dynamics of its weight ratio.
 
 Its world (section 3.2): Y = ±1, one invariant feature Z_inv = Y and D spurious ones that agree with Y with probability
-p each, a linear classifier w = (w_inv, w_sp), and a random mask that keeps weights with probabilities π. The data set
+p each, a linear classifier w = (w_inv, w_sp), and a random mask that keeps weights with probabilities π. The dataset
 `linear_toy` is this world.
 """
 

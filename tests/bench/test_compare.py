@@ -360,7 +360,7 @@ def test_settings_that_differ_become_part_of_the_name_and_data_part_of_the_place
         ("lff, q 0.5", "toy, rho 0.1"), ("lff, q 0.7", "toy, rho 0.1"),
         ("lff, q 0.5", "toy, rho 0.2"), ("lff, q 0.7", "toy, rho 0.2"), ("erm", "toy, rho 0.1"),
     ]  # fmt: skip
-    # A setting that goes with the data (a recipe for each data set) is no part of the name.
+    # A setting that goes with the data (a recipe for each dataset) is no part of the name.
     tied = [row("lff", 1.0, 0, rho, q=rho) for rho in (0.1, 0.2)]
     assert {who for who, _, _ in name_rows(tied)} == {"lff"}
 

@@ -42,7 +42,7 @@ def test_a_named_recipe_is_what_it_stands_for():
     whole = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(RECIPES["pgd-bar"]).items()}
     named = Trial(TOY, {"name": "erm"}, None, {"name": "pgd-bar"})
     assert named.key == Trial(TOY, {"name": "erm"}, None, {"name": "default"} | whole).key
-    # Without a name, fields lie over the data set's own recipe, which is another thing.
+    # Without a name, fields lie over the dataset's own recipe, which is another thing.
     assert named.key != Trial(TOY, {"name": "erm"}, None, whole).key
 
 

@@ -1,4 +1,4 @@
-"""What users write by hand is checked where they hand it over: data sets, and functions that measure a run."""
+"""What users write by hand is checked where they hand it over: datasets, and functions that measure a run."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ SOME = torch.arange(20) < 3
 
 
 class Rows:
-    """Inputs that must not be looked at to check a data set."""
+    """Inputs that must not be looked at to check a dataset."""
 
     shape, dtype = (20, 5), torch.float32
 

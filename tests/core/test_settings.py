@@ -179,7 +179,7 @@ def test_the_list_of_recipe_settings_shows_the_values_of_this_run():
         make_recipe({"epoch": 4}, tiny())
     with pytest.raises(UserError, match=r"recipe\.lr \(a number at least 0; now 0\.02\)"):
         check_recipe({"name": "pgd-cmnist", "epoch": 4})
-    with pytest.raises(UserError, match=r"recipe\.lr \(a number at least 0\):"):  # the data set decides; it is not here
+    with pytest.raises(UserError, match=r"recipe\.lr \(a number at least 0\):"):  # the dataset decides; it is not here
         check_recipe({"epoch": 4})
 
 

@@ -119,7 +119,7 @@ def test_the_test_split_has_every_pair_equally_often():
     assert len(pairs) == 100
 
 
-# --- The data set ----------------------------------------------------------------------------------------------------
+# --- The dataset ----------------------------------------------------------------------------------------------------
 
 
 def test_each_row_is_its_own_image_with_its_own_corruption(root):

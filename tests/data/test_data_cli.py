@@ -17,7 +17,7 @@ from spurless.data.sets import DATASETS
 from spurless.report import write
 from tests.support.commands import class_folders, image, invoke, mistake
 
-# What each data set needs below the data root; a set that needs nothing is generated.
+# What each dataset needs below the data root; a set that needs nothing is generated.
 NEEDS = {
     "colored_mnist": ["MNIST"],
     "multi_bias_mnist": ["MNIST", "FashionMNIST", "KMNIST"],
@@ -54,7 +54,7 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-# Every data set
+# Every dataset
 
 
 def every():

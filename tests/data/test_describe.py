@@ -1,4 +1,4 @@
-"""What is said of a data set: counts and associations worked out by hand, and a contact sheet looked at by pixel."""
+"""What is said of a dataset: counts and associations worked out by hand, and a contact sheet looked at by pixel."""
 
 import json
 import math

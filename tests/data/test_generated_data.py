@@ -1,4 +1,4 @@
-"""The data sets that are drawn, not downloaded: parity, moon_star, gaussians, linear_toy and shapes."""
+"""The datasets that are drawn, not downloaded: parity, moon_star, gaussians, linear_toy and shapes."""
 
 import colorsys
 import dataclasses

@@ -1,4 +1,4 @@
-"""The text data sets: the published counts where the files are at hand, small trees of the same layout elsewhere."""
+"""The text datasets: the published counts where the files are at hand, small trees of the same layout elsewhere."""
 
 import gzip
 import json

@@ -219,7 +219,7 @@ def test_an_error_points_at_the_line_of_the_page():
     assert caught.traceback[-1].lineno + 1 == block.line
 
 
-# --- The table of data sets ------------------------------------------------------------------------------------------
+# --- The table of datasets ------------------------------------------------------------------------------------------
 
 
 def table_rows() -> dict[str, list[str]]:
@@ -227,7 +227,7 @@ def table_rows() -> dict[str, list[str]]:
     lines = (ROOT / "docs" / "datasets.md").read_text().splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| `")]
     named = [(row[0].strip("` "), row[1:]) for row in rows if len(row) == 7]
-    assert len({name for name, _ in named}) == len(named), "a data set has two rows"
+    assert len({name for name, _ in named}) == len(named), "a dataset has two rows"
     return dict(named)
 
 

@@ -284,7 +284,7 @@ def test_it_works_where_gradients_are_off():
         assert not expected.requires_grad
 
 
-# Rows of data sets, and the numbers made of maps.
+# Rows of datasets, and the numbers made of maps.
 
 
 def test_rows_of_a_run_on_their_own_label():

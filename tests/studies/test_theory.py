@@ -80,7 +80,7 @@ def test_phi_makes_the_training_bound_the_test_bound(p):
         assert debiased == pytest.approx(by_hand, rel=1e-9)
         assert error_bound(pi_inv, pi_sp, alpha, p) < debiased  # the gap that keeps spurious weights alive
     assert debiasing_phi(p) == pytest.approx(1 - 1 / (2 * p))
-    x = load(D=3, n=40_000, p=p, phi=debiasing_phi(p), n_val=0, n_test=0).train.x  # and the data set does so
+    x = load(D=3, n=40_000, p=p, phi=debiasing_phi(p), n_val=0, n_test=0).train.x  # and the dataset does so
     assert float((x[:, :1] * x[:, 1:]).mean()) == pytest.approx(0, abs=0.015)
 
 

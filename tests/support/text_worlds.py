@@ -1,4 +1,4 @@
-"""Small data sets of text that tests share."""
+"""Small datasets of text that tests share."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Small data sets and methods that tests share."""
+"""Small datasets and methods that tests share."""
 
 from dataclasses import dataclass, replace
 

@@ -504,7 +504,7 @@ def test_overlapping_groups_by_hand():
     assert own["average"] == pytest.approx(100 * 5 / 6) and own["n"]["average"] == 6  # two rows are in no group
     assert own["unbiased"] == pytest.approx(100 * (1 / 2 + 2 / 3 + 1 + 1) / 4) and own["n"]["unbiased"] == 6
     assert (found["worst_group"], found["n"]["worst_group"]) == (50.0, 2)
-    assert found["by_attribute"]["cue"]["worst_group"] == 0  # which is not what such a data set is judged by
+    assert found["by_attribute"]["cue"]["worst_group"] == 0  # which is not what such a dataset is judged by
     low, high = wilson(1, 2)
     assert found["intervals"]["worst_group"] == pytest.approx([100 * low, 100 * high])
 
