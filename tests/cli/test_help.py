@@ -21,7 +21,7 @@ def test_the_version():
 def test_help_shows_no_type_for_flags(command):
     printed = invoke(*command, "--help").stdout
     assert "<bool>" not in printed and "--help" in printed
-    assert "goes on" not in printed and "dataset" not in printed
+    assert "goes on" not in printed and "data set" not in printed
 
 
 def test_errors_end_lines_where_words_end():
