@@ -195,7 +195,7 @@ def cells_table():
     words = (
         "Percent, mean ± standard deviation over seeds 0, 1, 2, last weights; "
         + ", ".join(f"{name} n = {n:,}" for name, n in sizes.items())
-        + " test rows. Waterbirds: an mlp with 256 hidden units on the features of EfficientNet-Lite0 (ImageNet, "
+        + " test samples. Waterbirds: an mlp with 256 hidden units on the features of EfficientNet-Lite0 (ImageNet, "
         + "frozen, 160 px), Adam 0.001, decay 0.0001, batches of 128. Colored MNIST: family lff, the mlp 100-100-100, "
         + "Adam 0.001, batches of 256. 20 epochs each, the first 4 without pruning; then 6 % (upper rows) or 12 % "
         + "(lower ones) of all weights at a time. Before each epoch it is drawn with chance 1/2 whether something is "

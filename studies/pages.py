@@ -51,7 +51,7 @@ def facts(found, words):
     seeds = sorted({row["seed"] for row in found})
     return (
         f"{words} Mean ± standard deviation over seeds {', '.join(map(str, seeds))}, in percent, n = {first['n']:,} "
-        f"test rows. Measured {max(row['date'] for row in found)} on {first['versions']['device'].split()[0]}."
+        f"test samples. Measured {max(row['date'] for row in found)} on {first['versions']['device'].split()[0]}."
     )
 
 
@@ -171,7 +171,7 @@ def text_table():
     machines = ", ".join(sorted({row["machine"] for row in measured}))
     words = (
         "Percent, mean ± standard deviation over the seeds of the training, and Student's interval of the mean of the "
-        f"worst group. {', '.join(f'{k}: n = {n:,}' for k, n in sizes.items())} test rows. "
+        f"worst group. {', '.join(f'{k}: n = {n:,}' for k, n in sizes.items())} test samples. "
         f"Measured {max(row['date'] for row in measured)} on {machines}."
     )
     return "\n".join([*lines, "", words])
@@ -283,7 +283,7 @@ def pruning_forms_table():
     """Prunability by what goes, from the least rate to the greatest."""
     by_rate = sorted(rows("pruning_forms"), key=lambda row: row["lr"])
     held = [{(f["form"], f["batchnorm_anew"]): f["prunability"] for f in row["forms"]} for row in by_rate]
-    lines = ["| what goes | test rows | training rows | BatchNorm anew: test rows | training rows |"]
+    lines = ["| what goes | test samples | training samples | BatchNorm anew: test samples | training samples |"]
     lines.append("| :-- | --: | --: | --: | --: |")
     for form in dict.fromkeys(form for form, _ in held[0]):
         ends = [[own[form, anew][split] for own in (held[0], held[-1])] for anew in (False, True) for split in SPLITS]

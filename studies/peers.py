@@ -65,7 +65,7 @@ class Done(NamedTuple):
 
 
 class Rows(Dataset):
-    """Training rows as a peer wants them: floats as the engine feeds them, found without decoding."""
+    """Training samples as a peer wants them: floats as the engine feeds them, found without decoding."""
 
     def __init__(self, data: Bundle):
         assert isinstance(data.train.x, Tensor)
@@ -275,10 +275,10 @@ def table(times: Mapping[tuple[str, str], Sequence[Timed]], epochs: int) -> list
 
 
 def part(data: Bundle, rows: int) -> Bundle:
-    """The dataset with so many training rows, drawn at random (0: all), and without validation rows."""
+    """The dataset with so many training samples, drawn at random (0: all), and without validation samples."""
     assert isinstance(data.train.x, Tensor)
     if rows:
-        # Not the first ones: some datasets hold all aligned rows before the conflicting ones.
+        # Not the first ones: some datasets hold all aligned samples before the conflicting ones.
         kept = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(0))[:rows].sort().values
         a = None if data.train.a is None else data.train.a[kept]
         data = replace(data, train=Split(data.train.x[kept], data.train.y[kept], a))
@@ -325,7 +325,7 @@ def about(work: Work, rounds: int, threads: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="colored_digits", help="a dataset whose rows fit into memory")
-    parser.add_argument("--rows", type=int, default=0, help="so many training rows; 0: all")
+    parser.add_argument("--rows", type=int, default=0, help="so many training samples; 0: all")
     parser.add_argument("--net", default="simconv1")
     parser.add_argument("--methods", nargs="+", default=list(CONTESTS), choices=list(CONTESTS))
     parser.add_argument("--epochs", type=int, default=3)

@@ -24,7 +24,7 @@ from spurless.train.fit import fit
 from studies.rows import put
 
 CONSTANT = {"schedule": "constant"}
-KINDS = {  # data, network, recipe, shares of conflicting rows
+KINDS = {  # data, network, recipe, shares of conflicting samples
     "cmnist": (
         {"name": "colored_mnist", "family": "pgd"},
         "simconv1",

@@ -37,7 +37,7 @@ from spurless.train.saved import load_run
 KEPT = ("data", "method", "net", "seed", "status", "error", "n", "seconds", "wall_seconds", "machine", "date", "commit")
 SCORES = ("unbiased", "conflicting", "aligned", "worst_group", "average", "intervals")
 AXES = {
-    "largest_share": "largest share of a batch's loss, conflicting rows",
+    "largest_share": "largest share of a batch's loss, conflicting samples",
     "unbiased": "unbiased accuracy, %",
     "csi": "class selectivity (CSI)",
     "core_share": "share of attribution on the core feature",

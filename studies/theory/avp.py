@@ -78,7 +78,7 @@ class Units(NamedTuple):
     """The hidden units of a trained network."""
 
     layer: Array  # (units,)
-    mean: Array  # of each activation over the training rows
+    mean: Array  # of each activation over the training samples
     variance: Array
     beta: Array  # how spurious its relation to the observed label is
 

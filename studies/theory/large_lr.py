@@ -1,7 +1,7 @@
 """Confident mistakes: propositions 1 and 2 of the large-learning-rate study (Barsbey et al. 2025), as numbers.
 
 Logits f(x) of a network that follows the bias are multiplied by k, as large learning rates make them grow. Proposition
-1 says what the loss of conflicting rows is then beside that of aligned ones, proposition 2 what that means for the
+1 says what the loss of conflicting samples is then beside that of aligned ones, proposition 2 what that means for the
 gradients of two parts of the network. docs/theory.md says what holds.
 """
 
@@ -23,9 +23,9 @@ Array = np.ndarray
 class Margins(NamedTuple):
     """By how much a network that follows the bias prefers its class, in logits."""
 
-    aligned: float  # α: the smallest lead of the label over all other classes, of aligned rows
-    conflicting: float  # β: the mean lead of another class over the label, of conflicting rows
-    follows: bool  # every aligned row is right and every conflicting one wrong: what the propositions assume
+    aligned: float  # α: the smallest lead of the label over all other classes, of aligned samples
+    conflicting: float  # β: the mean lead of another class over the label, of conflicting samples
+    follows: bool  # every aligned sample is right and every conflicting one wrong: what the propositions assume
 
 
 def margins(logits: Tensor, y: Tensor, aligned: Tensor) -> Margins:
@@ -41,7 +41,7 @@ def margins(logits: Tensor, y: Tensor, aligned: Tensor) -> Margins:
 
 
 def loss_ratio(logits: Tensor, y: Tensor, aligned: Tensor, scales: Sequence[float] | Array) -> Array:
-    """(scales,) Proposition 1: cross entropy of the conflicting rows over that of the aligned, of k times the logits.
+    """(scales,) Proposition 1: cross entropy of the conflicting samples over that of the aligned, of k times the logits.
 
     In a form that loses nothing to rounding: the loss of a confident row is 10⁻¹⁰⁰ where softmax gives 0.
 
@@ -88,7 +88,7 @@ def gradient_ratio(
     >>> net = Decomposed().double()
     >>> x, y = net.rows(aligned=9, conflicting=1)
     >>> ratios = gradient_ratio(net, x, y, ["s"], ["c"], [10, 12])
-    >>> round(float(np.log(ratios[1] / ratios[0])) / 2, 3)  # the smallest margin of an aligned row
+    >>> round(float(np.log(ratios[1] / ratios[0])) / 2, 3)  # the smallest margin of an aligned sample
     3.5
     """
     from spurless.nets.heads import evaluating
@@ -111,7 +111,7 @@ class Decomposed(nn.Module):
     """The smallest bias-decomposable network (definition 1), with logits ∓(core + spurious)/2 of two signs (u, v).
 
     u says the label, v the bias. The spurious part is s·v. The core part is u·min(1, c·h), where h is 1 in aligned and
-    4 in conflicting rows: there it has converged, and its gradient is 0, as the definition asks. `leak` adds
+    4 in conflicting samples: there it has converged, and its gradient is 0, as the definition asks. `leak` adds
     leak·c·u·h: with it the gradient is only nearly 0, as in any network that really trains.
 
     >>> Decomposed()(torch.tensor([[1.0, 1.0], [1.0, -1.0]])).diff(dim=1).flatten().tolist()  # β = 2 where wrong
@@ -197,5 +197,5 @@ def _jacobian(net: nn.Module, x: Tensor, names: list[str]) -> Tensor:
 def _parts(values: Tensor, aligned: Tensor) -> tuple[Tensor, Tensor]:
     aligned = checks.flags(aligned, "aligned", tuple(values.shape))
     if aligned.all() or not aligned.any():
-        raise UserError(f"There must be aligned and conflicting rows, told apart by {len(values)} times True or False.")
+        raise UserError(f"There must be aligned and conflicting samples, told apart by {len(values)} times True or False.")
     return values[aligned], values[~aligned]

@@ -64,7 +64,7 @@ def test_what_is_said_of_minilm():
 def test_what_is_said_of_pgd_with_minilm():
     found = "movie-reviews-minilm-pgd-0.05"
     wrong, right = (f"{fmean(scores(found, kind)):.0f} %" for kind in ("conflicting", "aligned"))
-    assert f"right on {wrong} of the conflicting rows and on {right} of the aligned ones" in PAGE
+    assert f"right on {wrong} of the conflicting samples and on {right} of the aligned ones" in PAGE
     lower = "movie-reviews-minilm-picked-pgd"
     lost = [(w, 2 * a - w) for w, a in zip(scores(lower), scores(lower, "aligned"), strict=True) if w < 1]
     assert len(lost) == 2  # the aligned groups are of the same size, so the other one follows
