@@ -141,10 +141,10 @@ def data_landscape(
 ) -> Landscape:
     """Training loss, unbiased test accuracy and spurious feature utilisation around a network (figure 9 of the study).
 
-    `loss` is cross entropy on `rows` training samples (None: all), `accuracy` the unbiased one on as many test samples, in
-    percent (the plain average where the data has no attributes, or a class no row among these). `spurious` is the
-    share of attribution on the spurious feature, of `attributed` test samples (Integrated Gradients, 8 points), where the
-    data knows where that is; else the mean BSI of the penultimate neurons. The network is in evaluation mode.
+    `loss` is cross entropy on `rows` training samples (None: all), `accuracy` the unbiased one on as many test samples,
+    in percent (the plain average where the data has no attributes, or a class no sample among these). `spurious` is the
+    share of attribution on the spurious feature, of `attributed` test samples (Integrated Gradients, 8 points), where
+    the data knows where that is; else the mean BSI of the penultimate neurons. The network is in evaluation mode.
     BatchNorm's statistics stay those of training, as is usual; `recomputed` takes them anew at each place, from the
     same training samples.
 

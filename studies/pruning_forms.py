@@ -4,8 +4,9 @@
     python -m studies.pruning_forms --data moon_star --net '{"name": "fcn", "width": 200, "depth": 2}' --device cpu
 
 ResNet-18 on Double MNIST (or another) at some rates, each network pruned in every form, its accuracy taken on unbiased
-test samples and on training samples. "BatchNorm anew": its statistics are taken from 800 training samples after the weights have
-gone. A filter is silenced if its BatchNorm says nothing in its place. Of a linear layer kernels are columns.
+test samples and on training samples. "BatchNorm anew": its statistics are taken from 800 training samples after the
+weights have gone. A filter is silenced if its BatchNorm says nothing in its place. Of a linear layer kernels are
+columns.
 """
 
 import spurless  # noqa: F401  # isort: skip

@@ -41,9 +41,9 @@ def margins(logits: Tensor, y: Tensor, aligned: Tensor) -> Margins:
 
 
 def loss_ratio(logits: Tensor, y: Tensor, aligned: Tensor, scales: Sequence[float] | Array) -> Array:
-    """(scales,) Proposition 1: cross entropy of the conflicting samples over that of the aligned, of k times the logits.
+    """(scales,) Proposition 1: cross entropy of the conflicting samples over that of the aligned, of k·logits.
 
-    In a form that loses nothing to rounding: the loss of a confident row is 10⁻¹⁰⁰ where softmax gives 0.
+    In a form that loses nothing to rounding: the loss of a confident sample is 10⁻¹⁰⁰ where softmax gives 0.
 
     >>> logits, y = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])  # log(1 + e^k) / log(1 + e^-k)
     >>> loss_ratio(logits, y, torch.tensor([True, False]), [0, 50]).round(3) / [1, 50 * np.exp(50)]
@@ -197,5 +197,7 @@ def _jacobian(net: nn.Module, x: Tensor, names: list[str]) -> Tensor:
 def _parts(values: Tensor, aligned: Tensor) -> tuple[Tensor, Tensor]:
     aligned = checks.flags(aligned, "aligned", tuple(values.shape))
     if aligned.all() or not aligned.any():
-        raise UserError(f"There must be aligned and conflicting samples, told apart by {len(values)} times True or False.")
+        raise UserError(
+            f"There must be aligned and conflicting samples, told apart by {len(values)} times True or False."
+        )
     return values[aligned], values[~aligned]
