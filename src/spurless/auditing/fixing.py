@@ -165,11 +165,11 @@ class _Fix:
         self.data, self.judge, self.notes = held_out(whole, asked.seed)
         if first:
             net, recipe = quick_training(len(self.data.train))
-        self.net, self.recipe = net, recipe
-        if isinstance(model, nn.Module) and net is None:
-            self.net = model
-        elif model is not None and net is None:
-            self.net = given(model, self.data, None, "test").spec
+        self.net, self.recipe = self._network(model) if net is None and model is not None else net, recipe
+
+    def _network(self, model: nn.Module | str | Path) -> NetSpec:
+        """That of the given model, for the repairs."""
+        return model if isinstance(model, nn.Module) else given(model, self.data, None, "test").spec
 
     def run(self) -> Fixed:
         asked = self.asked

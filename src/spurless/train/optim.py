@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -104,28 +104,25 @@ def psgd_kron() -> Callable[..., Optimizer]:
 
         def _gather(self) -> None:
             """From tensors by name, as checkpoints hold them, to what the package expects."""
-            for group in self.param_groups:
-                for p in group["params"]:
-                    state = self.state[p]
-                    if not state:
-                        continue
-                    names = sorted(name for name in state if name.startswith("factor"))
-                    state["Q"] = [state.pop(name).to(p.device) for name in names]
-                    state["expressions"] = self._expressions(p, group)
-                    for name in ("step", "update_counter"):
-                        group[name] = int(state.pop(name))
+            for group, p, state in self._begun():
+                names = sorted(name for name in state if name.startswith("factor"))
+                state["Q"] = [state.pop(name).to(p.device) for name in names]
+                state["expressions"] = self._expressions(p, group)
+                for name in ("step", "update_counter"):
+                    group[name] = int(state.pop(name))
 
         def _spread(self) -> None:
             # The package counts by group, and looks for updates in the first one alone.
             updates = self.param_groups[0]["update_counter"]
+            for group, _, state in self._begun():
+                del state["expressions"]
+                state |= {f"factor{k}": q for k, q in enumerate(state.pop("Q"))}
+                state |= {"step": group["step"], "update_counter": updates}
+
+        def _begun(self) -> Iterator[tuple[dict[str, Any], Tensor, dict[str, Any]]]:
+            """The parameters that have a state."""
             for group in self.param_groups:
-                for p in group["params"]:
-                    state = self.state[p]
-                    if not state:
-                        continue
-                    del state["expressions"]
-                    state |= {f"factor{k}": q for k, q in enumerate(state.pop("Q"))}
-                    state |= {"step": group["step"], "update_counter": updates}
+                yield from ((group, p, self.state[p]) for p in group["params"] if self.state[p])
 
         def _expressions(self, p: Tensor, group: dict[str, Any]) -> Any:
             if id(p) not in self.expressions:

@@ -89,10 +89,6 @@ class Given:
             raise DataError(
                 f"All training samples of {self.name} have the same label; a label needs two classes or more."
             )
-        is_image = train.x.dim() == 4
-        described: dict[str, Any] = {"net": "resnet18" if is_image else "mlp"}
-        if is_image and train.x.shape[1] == 3:
-            described["inputs"] = Images(images.IMAGENET_MEAN, images.IMAGENET_STD)
         notes = (*fields.pop("notes", ()), *self.notes, *filter(None, remarks))
         return to_bundle(
             self.name,
@@ -101,7 +97,7 @@ class Given:
             coded("label", labels, self.classes, known_in=["train"]),
             [coded(name, columns[name], self.values.get(name, ()), known_in=list(parts)) for name in columns],
             notes=notes,
-            **(described | fields),
+            **(_kind(train.x) | fields),
         )
 
     def _draw(self) -> None:
@@ -134,6 +130,14 @@ class Given:
                     raise DataError(
                         f"The {what} is a word in one of train and {split}, a number in the other; write it alike."
                     )
+
+
+def _kind(x: Tensor) -> dict[str, Any]:
+    """What a Bundle of such inputs has by default: its network, and how images of three channels are standardised."""
+    if x.dim() != 4:
+        return {"net": "mlp"}
+    standard = {"inputs": Images(images.IMAGENET_MEAN, images.IMAGENET_STD)} if x.shape[1] == 3 else {}
+    return {"net": "resnet18"} | standard
 
 
 def coded(what: str, columns: Mapping[str, Column], names: Sequence[str], known_in: Sequence[str]) -> Coded:

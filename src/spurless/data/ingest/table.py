@@ -78,11 +78,11 @@ def to_bundle(
     keep = np.ones(len(frame), bool)
     if rho is not None and coded:
         keep = thinned(~aligned[0].numpy()[y.codes, coded[0].codes], split, rho, seed)
-
-    hidden = set(samples.label.columns).union(*(f.columns for f in samples.attributes if inputs.drop_attribute))
-    shown = frame[[c for c in frame.columns if c not in hidden]][keep]
+    kept, names = split[keep], samples.names
+    hidden = [samples.label, *(samples.attributes if inputs.drop_attribute else ())]
+    shown = frame.drop(columns=[c for field in hidden for c in field.columns if c in frame.columns])[keep]
     options = inputs.categorical, inputs.max_categories, inputs.keep
-    x, columns, coding_notes, learnt = encode(shown, (split == "train")[keep], *options, coding=coding)
+    x, columns, coding_notes, learnt = encode(shown, kept == "train", *options, coding=coding)
     if not x.shape[1]:
         raise DataError(
             f"{name} has no input column left to learn from: {'; '.join(coding_notes) or 'all are targets'}."
@@ -91,7 +91,6 @@ def to_bundle(
         coding_notes.append(
             f"{(~keep).sum():,} train and val samples left out at random so that {rho:.3g} of them conflict"
         )
-    kept = split[keep]
     described = {"aligned": aligned, "inputs": Table(tuple(columns), learnt), "net": "mlp", "recipe": RECIPE}
     return bundle.to_bundle(
         name,
@@ -99,7 +98,7 @@ def to_bundle(
         kept,
         y.rows(keep),
         [of.rows(keep) for of in coded],
-        names=None if samples.names is None else [samples.names[i] for i in np.flatnonzero(keep).tolist()],
+        names=None if names is None else [names[i] for i in np.flatnonzero(keep).tolist()],
         notes=(*notes, *coding_notes),
         **(described | fields),
     )
