@@ -116,7 +116,7 @@ def flags_of(command):
 
 
 def test_every_flag_that_a_page_names_exists():
-    others = {"--nnodes", "--rdzv-endpoint"}  # of torchrun
+    others = {"--nnodes", "--rdzv-endpoint", "--build-arg"}  # of torchrun and docker
     known = set(flags_of(typer.main.get_command(cli.app))) | others
     named = {(p.name, flag) for p in PAGES for flag in re.findall(r"`(--[a-z][a-z-]*)", p.read_text(encoding="utf-8"))}
     assert len(named) > 40
@@ -128,3 +128,15 @@ def test_kept_results_and_pages_name_no_folder_of_a_machine():
     kept = [p for p in (ROOT / "results").rglob("*") if p.suffix in (".json", ".jsonl", ".csv")]
     assert len(kept) > 40
     assert [str(p) for p in (*kept, *PAGES) if places.search(p.read_text(encoding="utf-8"))] == []
+
+
+def test_files_of_the_repository_that_a_page_names_exist():
+    named = {
+        (page.name, path)
+        for page in (*PAGES, ROOT / "CONTRIBUTING.md")
+        for path in re.findall(r"`((?:tests|studies|src|papers)/[\w/]+\.(?:py|toml|json))`", page.read_text())
+    }
+    assert len(named) > 10
+    assert [
+        place for place in sorted(named) if not re.search("NAME|yours", place[1]) and not (ROOT / place[1]).exists()
+    ] == []
