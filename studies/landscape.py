@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from spurless.core.data import Bundle
 from spurless.core.errors import NotNumbers, UserError, one_of
-from spurless.core.messages import track
+from spurless.core.terminal import track
 from spurless.metrics import checks
 from spurless.metrics.batchnorm import BatchNorm, refresher
 from spurless.metrics.feature_use import some_rows

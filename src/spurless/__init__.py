@@ -28,7 +28,7 @@ _WHERE = {
     "fix": "auditing.fixing",
     "review": "auditing.review",
     "Decisions": "auditing",
-    "infer_groups": "methods.group_inference",
+    "infer_groups": "train.infer",
     "embed": "compress.embedding",
     "run_sweep": "sweep",
     "suggest_lr": "sweep",
@@ -73,12 +73,12 @@ if TYPE_CHECKING:
     from spurless.integrations.hub import from_hub, push_to_hub
     from spurless.integrations.own_loop import refit_head, sample_weights
     from spurless.integrations.sklearn import SpurlessClassifier
-    from spurless.methods.group_inference import infer_groups
     from spurless.metrics.frame import group_metrics
     from spurless.nets import Net
     from spurless.registry import load_data
     from spurless.sweep import run_sweep, suggest_lr
     from spurless.train.fit import evaluate, fit
+    from spurless.train.infer import infer_groups
     from spurless.train.result import Result
     from spurless.train.saved import load_run
 

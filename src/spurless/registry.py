@@ -293,10 +293,10 @@ def load_data(
     from spurless.data.pseudo import split_settings, with_attributes
 
     if not isinstance(spec, str):
-        from spurless.data.anything import is_named, of
+        from spurless.data.anything import from_object, is_named
 
         if not is_named(spec):
-            return of(spec)
+            return from_object(spec)
     name, given = name_and_settings(spec if isinstance(spec, Mapping) else os.fspath(spec), "data")
     name = data_name(name, root)
     target = find("data", name)

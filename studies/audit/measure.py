@@ -77,7 +77,7 @@ def waterbirds(biased: bool, seed: int, n: int = 1200) -> Row:
 def repair(kind: Kind, strength: float, seed: int) -> Row:
     """A planted case, repaired, and judged on fresh data of the same base in which nothing agrees with anything."""
     from spurless import audit
-    from spurless.auditing.fix import repairs
+    from spurless.auditing.retry import repairs
     from studies.audit.make import make_apart
 
     with tempfile.TemporaryDirectory() as folder:

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from spurless.auditing import AuditReport, audit, terminal
 from spurless.auditing.advice import COST, Facts, about, advise, fitting, rows_for
 from spurless.auditing.evidence import share
-from spurless.auditing.fix import choose, repair, repairs
+from spurless.auditing.fix import choose, repair
 from spurless.auditing.model import Audited, plain_case
 from spurless.auditing.repairs import Repair
+from spurless.auditing.retry import repairs
 from spurless.auditing.situation import train_options
 from spurless.auditing.suspects import Suspect, group_weights
 from spurless.cli.common import gather

@@ -14,7 +14,7 @@ from spurless.core import files as paths
 from spurless.core.errors import UserError
 from spurless.core.settings import resolve
 from spurless.data.sets import bar, bffhq, celeba, metashift, waterbirds
-from spurless.methods.group_inference import infer_groups
+from spurless.train.infer import infer_groups
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import torch
 from spurless.core.settings import settings_of
 from spurless.methods.george import GEORGE
 from spurless.methods.group_dro import WorstGroup
-from spurless.methods.group_inference import infer_groups
 from spurless.methods.group_inference.clusters import George
 from spurless.train.fit import fit
+from spurless.train.infer import infer_groups
 from tests.support.mining import finish, open_run
 from tests.support.runs import CPU
 from tests.support.worlds import tiny

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from spurless.methods.group_inference import infer_groups
 from spurless.methods.group_inference.xrm import Relabelled, flip_probability
 from spurless.methods.parts.losses import ce_rows
 from spurless.registry import load_data
+from spurless.train.infer import infer_groups
 
 
 def test_a_sure_twin_relabels_and_a_guessing_one_does_not():

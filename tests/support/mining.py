@@ -3,8 +3,9 @@
 import torch
 
 from spurless.core.data import Batch
-from spurless.methods.group_inference import CHOICE, infer_groups
+from spurless.methods.group_inference import CHOICE
 from spurless.train.engine_run import EngineRun
+from spurless.train.infer import infer_groups
 from spurless.train.networks import example_of, network_maker
 
 QUIET = {"device": "cpu", "progress": False}

@@ -16,11 +16,12 @@ from spurless.core.recipe import RECIPES, Recipe
 from spurless.core.stats import wilson
 from spurless.data import tokens as text
 from spurless.data.arrays import from_hf
-from spurless.data.tokens import BUCKETS, bucket, check_reads, pad, row_lengths, tokenise, tokens_of
+from spurless.data.tokens import BUCKETS, bucket, pad, row_lengths, tokenise, tokens_of
 from spurless.methods.parts.grads import GradNorms, grad_norms
 from spurless.metrics.groups import group_scores
 from spurless.nets import build
 from spurless.nets.outputs import Inputs, outputs
+from spurless.nets.reads import check_reads
 from spurless.registry import load_data
 from spurless.train.feed import on_device
 from spurless.train.fit import evaluate, fit
@@ -554,7 +555,7 @@ def test_overlapping_groups_are_in_the_report(tmp_path):
 
 
 def test_groups_without_the_class():
-    from spurless.methods.group_inference import infer_groups
+    from spurless.train.infer import infer_groups
 
     data = sentences(n=64)
     with_class, alone = (

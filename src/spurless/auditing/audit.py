@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,10 +16,10 @@ from spurless.auditing.columns import columns_of
 from spurless.auditing.decisions import Decisions
 from spurless.auditing.evidence import share
 from spurless.auditing.exhibits import exhibits, suspicion
-from spurless.auditing.folder import check_folder, in_words, location, save, set_aside_if_changed
+from spurless.auditing.facts import facts_of
+from spurless.auditing.folder import check_folder, save, set_aside_if_changed
 from spurless.auditing.gather import Cue, attribute_cue, gather
 from spurless.auditing.judge import judge, of_attribute, order, overall
-from spurless.auditing.leaks import near_duplicates, notes_of
 from spurless.auditing.model import (
     Audited,
     drawn_from_training,
@@ -320,35 +319,3 @@ def _headline(
             f" by {moved[0]['effect']:.0f} points: something that held in its training does not hold there."
         )
     return headline(verdict, leading, case, len(suspects), unsure)
-
-
-def facts_of(
-    case: Case, audited: Audited | None, command: str | None, model: Any, left_out: list[str] | None = None
-) -> dict[str, Any]:
-    from spurless import __version__
-    from spurless.train.result import versions
-
-    data, duplicates = case.data, near_duplicates(case.data, case.seed)
-    notes = [*data.notes, *notes_of(data, duplicates, case.seed)]
-    if left_out:
-        notes.append(f"The time budget ended before the model was asked about {', '.join(left_out)}.")
-    return {
-        "spurless": __version__,
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "command": command,
-        "data": {
-            "name": data.name,
-            "samples": sum(len(split) for split in data.splits.values()),
-            "answered": len(case.held),
-            "split": case.split,
-            "classes": list(data.classes),
-            "attributes": list(data.attributes),
-            "notes": notes,
-        },
-        "model": None
-        if audited is None
-        else {"name": audited.name, "source": audited.source, "average": share(case.right.numpy())},
-        "duplicates": duplicates,
-        "settings": {"seed": case.seed, "data": in_words(data.settings)} | location(model),
-        "versions": versions(case.device),
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,7 @@ from spurless.auditing.suspects import Suspect
 from spurless.core.errors import UserError
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-    from spurless.auditing.record import AuditReport
-    from spurless.core.data import Bundle
+    pass
 
 NEAR = 0.03  # by how much a repair of the input may score less than one of the last layer
 LEVEL = 0.05  # the chance that any repair is chosen where none is better
@@ -57,35 +53,6 @@ class Repairs:
             "rows": [] if follows is None else [repair.row(follows) for repair in self.tried],
             "groups": self.groups,
         }
-
-
-def repairs(
-    data: Bundle | str | Mapping[str, Any],
-    report: AuditReport,
-    *,
-    name: str | None = None,
-    model: nn.Module | str | Path | None = None,
-    out: str | Path | None = None,
-    root: str | Path | None = None,
-    device: str | torch.device | None = None,
-) -> Repairs:
-    """The repairs of an audit's finding, tried again on its data: candidates with out-of-fold evidence and the choice.
-
-    `data` and `model` are those that were audited; `name` is the finding (default: the leading one). Below `out`,
-    fix/groups.csv says for each sample what the shortcut points to.
-
-    >>> from spurless import audit
-    >>> report = audit({"name": "toy", "n": 600}, progress=False, device="cpu")
-    >>> repairs({"name": "toy", "n": 600}, report, device="cpu").tried[0].method
-    'before'
-    """
-    from spurless.auditing.audit import finding_again
-
-    wanted = name or (report.shortcut or {}).get("name")
-    if wanted is None:
-        return nothing()
-    case, suspect, cue = finding_again(data, str(wanted), report, model, root, device)
-    return repair(case, suspect, cue, None if out is None else Path(out))
 
 
 def repair(case: Case, leading: Suspect | None, cue: Cue | None, out: Path | None) -> Repairs:

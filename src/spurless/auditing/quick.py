@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from spurless.auditing.audit import facts_of
 from spurless.auditing.case import Case
 from spurless.auditing.decisions import Decisions
+from spurless.auditing.facts import facts_of
 from spurless.auditing.gather import attribute_cue, gather
 from spurless.auditing.judge import CLEAR, order, overall
 from spurless.auditing.model import everything

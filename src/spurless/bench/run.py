@@ -108,7 +108,7 @@ def _events(left: list[Trial], there: list[dict[str, Any]], out: Path, how: How,
     else:
         from spurless.bench.executors.slurm import run_on_slurm
 
-        done = run_on_slurm(left, out, **common)
+        done = run_on_slurm(left, out, run_trials, **common)
     for trial, row in done:
         yield Event("row", trial, row)
 

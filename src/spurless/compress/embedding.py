@@ -11,8 +11,8 @@ import torch
 
 from spurless.core.data import Bundle, Table
 from spurless.core.recipe import Recipe
-from spurless.data.tokens import check_reads
 from spurless.nets.outputs import Inputs, outputs
+from spurless.nets.reads import check_reads
 from spurless.registry import load_data
 from spurless.train.device import pick_device
 from spurless.train.identity import describe_net

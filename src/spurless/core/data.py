@@ -15,8 +15,9 @@ from spurless.core.errors import DataError
 from spurless.core.recipe import Recipe
 
 if TYPE_CHECKING:
-    from spurless.data.anything import from_pandas, of
+    from spurless.data.anything import from_pandas
     from spurless.data.arrays import from_arrays, from_dataset, from_hf, from_texts
+    from spurless.data.of import of
     from spurless.data.tokens import Tokens
 
 Labels = Literal["none", "selection", "validation", "training"]
@@ -213,7 +214,7 @@ class Bundle:
         from_hf = staticmethod(from_hf)
         from_pandas = staticmethod(from_pandas)
     else:
-        of = _Constructor("spurless.data.anything")
+        of = _Constructor("spurless.data.of")
         from_arrays = _Constructor("spurless.data.arrays")
         from_texts = _Constructor("spurless.data.arrays")
         from_dataset = _Constructor("spurless.data.arrays")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
@@ -117,24 +117,3 @@ class Pace:
             return False
         self.last = now
         return True
-
-
-def track(items: Iterable[T], label: str, total: int | None = None) -> Iterator[T]:
-    """The items, with a bar that says `label` while they pass; off a terminal, with a log line now and then.
-
-    >>> list(track([1, 2], "counting"))
-    [1, 2]
-    """
-    from rich.progress import track as rich_track
-
-    from spurless.core.terminal import Console
-
-    console = Console(stderr=True)
-    if console.is_terminal:
-        yield from rich_track(items, description=label, total=total, console=console, transient=True)
-        return
-    pace = Pace()
-    for done, item in enumerate(items):
-        if pace.due():
-            log.info(f"{label}: {done:,}{f' of {total:,}' if total else ''}")
-        yield item

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -24,23 +24,12 @@ TAKES = (
 )
 
 
-def of(data: Any, **settings: Any) -> Bundle:
-    """The data as a Bundle. `settings` are those of the reader: of `folder:` and `csv:` for paths and frames, else the
-    arguments of `from_dataset`, `from_hf`, `from_arrays` or `from_texts`.
-
-    >>> import numpy as np
-    >>> len(of((np.zeros((10, 4)), ["cat"] * 5 + ["dog"] * 5), test=0.4).test)
-    4
-    """
+def from_object(data: Any, **settings: Any) -> Bundle:
+    """The Bundle of an object that holds data: anything but a name, a path or a table of settings."""
     if isinstance(data, Bundle):
         if settings:
             raise DataError(f"A Bundle is taken as it is, so that {', '.join(settings)} would change nothing.")
         return data
-    if is_named(data):
-        from spurless.registry import load_data
-
-        spec = {"name": fspath(data)} if isinstance(data, (str, PathLike)) else dict(data)
-        return load_data(spec | settings)
     if _is_frame(data):
         return from_pandas(data, **settings)
     if _is_hf(data):

@@ -18,7 +18,7 @@ from typing import IO
 
 from spurless.core.errors import UserError
 from spurless.core.files import data_root
-from spurless.core.messages import track
+from spurless.core.terminal import track
 from spurless.data.hosts import SOURCES, File, missing
 from spurless.data.sets import DATASETS
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spurless.core.files import atomic
-from spurless.report.page import build
 from spurless.report.sources import Material, find, read_json
 from spurless.report.tables import Result
+from spurless.report.whole import build
 
 
 def write(

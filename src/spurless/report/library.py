@@ -14,8 +14,8 @@ from urllib.parse import quote
 from spurless.core.errors import first_line
 from spurless.core.stats import Estimate, estimate
 from spurless.report import tables
-from spurless.report.page import build
 from spurless.report.sources import AUDIT, Material, read_json, run_row, walk
+from spurless.report.whole import build
 from spurless.train.run_folder import HISTORY, RESULT, RunFolder
 
 ALIVE = 120.0  # seconds since a run's last sign of life after which it is called stopped

@@ -9,13 +9,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spurless.core.errors import UserError
-
 if TYPE_CHECKING:
     from jinja2 import Environment
 
     from spurless.core.stats import Estimate
-from spurless.report.sources import Material
 
 
 @dataclass
@@ -51,24 +48,6 @@ def tile(name: str, score: Estimate | None) -> dict[str, str]:
         return {}
     limits = "" if score.low is None else f"95 % CI {score.low:.0f}–{score.high:.0f}"
     return {"name": name, "text": f"{score.value:.0f} %", "meaning": limits}
-
-
-def build(material: Material, title: str | None = None) -> str:
-    """The page on all of this, as text."""
-    from jinja2 import TemplateError
-
-    from spurless.report import audit, runs, studies
-
-    try:
-        parts = [audit.part(*source) for source in material.audits]
-        parts += [studies.reproduction(source) for source in material.reproductions]
-        parts += [studies.sweep(source) for source in material.sweeps]
-        if material.runs or not parts:
-            parts.append(runs.part(material.runs, material.pictures))
-        return draw(title or " and ".join(dict.fromkeys(piece.title for piece in parts)), parts)
-    except (TypeError, KeyError, AttributeError, IndexError, TemplateError) as error:  # files that somebody else wrote
-        what = f"{type(error).__name__}: {error}"
-        raise UserError(f"These results cannot be drawn: something in them has an unknown form ({what}).") from error
 
 
 def draw(title: str, parts: list[Part]) -> str:

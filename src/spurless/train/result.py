@@ -126,7 +126,7 @@ class Result:
 
     def save(self, path: str | Path) -> Path:
         """Save a run's folder, which `load_run` and every command reads, or the weights alone as NAME.safetensors."""
-        from spurless.train.saved import save_run
+        from spurless.train.saving import save_run
 
         self._predictor()
         return save_run(self, Path(path))

@@ -11,7 +11,7 @@ import torch
 from spurless.core.errors import DataError, FolderError
 from spurless.core.method import Method
 from spurless.core.settings import settings_of
-from spurless.core.tensor_files import header, load_tensors, save_tensors
+from spurless.core.tensor_files import header, load_tensors
 from spurless.nets import Net, builder
 from spurless.registry import check_installed, saved_method
 from spurless.train.device import pick_device
@@ -52,24 +52,6 @@ def load_predictor(path: str | Path, device: str | torch.device | None = None) -
     if result.classifier is None or result.facts is None:
         raise DataError(f"The run in {path} diverged: there is no classifier.")
     return Predictor(result.classifier, result.facts)
-
-
-def save_run(result: Result, path: Path) -> Path:
-    """Save a finished run as a folder, or its weights alone as NAME.safetensors; nothing there is overwritten."""
-    assert result.classifier is not None and result.facts is not None
-    if path.suffix == ".safetensors":
-        if path.exists():
-            raise FolderError(f"{path} is there already. Name another file, or remove it.")
-        save_tensors(path, result.classifier.state_dict(), result.facts)
-        return path
-    folder = RunFolder(path)
-    folder.claim(result.settings)
-    if folder.result():
-        raise FolderError(f"{path} holds a finished run. Name another folder, or remove it.")
-    folder.rewrite_history(result.history)
-    folder.save_model(result.classifier.state_dict(), result.facts)
-    folder.write_result(result.row() | {"folder": str(path)})
-    return path
 
 
 FORMS: dict[str, Callable[[Any], bool]] = {

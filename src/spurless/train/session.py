@@ -19,7 +19,8 @@ from spurless.core.messages import log
 from spurless.core.method import Method
 from spurless.core.parallel import world
 from spurless.core.recipe import Recipe
-from spurless.data.tokens import check_reads, suited
+from spurless.data.tokens import suited
+from spurless.nets.reads import check_reads
 from spurless.registry import data_name, load_data, make_method, make_recipe, name_of
 from spurless.train import first_look
 from spurless.train.device import let_threads_sleep, pick_device

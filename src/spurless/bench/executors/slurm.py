@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,14 +33,13 @@ LATE = 30.0  # seconds that a shared disk may take to show what a task has writt
 class Share:
     """What a task does. The order of its trials is its own, so that not all tasks want the same one first."""
 
+    run: Callable[..., Any]  # `run_trials`
     trials: tuple[Trial, ...]
     out: str
     settings: dict[str, Any]
 
     def __call__(self) -> None:
-        from spurless.bench.run import run_trials
-
-        run_trials(self.trials, self.out, watch=Silent(), **self.settings)
+        self.run(self.trials, self.out, watch=Silent(), **self.settings)
 
     def checkpoint(self) -> Any:
         """Slurm takes the machine away, or the time is up: resume in a new task."""
@@ -57,6 +56,7 @@ class Silent(nullcontext[None]):
 def run_on_slurm(
     trials: Sequence[Trial],
     out: str | Path,
+    run: Callable[..., Any],
     *,
     device: str | None = None,
     workers: int | None = None,
@@ -65,7 +65,8 @@ def run_on_slurm(
     cluster: str | None = None,
     cpus_per_task: int = 4,
 ) -> Iterator[tuple[Trial, dict[str, Any]]]:
-    """Do the trials in `workers` tasks, and yield each with its row when it is done, in no order.
+    """Do the trials in `workers` tasks, and yield each with its row when it is done, in no order. `run` is what a
+    task calls: `run_trials`.
 
     A task asks for a GPU unless device = "cpu"; then it does as many trials at a time as it has processors. `compile`:
     where a task's GPU can.
@@ -85,7 +86,7 @@ def run_on_slurm(
     }
     settings["workers"] = cpus_per_task if device == "cpu" else None
     tasks = min(len(trials), workers or TASKS)
-    share = Share(tuple(trials), str(out), settings)
+    share = Share(run, tuple(trials), str(out), settings)
     jobs = executor.submit_array([replace(share, trials=_from(trials, k / tasks)) for k in range(tasks)])
     try:
         yield from _rows_as_they_come(list(trials), out, jobs)

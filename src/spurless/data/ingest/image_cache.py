@@ -28,7 +28,8 @@ from torch import Tensor
 from spurless.core.digests import checksum, content_digests, digest, file_key, file_stamp, stat_of, vouch
 from spurless.core.errors import DataError
 from spurless.core.files import cache_dir
-from spurless.core.messages import log, track
+from spurless.core.messages import log
+from spurless.core.terminal import track
 from spurless.core.threads import cores, pool
 from spurless.data.ingest.images import VERSION, Frame, attempt, content
 

@@ -25,8 +25,8 @@ from torch import Tensor
 from spurless.core.digests import digest, file_digests
 from spurless.core.errors import DataError
 from spurless.core.files import open_regular, read_bytes
-from spurless.core.messages import track
 from spurless.core.settings import Range
+from spurless.core.terminal import track
 from spurless.core.threads import pool
 from spurless.data.ingest.pillow_memory import rgb_pixels
 

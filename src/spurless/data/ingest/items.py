@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from spurless.core.errors import DataError
-from spurless.core.messages import track
+from spurless.core.terminal import track
 from spurless.data.ingest import images
 from spurless.data.ingest.given import Part, as_part, attribute_names
 from spurless.data.ingest.pixels import one_input

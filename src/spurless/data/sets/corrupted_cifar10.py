@@ -11,10 +11,10 @@ from torch import Tensor
 from spurless.core.augment import Augment
 from spurless.core.data import Bundle, Images, Split
 from spurless.core.files import atomic, cache_dir
-from spurless.core.messages import track
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.core.settings import Range
+from spurless.core.terminal import track
 from spurless.data.corruptions import VERSION, corrupt
 from spurless.data.sources import CIFAR10_CLASSES, cifar10
 

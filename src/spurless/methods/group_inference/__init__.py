@@ -13,23 +13,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from spurless.core.data import Bundle, Labels, Split
-from spurless.core.errors import UserError
-from spurless.core.method import Method, Run, Stage
-from spurless.core.recipe import Recipe
+from spurless.core.method import Run, Stage
 from spurless.core.settings import OneOf
 from spurless.methods import INFERENCES
 
 if TYPE_CHECKING:
     from spurless.nets import Net
-    from spurless.train.networks import NetSpec
-    from spurless.train.progress import Watcher
 
 
 class Groups(NamedTuple):
@@ -119,55 +114,6 @@ def groups_of(split: Split, values: tuple[int, ...], with_class: bool = True) ->
     for column, count in zip(split.a.unbind(1), values, strict=True):
         group = group * count + column
     return group
-
-
-# An inference on its own
-
-
-def infer_groups(
-    data: Bundle | str | Mapping[str, Any],
-    how: Inference | str | Mapping[str, Any],
-    net: NetSpec | None = None,
-    recipe: Recipe | str | Mapping[str, Any] | None = None,
-    seed: int = 0,
-    device: str | torch.device | None = None,
-    root: str | Path | None = None,
-    progress: bool | Watcher | None = None,
-) -> Groups:
-    """Groups and conflicting samples, without training a robust network after it. `how` is a name of those that
-    `spurless list inferences` lists, {"name": ..., setting: value}, or an object.
-
-    >>> groups = infer_groups("toy", {"name": "cnc", "identify_epochs": 2}, progress=False, device="cpu")
-    >>> groups.train.shape, groups.number, sorted(groups.quality)
-    (torch.Size([2000]), 4, ['ami', 'n_conflicting', 'n_groups', 'n_mined', 'precision', 'recall'])
-    """
-    from spurless.registry import load_data
-    from spurless.train.fit import fit
-
-    inference = CHOICE.make(CHOICE.plain(how, "inference"), "inference")  # a mistake ends it before data is loaded
-    bundle = load_data(data, root=root)
-    finished: list[Groups] = []
-
-    class Infer(Method):
-        """Drives the inference through the one training loop."""
-
-        @property
-        def labels(self) -> Labels:
-            return labels_for(inference)
-
-        def stages(self, run: Run) -> Generator[Stage, None, Net]:
-            finished.append((yield from infer(run, inference)))
-            return finished[0].net or run.net()
-
-    result = fit(Infer(), bundle, net=net, recipe=recipe, seed=seed, device=device, root=root, progress=progress)
-    if not finished:
-        raise UserError(f"The inference did not finish. {result.error}")
-    groups, conflicting, scores = finished[0], finished[0].conflicting, finished[0].scores
-    return groups._replace(
-        conflicting=None if conflicting is None else conflicting.cpu(),
-        scores=None if scores is None else scores.cpu(),
-        quality=agreement(groups.train, bundle, conflicting),
-    )
 
 
 def agreement(groups: Tensor, data: Bundle, conflicting: Tensor | None = None) -> dict[str, Any] | None:
