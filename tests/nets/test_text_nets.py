@@ -251,7 +251,7 @@ def test_only_the_last_layers_are_trained(tmp_path):
 @needs_transformers
 def test_a_run_with_an_encoder_of_transformers_loads_again(tmp_path, monkeypatch):
     name = hf_folder(tmp_path / "model")
-    monkeypatch.setattr("spurless.data.tokens.tokens_of", lambda tokenizer: sentences(n=4).inputs.tokens)
+    monkeypatch.setattr("spurless.nets.reads.tokens_of", lambda tokenizer: sentences(n=4).inputs.tokens)
     result = fit("erm", sentences(n=64), net={"name": name, "trained": 1}, out=tmp_path / "run", **CPU)
     assert same_weights(load_run(tmp_path / "run", device="cpu").classifier, result.classifier)
 
