@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 IMAGE_ISSUES = ("dark", "light", "low_information", "odd_aspect_ratio", "odd_size", "grayscale", "blurry")
+BATCH = 64
 PPS = 0.2  # of deepchecks: the threshold of its documentation
 QUICK_START = ["hbac", "probe", "statistical", "geometric", "equalized_odds"]  # of shortkit-ml's page
 
@@ -43,11 +44,16 @@ def deepchecks(folder, files, labels):
     started = time.monotonic()
     images = [np.asarray(Image.open(file).convert("RGB")) for file in files]
 
-    def batches(size=64):
-        for k in range(0, len(images), size):
-            yield {"images": images[k : k + size], "labels": labels[k : k + size]}
+    class Batches:  # which is gone through more than once
+        def __len__(self):
+            return -(-len(images) // BATCH)
 
-    data = VisionData(batches(), task_type="classification", reshuffle_data=False)
+        def __iter__(self):
+            for k in range(0, len(images), BATCH):
+                yield {"images": images[k : k + BATCH], "labels": labels[k : k + BATCH]}
+
+    names = {c: f"class {c}" for c in set(labels)}  # without names it scores every property 0
+    data = VisionData(Batches(), task_type="classification", label_map=names, reshuffle_data=False)
     result = PropertyLabelCorrelation().run(data, with_display=False)
     names = [str(name) for name, power in dict(result.value).items() if power >= PPS]
     return names, time.monotonic() - started, "deepchecks"
