@@ -26,11 +26,11 @@ def fix(
     data: Data,
     judged: Judged,
     where: Where,
-    budget: Annotated[float, typer.Option(help="Minutes for everything.", min=0.1)] = 20.0,
     recipe: RecipeName = None,
     decisions: Annotated[
         Path | None, typer.Option(help="The decisions.json of `spurless review`: what is a shortcut.")
     ] = None,
+    budget: Annotated[float, typer.Option(help="Minutes for everything.", min=0.1)] = 20.0,
     out: Annotated[Path | None, typer.Option(help="The repair's folder. Default: runs/fix-DATA-seedN.")] = None,
     as_json: Json = False,
 ) -> None:
