@@ -136,7 +136,7 @@ def table(rows: Sequence[Row]) -> str:
         own = [row for row in rows if row["tool"] == tool]
         good = [row for row in own if "error" not in row]
         if not good:
-            out.append(f"| {title} | – | {'not installed' if not own else 'failed'} | – | – | – |")
+            out.append(f"| {title} | – | {'not measured' if not own else 'failed'} | – | – | – |")
             continue
         bad, clean = [r for r in good if not r["clean"]], [r for r in good if r["clean"]]
         named = [r["named_right"] for r in bad if r["seen"]]

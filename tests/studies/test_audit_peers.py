@@ -45,7 +45,7 @@ def test_the_table_counts_by_hand_and_names_what_is_missing():
     lines = {line.split("|")[1].strip(): line for line in peers.table(rows).splitlines()[2:]}
     shares = [cell.split("%")[0].strip() for cell in lines["cleanlab Datalab"].split("|")[3:6]]
     assert shares == ["50", "100", "100"] and lines["cleanlab Datalab"].split("|")[6].strip() == "3"
-    assert "failed" in lines["deepchecks"] and "not installed" in lines["shortkit-ml"]
+    assert "failed" in lines["deepchecks"] and "not measured" in lines["shortkit-ml"]
 
 
 def test_all_look_at_the_same_files_and_labels(tmp_path):
