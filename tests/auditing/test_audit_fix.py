@@ -9,15 +9,17 @@ import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from spurless.auditing import AuditReport, audit, terminal
+from spurless.auditing import AuditReport, audit, situation, terminal
 from spurless.auditing.advice import COST, Facts, about, advise, fitting, rows_for
 from spurless.auditing.evidence import share
 from spurless.auditing.fix import choose, repair
-from spurless.auditing.model import Audited, plain_case
+from spurless.auditing.model import SIDE, Audited, plain_case
 from spurless.auditing.repairs import Repair
+from spurless.auditing.request import Request
 from spurless.auditing.retry import repairs
-from spurless.auditing.situation import train_options
+from spurless.auditing.situation import seconds_of_training, train_options, trains_alike
 from spurless.auditing.suspects import Suspect, group_weights
+from spurless.bench.estimate import Guess
 from spurless.cli.common import gather
 from spurless.cli.main import app
 from spurless.core.data import Bundle, Images, Split
@@ -25,6 +27,7 @@ from spurless.core.errors import UserError
 from spurless.core.stats import wilson
 from spurless.methods import METHODS
 from spurless.registry import load_data, make_method
+from spurless.train.first_look import quick_training
 from tests.support.worlds import tiny
 
 CPU = torch.device("cpu")
@@ -106,6 +109,37 @@ def test_what_fits_the_budget_comes_first_and_the_rest_says_so():
     facts = replace(FOUND, train_labels=True, seconds=100.0, budget=1.75)  # 105 s: one plain training, not 1.1
     assert trained(facts) == ["rs", "group_dro", "pgd"]
     assert "more than" not in advise(facts)[1]["why"]
+
+
+def test_the_time_is_that_of_the_command_that_is_printed():
+    data = load_data({"name": "toy", "n": 400})
+    run = Audited(data, None, "r", "plain", "all", data.net, data.recipe, 0.0)
+    asked = Request("toy", device="cpu", source="toy")
+    short, long = (
+        seconds_of_training(run, replace(asked, recipe={"epochs": epochs}), CPU, first_look=False)
+        for epochs in (10, 10_000)
+    )
+    assert 0 < short < long / 10  # no audit trained for so long
+    assert "takes about 2 min on this machine" in advise(replace(FOUND, seconds=60.0))[1]["why"]
+    assert seconds_of_training(replace(run, spec="resnet18"), asked, CPU, first_look=False) is None  # takes no table
+
+
+def test_a_folder_of_photographs_is_timed_as_the_first_look_that_train_takes(monkeypatch):
+    looked = []
+
+    def look(method, data, net, recipe, *rest):
+        looked.append((net["name"], recipe["epochs"]))
+        return Guess(7.0, "timed"), True
+
+    monkeypatch.setattr(situation, "look", look)
+    data = replace(tiny(), settings={"size": SIDE, "source": "folder:photos"})
+    run, asked = Audited(data, None, "r", "plain", "all", data.net, data.recipe, 0.0), Request(data, source="photos")
+    words = train_options(run, ())
+    assert words == ("--set", f"data.size={SIDE}") and trains_alike(run, asked, words, CPU)
+    assert seconds_of_training(run, asked, CPU, first_look=True) == 7.0
+    assert looked == [(quick["name"], how["epochs"]) for quick, how in [quick_training(len(data.train))]]
+    for other in (replace(asked, settings=("data.seed=1",)), replace(asked, recipe={"epochs": 2})):
+        assert not trains_alike(run, other, words, CPU)
 
 
 @pytest.mark.parametrize(("points", "accuracy"), [(5, None), (5, 90.0), (5, 40.0), (10, 50.0), (5, 100.0)])

@@ -40,7 +40,7 @@ class Facts:
     n_conflicting: int | None = None  # samples that contradict the shortcut
     conflicting: float | None = None  # accuracy on them
     aligned: float | None = None  # accuracy on the others
-    seconds: float | None = None  # of one plain training
+    seconds: float | None = None  # of one plain training, as `train` would train it
     budget: float | None = None  # minutes
     wrong_labels: float = 0.0  # share of samples whose label the model and an answer without the cue both contradict
     name: str | None = None  # of the attribute or cue
@@ -152,11 +152,7 @@ def _methods(facts: Facts) -> Iterator[Advice]:
     for rank, name in enumerate(sorted(names, key=lambda each: not _in_time(facts, each))):
         labels, gap = METHODS[name].labels, "" if rank or facts.verdict == "available" else _gap(facts)  # once
         needs = f"It can use that {known[labels]}" if labels in known else "It needs no labels of the shortcut"
-        took = (
-            ""
-            if facts.seconds is None
-            else f" and takes about {_span(COST[name] * facts.seconds)} at this audit's length"
-        )
+        took = "" if facts.seconds is None else f", and takes about {_span(COST[name] * facts.seconds)} on this machine"
         late = "" if _in_time(facts, name) else f", more than the {facts.budget:g} min you gave"
         title = f"Train with {name}: {METHODS[name].what}"
         yield _item(title, f"{gap}{needs}{took}{late}.", facts.command("train", name))

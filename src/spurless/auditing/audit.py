@@ -142,7 +142,9 @@ class _Audit:
             shift=moved,
             attributes=[{k: v for k, v in e.items() if not isinstance(v, torch.Tensor)} for e in entries],
             coverage=coverage(case.data, "train" if case.fold is not None else case.split),
-            advice=advise(situation(case, audited, asked, verdict, shortcut, unsure, tested=bool(suspects))),
+            advice=advise(
+                situation(case, audited, asked, verdict, shortcut, unsure, bool(suspects), in_time=not self._late())
+            ),
             decisions=None if self.reviewed is None else self.reviewed.summary(),
             **shown,
         )

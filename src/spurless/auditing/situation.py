@@ -11,14 +11,21 @@ from spurless.auditing.advice import Facts
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import Score
 from spurless.auditing.model import SIDE, Audited
-from spurless.auditing.verdict import Doubt, Shortcut
+from spurless.auditing.verdict import ACCUSED, Doubt, Shortcut
+from spurless.bench.estimate import look
+from spurless.core.errors import UserError
+from spurless.core.messages import log
 from spurless.data.coding import coding_of
+from spurless.train.first_look import is_first_look, quick_training
 
 if TYPE_CHECKING:
+    import torch
+
     from spurless.auditing.request import Request
     from spurless.core.data import Bundle
     from spurless.train.networks import NetSpec
 
+FOR_TIMING = 3.0  # seconds
 SURE = 0.99  # a probability that the model gives to a class other than the label, for the label to look wrong
 
 
@@ -30,7 +37,13 @@ def situation(
     shortcut: Shortcut | None,
     unsure: Doubt | None,
     tested: bool,
+    in_time: bool = True,
 ) -> Facts:
+    """`in_time`: whether there is time to train a few steps as an advised command would, to tell how long it takes."""
+    network = train_options(audited, asked.settings)
+    if alone := trains_alike(audited, asked, network, case.device):
+        network = ()
+    advised = verdict in ACCUSED and bool(asked.source) and in_time
     named = shortcut is not None and shortcut.kind == "attribute"
     chance, other = case.logits.softmax(1).max(1)
     odd = (chance > SURE) & (other != case.held.y)
@@ -47,13 +60,13 @@ def situation(
         n_conflicting=_conflicting(shortcut),
         conflicting=_value_of(shortcut and shortcut.conflicting),
         aligned=_value_of(shortcut and shortcut.aligned),
-        seconds=audited.seconds or None,
+        seconds=seconds_of_training(audited, asked, case.device, alone) if advised else None,
         budget=asked.budget,
         wrong_labels=float(odd.float().mean()),
         name=None if shortcut is None else shortcut.name,
         settings=asked.settings,
         needed=_rows_to_hold(case, shortcut),
-        network=train_options(audited, asked.settings),
+        network=network,
         attributes=case.data.attributes,
         model=same_model(asked.model, asked.net),
         recipe=pairs("recipe", asked.recipe),
@@ -70,6 +83,25 @@ def _conflicting(shortcut: Shortcut | None) -> int | None:
 
 def _value_of(score: Score | None) -> float | None:
     return score["value"] if score else None
+
+
+def trains_alike(audited: Audited, asked: Request, network: tuple[str, ...], device: torch.device) -> bool:
+    """Whether `train` takes images of the audit's size by itself, for its first look at a folder."""
+    small = network == ("--set", f"data.size={SIDE}") and not asked.settings
+    return small and is_first_look(audited.data.source, None, asked.recipe, device)
+
+
+def seconds_of_training(audited: Audited, asked: Request, device: torch.device, first_look: bool) -> float | None:
+    """How long plain training takes on this machine, as an advised command would train it; None where it cannot."""
+    data, recipe = audited.data, asked.recipe
+    net = audited.spec if network_options(audited.spec) else data.net
+    if first_look:
+        net, recipe = quick_training(len(data.train))
+    try:
+        return look("erm", data, net, recipe, asked.seed, device, FOR_TIMING)[0].seconds
+    except (UserError, RuntimeError) as error:
+        log.debug("no estimate: %s", error)
+        return None
 
 
 def train_options(audited: Audited, settings: tuple[str, ...]) -> tuple[str, ...]:

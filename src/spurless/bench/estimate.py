@@ -18,13 +18,15 @@ import torch
 from spurless.bench.board import place_of
 from spurless.bench.one import data_of, machine
 from spurless.bench.trials import Trial, digest
-from spurless.core.data import Labels
+from spurless.core.data import Bundle, Labels
 from spurless.core.errors import UserError
 from spurless.core.method import Method, Run, Stage
+from spurless.core.recipe import Recipe
 from spurless.nets import Net
 from spurless.registry import make_method, make_recipe
 from spurless.train.device import pick_device
 from spurless.train.fit import fit
+from spurless.train.networks import NetSpec
 from spurless.train.observe import Progress
 from spurless.train.result import versions
 from spurless.train.schedule import batch_sizes, stage_length
@@ -168,17 +170,29 @@ def timed(trial: Trial, device: torch.device, root: str | Path | None, budget: f
 
 
 def _look(trial: Trial, device: torch.device, root: str | Path | None, budget: float) -> tuple[Guess, bool]:
-    """The guess, and whether it rests on more than a first step."""
-    data = data_of(trial, root)
-    method = Short(make_method(trial.method))
+    return look(trial.method, data_of(trial, root), trial.net, trial.recipe, trial.seed, device, budget)
+
+
+def look(
+    method_spec: str | Mapping[str, Any],
+    data: Bundle,
+    net: NetSpec | None,
+    recipe_spec: Recipe | Mapping[str, Any] | None,
+    seed: int,
+    device: torch.device,
+    budget: float,
+) -> tuple[Guess, bool]:
+    """The guess from a few steps of each stage, in so many seconds, and whether it rests on more than a first step."""
+    method = Short(make_method(method_spec))
+    torch.optim.SGD(
+        [torch.nn.Parameter(torch.zeros(1))]
+    )  # its first use imports for seconds, which no trial should pay
     started = time.monotonic()
     watch = Stopwatch(device, started + budget)
     whole = True
     try:
         with at_most(1.5 * budget):
-            fit(
-                method, data, net=trial.net, recipe=trial.recipe or None, seed=trial.seed, device=device, progress=watch
-            )
+            fit(method, data, net=net, recipe=recipe_spec or None, seed=seed, device=device, progress=watch)
     except Enough:
         whole = False
     except UserError:
@@ -195,7 +209,7 @@ def _look(trial: Trial, device: torch.device, root: str | Path | None, budget: f
     followed = method.lengths[max(0, len(watch.steps) - 1)][2] if method.lengths else 1.0
     if not whole and 0 < followed < 1:
         seconds, between, whole = seconds / followed, between / followed, True  # its schedule says how far it got
-    recipe = make_recipe(trial.recipe or None, data)
+    recipe = make_recipe(recipe_spec or None, data)
     until = bool(recipe.until_accuracy or recipe.until_loss)  # its epochs are the most that it may take
     how = ("at most" if until else "timed") if whole else "roughly" if until else "at least"
     return Guess(seconds + between, how if watch.steady else "roughly"), watch.steady
@@ -210,9 +224,6 @@ def guesses(
 ) -> dict[str, Guess]:
     """For each kind of trial (Trial.kind) the seconds that one takes, one at a time. `say` is told what is timed."""
     chosen_device = pick_device(device)
-    torch.optim.SGD(
-        [torch.nn.Parameter(torch.zeros(1))]
-    )  # its first use imports for seconds, which no trial should pay
     here = machine(versions(chosen_device)["device"])
     estimates: dict[str, Guess] = {}
     like: dict[str, Guess] = {}
