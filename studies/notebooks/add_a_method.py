@@ -8,7 +8,7 @@
 from collections.abc import Generator
 from dataclasses import dataclass
 
-import spurless  # before torch
+import spurless
 
 import torch
 from torch.nn.functional import cross_entropy

@@ -5,7 +5,7 @@
 # easy; the second one always tells it and is harder.
 
 # %%
-import spurless  # before torch
+import spurless
 
 import torch
 from torch import nn
