@@ -59,7 +59,8 @@ def push_to_hub(
         stage(run, folder)
         with _told(f"{repo} cannot be written at {api.endpoint}"):
             api.create_repo(repo, private=private, exist_ok=True)
-            return str(api.upload_folder(repo_id=repo, folder_path=folder, revision=revision, commit_message=message))
+            done = api.upload_folder(repo_id=repo, folder_path=folder, revision=revision, commit_message=message)
+            return str(done.commit_url)
 
 
 def from_hub(
