@@ -143,7 +143,8 @@ def audit_peers_table():
     sets, date = {row["kind"]: row["clean"] for row in found}, max(row["date"] for row in found)
     words = (
         f"{len(sets)} sets of images ({sum(sets.values())} without a shortcut) of 500 to 2,000 samples, one draw "
-        f"of each, 95 % of the samples agree; CPU, one thread, on a busy machine. Measured {date}."
+        f"of each, 95 % of the samples agree; CPU, one thread, on a busy machine. Where n is smaller, "
+        f"the run ended before a tool had looked at all. Measured {date}."
     )
     return f"{table(found)}\n\n{words}"
 
