@@ -7,9 +7,10 @@ import torch
 from scipy.stats import binomtest
 
 from spurless.core.method import Stage
-from spurless.methods.crossfit import (
+from spurless.methods.crossfit import CrossFit
+from spurless.methods.dfr import Samples, fit_head
+from spurless.methods.parts.evidence import (
     FIXED,
-    CrossFit,
     Evidence,
     chance,
     odds,
@@ -169,3 +170,51 @@ def test_without_a_validation_split_a_tenth_is_held_out_of_all_trainings(monkeyp
     seen = [set(s.rows.tolist()) for s in stages]
     assert result.status == "done" and len(set.union(*seen)) == 179
     assert len(seen[0]) == len(seen[-1]) == 179 and len(seen[1]) == 90
+
+
+def test_the_gate_stays_shut_where_more_is_lost_than_won():
+    """Of 100 misled samples 40, 60 or 40 are mended; of the other 400 are lost 80 (beyond chance more), or 30."""
+    y, misled = torch.tensor([0, 1] * 250), torch.arange(500) < 100
+    p = torch.nn.functional.one_hot(torch.where(misled, 1 - y, y), 2).double() * 0.8 + 0.1
+    evidence = Evidence(p, y, None)
+    before = torch.arange(500) >= 100
+    for mended, lost, opens in ((40, 80, False), (60, 80, True), (40, 30, True)):
+        after = before.clone()
+        after[:mended], after[100 : 100 + lost] = True, False
+        assert evidence.score(after) > evidence.score(before)
+        assert evidence.prefers(after, before, level=0.05) is opens
+
+
+def test_a_weight_counts_as_so_many_copies():
+    g = torch.Generator().manual_seed(0)
+    x, copies = torch.randn(60, 3, generator=g), torch.randint(1, 4, (60,), generator=g)
+    y = (x[:, 0] + torch.randn(60, generator=g) > 0).long()
+    net = Linear(3)
+    once = Samples.of(x, y, y, net)
+    repeated = once.pick(torch.arange(60).repeat_interleave(copies))
+    # The penalty is beside a mean of weights of one: the same as C times the mean number of copies.
+    mean = float(copies.double().mean())
+    heads = fit_head(once, "l2", 0.1, copies.double()), fit_head(repeated, "l2", 0.1 / mean)
+    assert heads[0].weight == pytest.approx(heads[1].weight, rel=1e-2)
+    assert heads[0].weight != pytest.approx(fit_head(once, "l2", 0.1).weight, rel=1e-2)
+
+
+class Linear:
+    """What Samples asks of a network."""
+
+    classes = 2
+
+    def __init__(self, width):
+        self.head = torch.nn.Linear(width, 2)
+
+
+def test_of_two_classes_a_new_head_takes_over_what_the_features_hold(monkeypatch):
+    """Held-out samples in which the cue tells nothing: plain training relies on it, its features hold the rest."""
+    data = load_data({"name": "toy", "rho": 0.05, "n": 2000})
+    balanced = load_data({"name": "toy", "rho": 0.5, "seed": 1})
+    found, plain = (fit(m, replace(data, val=balanced.val), net="mlp", seed=0, **CPU) for m in ("crossfit", "erm"))
+    assert found.scores["conflicting"] > plain.scores["conflicting"] + 5
+    assert found.scores["average"] > plain.scores["average"]
+    monkeypatch.setattr("spurless.methods.crossfit.FEWEST", 10**6)  # no class has so many samples: no head is fitted
+    without = fit("crossfit", replace(data, val=balanced.val), net="mlp", seed=0, **CPU)
+    assert without.scores["conflicting"] < found.scores["conflicting"]

@@ -24,7 +24,8 @@ from spurless.core.files import atomic
 from spurless.core.messages import log
 from spurless.core.recipe import Recipe
 from spurless.data.pseudo import with_attributes
-from spurless.methods.crossfit import CrossFit, Evidence, chance, shows_shortcut
+from spurless.methods.crossfit import CrossFit
+from spurless.methods.parts.evidence import Evidence, chance, shows_shortcut
 from spurless.nets.outputs import Inputs, outputs
 from spurless.train.device import pick_device
 from spurless.train.first_look import is_first_look, quick_training, small_images

@@ -143,21 +143,25 @@ class Samples(NamedTuple):
         return self._replace(features=self.features[i], y=self.y[i], group=self.group[i])
 
 
-def fit_head(samples: Samples, penalty: Penalty, strength: float) -> Head:
+def fit_head(samples: Samples, penalty: Penalty, strength: float, weight: Tensor | None = None) -> Head:
     """The logistic regression of these samples on their standardised features, as a head on features as they are.
+
+    The weights (n,) say how much each sample counts beside the others; None: all alike.
 
     With more than two classes, one regression for each class against the rest, as the released code's solver had it.
     """
     x = (samples.features - samples.mean) / samples.std
+    each = None if weight is None else (weight / weight.mean()).numpy()
     if samples.classes == 2:
-        fits = [_logistic(x, samples.y == 1, penalty, strength, samples.has_bias)]
+        fits = [_logistic(x, samples.y == 1, penalty, strength, samples.has_bias, each)]
         w, b, _ = fits[0]
-        weight, bias = np.stack([-w, w]) / 2, np.array([-b, b]) / 2  # softmax of ±z/2 is the sigmoid of z
+        w_all, bias = np.stack([-w, w]) / 2, np.array([-b, b]) / 2  # softmax of ±z/2 is the sigmoid of z
     else:
-        fits = [_logistic(x, samples.y == c, penalty, strength, samples.has_bias) for c in range(samples.classes)]
-        weight, bias = np.stack([w for w, _, _ in fits]), np.array([b for _, b, _ in fits])
-    weight = weight / samples.std
-    return Head(weight, bias - weight @ samples.mean, all(fit[2] for fit in fits))
+        wanted = range(samples.classes)
+        fits = [_logistic(x, samples.y == c, penalty, strength, samples.has_bias, each) for c in wanted]
+        w_all, bias = np.stack([w for w, _, _ in fits]), np.array([b for _, b, _ in fits])
+    w_all = w_all / samples.std
+    return Head(w_all, bias - w_all @ samples.mean, all(fit[2] for fit in fits))
 
 
 def pick_strength(samples: Samples, penalty: Penalty, generator: torch.Generator) -> float:
@@ -211,7 +215,7 @@ def worst_group(right: NDArray[np.bool_], group: NDArray[np.int64]) -> float:
 
 
 def _logistic(
-    x: Array, y: NDArray[np.bool_], penalty: Penalty, strength: float, bias: bool
+    x: Array, y: NDArray[np.bool_], penalty: Penalty, strength: float, bias: bool, weight: Array | None = None
 ) -> tuple[Array, float, bool]:
     """(d,) weights, the intercept, and whether the solver was done."""
     from sklearn.exceptions import ConvergenceWarning
@@ -226,7 +230,7 @@ def _logistic(
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # warned of once for all of them, by _warn_if_odd
-        model.fit(x, y)
+        model.fit(x, y, sample_weight=weight)
     return model.coef_[0], float(model.intercept_[0]) if bias else 0.0, bool(model.n_iter_.max() < MOST_ITERATIONS)
 
 
