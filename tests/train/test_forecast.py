@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from spurless import fit
-from spurless.core import messages
+from spurless.core import messages, terminal
 from spurless.core.data import Images, Table
 from spurless.core.recipe import Recipe
 from spurless.registry import load_data
@@ -101,7 +101,7 @@ def test_off_a_terminal_a_training_logs_a_line_at_most_every_half_minute(monkeyp
         "pgd: stage 'biased', step 90 of 4,000 (loss 0.250, validation 81.2 %)",
     ]
     caplog.clear()
-    for _ in messages.track(range(100), "decoding", 100):
+    for _ in terminal.track(range(100), "decoding", 100):
         now.seconds += 1
     assert [record.getMessage() for record in caplog.records] == [f"decoding: {n} of 100" for n in (30, 60, 90)]
 

@@ -40,7 +40,7 @@ def report(**changes):
             "aligned": {"value": 90.0, "low": 80.0, "high": 95.0, "n": 100},
             "conflicting": {"value": 40.0, "low": 20.0, "high": 60.0, "n": 20},
         },
-        "findings": [{"words": "snow", "verdict": "found", "text": ["It changes", "12 answers."]}],
+        "findings": [{"words": "snow", "verdict": "found", "text": "It changes 12 answers."}],
         "advice": [{"title": "Repair it", "why": "because", "command": "spurless audit --fix photos"}],
     }
     fixed = {"spurless": "0", "date": "", "command": None, "model": None, "settings": {}, "versions": {}}

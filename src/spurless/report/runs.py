@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -147,8 +148,10 @@ def discreet(value: Any) -> Any:
 
     >>> discreet("folder:/home/ada/birds"), discreet("/home/ada/w.safetensors"), discreet("adam"), discreet(0.1)
     ('folder:…/birds', '…/w.safetensors', 'adam', 0.1)
+    >>> discreet("https://pytorch.org/get/it")
+    'https://pytorch.org/get/it'
     """
     if not isinstance(value, str):
         return value
     kind, colon, path = value.rpartition(":")
-    return f"{kind}{colon}…/{PurePath(path).name}" if path.startswith(("/", "~")) else value
+    return f"{kind}{colon}…/{PurePath(path).name}" if re.match("~|/(?!/)", path) else value
