@@ -59,6 +59,7 @@ CUTS = ("kill", "kill", "kill", "kill the parent", "SIGTERM", "SIGHUP", "SIGINT"
 VOLATILE = {"seconds", "wall_seconds", "date", "resumed", "processes", "commit", "folder"}
 STOPPED = {0, 2, 3}  # a full disk is an error; of a bench, rows that failed
 LONGEST = 300  # seconds after which a process hangs
+BEGINS = 0.1  # seconds in which a process may not have reached the command
 OFTEN = 0.05  # seconds between two checkpoints of a stage, so that some lie between two cuts
 DISK = 64 * 2**20  # bytes of a trial's own disk, where one can be made
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -96,6 +97,7 @@ def work(args: list[str], folder: Path, limit: int | None) -> None:
     from spurless.cli.main import main
     from spurless.train.session import RunArguments
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the command begins, it is this process that would say it
     os.setsid()
     log = os.open(f"{folder}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
@@ -105,6 +107,7 @@ def work(args: list[str], folder: Path, limit: int | None) -> None:
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     sys.argv = ["spurless", *args]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
 
 
@@ -143,7 +146,8 @@ def cut(kind: str, scenario: str, folder: Path, address: str, moment: float, dic
         return any(found)
     if kind in ("full disk", "file limit"):
         limit = dice.choice([0, 100, 1000, 3000, 8000, 20_000, 50_000])
-        return any(codes(start(scenario, folder, address, limit), folder, STOPPED))
+        # The log is under the limit, too: where nothing more can be printed, Python itself ends with 1.
+        return any(codes(start(scenario, folder, address, limit), folder, STOPPED | {1}))
     running = start(scenario, folder, address)
     victim = running[0]
     if kind == "kill a worker":
@@ -158,7 +162,8 @@ def cut(kind: str, scenario: str, folder: Path, address: str, moment: float, dic
         with suppress(ProcessLookupError):  # it has no group yet, or has just ended
             (os.killpg if group else os.kill)(victim.pid, sign)
     # A signal in the first moments comes before the command takes care of it, or while Ray does.
-    early = {-sign, 1} if scenario == "ray" else {-sign}
+    # Until the process runs its target, it is multiprocessing that ends it, with 1.
+    early = {-sign, 1} if scenario == "ray" or (sign == signal.SIGINT and moment < BEGINS) else {-sign}
     found = codes(running, folder, {0, -sign} if sign == signal.SIGKILL else {0, 130} | early)
     return hit and found[0] != 0
 

@@ -42,7 +42,10 @@ def main() -> None:
             signal.signal(sign, signal.default_int_handler)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names that the terminal's encoding lacks
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # before the command began: there is nothing to say
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,20 +18,16 @@ if TYPE_CHECKING:
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Write tensors and JSON-able facts as one safetensors file."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    with atomic(path) as unfinished:
-        # Its own memory for each: safetensors refuses shared, strided and channels_last tensors.
-        whole = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    # Its own memory for each: safetensors refuses shared, strided and channels_last tensors.
+    whole = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    text = json.dumps(facts)
+    with atomic(path) as unfinished:  # safetensors' own writing would leave a file of another name when killed
         try:
-            text = json.dumps(facts)
-            save_file(whole, unfinished, metadata={"spurless": text, "checksum": _checksum(whole, text)})
-        except SafetensorError as error:
-            if not (number := re.search(r"os error (\d+)", str(error))):
-                raise
-            # A full disk, as every other file would tell it.
-            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
+            unfinished.write_bytes(save(whole, metadata={"spurless": text, "checksum": _checksum(whole, text)}))
+        except OSError as error:  # of a full disk, which does not say whose it is
+            raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def of_bytes(facts: Mapping[str, Any]) -> bool:

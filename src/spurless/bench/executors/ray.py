@@ -243,11 +243,7 @@ def _knock(address: str) -> None:
 def _marked(out: Path) -> Iterator[str]:
     """The name of a file by which a worker can tell that it sees this very folder."""
     out.mkdir(parents=True, exist_ok=True)
-    with suppress(OSError):  # a file system without locks: what a killed process left stays
-        for left in out.glob(".seen-*"):
-            if unused := lock(left):
-                left.unlink()
-                unused.close()
+    _remove_unused(out)
     mark = out / f".seen-{secrets.token_hex(8)}"
     mark.touch()
     marker = None
@@ -259,3 +255,12 @@ def _marked(out: Path) -> Iterator[str]:
         mark.unlink(missing_ok=True)
         if marker:
             marker.close()
+        _remove_unused(out)  # of a killed process that was still ending when this one began
+
+
+def _remove_unused(out: Path) -> None:
+    with suppress(OSError):  # a file system without locks: what a killed process left stays
+        for left in out.glob(".seen-*"):
+            if unused := lock(left):
+                left.unlink()
+                unused.close()
