@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +28,15 @@ class Shelf:
         # The method itself is left out: that is what differs between runs that share a stage.
         self.settings = {k: v for k, v in settings.items() if k != "method"}
         self.held: dict[str, IO[bytes]] = {}
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """What runs left that were killed while they wrote a stage: those whose reservation nobody holds."""
+        for left in self.folder.glob(".*.safetensors.*"):
+            with suppress(OSError):  # no locks here: what is left stays
+                if unused := lock(self.folder / f".{left.name.split('.')[1]}.lock"):
+                    left.unlink(missing_ok=True)
+                    unused.close()
 
     def key(self, index: int, stage: Stage, steps: int, modules: Sequence[nn.Module]) -> str:
         """What the outcome of a stage depends on, in a few letters. Its name is not among it."""
