@@ -82,9 +82,11 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(tmp_path, monkeyp
 
 def test_what_a_kill_left_of_a_stage_is_removed_unless_someone_is_writing_it(tmp_path):
     stages = tmp_path / "stages"
-    mine = Shelf(stages, {})
-    assert mine.reserve("a1") and Shelf(stages, {}).reserve("b2")  # the second one has ended, and with it its claim
+    mine, ended = Shelf(stages, {}), Shelf(stages, {})
+    assert mine.reserve("a1") and ended.reserve("b2")
+    ended.release()
     for key in ("a1", "b2"):
         (stages / f".{key}.safetensors.x7af2f_k").touch()
     Shelf(stages, {})
     assert [path.name for path in stages.glob(".*.safetensors.*")] == [".a1.safetensors.x7af2f_k"]
+    mine.release()
