@@ -217,7 +217,7 @@ def contents(folder: Path) -> dict[str, Any]:
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_dir() or name.endswith((".lock", ".token")):  # locks are empty, and tokens random
+        if path.is_dir() or name.endswith((".lock", ".training", ".token")):  # locks are empty, and tokens random
             continue
         if path.suffix == ".json":
             found[name] = timeless(json.loads(path.read_text()))

@@ -45,6 +45,12 @@ def finished(tmp_path_factory):
     return out
 
 
+@pytest.mark.parametrize(("name", "seed"), [("options", 437), ("run_folders", 108), ("run_folders", 331)])
+def test_inputs_that_once_ended_in_a_traceback(name, seed, tmp_path, finished, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert one(name, seed, tmp_path / "folder", finished).kind not in BAD
+
+
 @pytest.mark.parametrize("name", GENERATORS)
 def test_hostile_inputs(name, tmp_path, finished, monkeypatch):
     monkeypatch.chdir(tmp_path)

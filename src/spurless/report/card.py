@@ -14,6 +14,7 @@ from spurless.report.runs import LABELS, SELECTION, command, discreet
 from spurless.report.sources import run_row
 from spurless.report.tables import Result, finished, flatten, plain, score, with_small_n
 from spurless.train.run_folder import MODEL, RESULT, SETTINGS
+from spurless.train.saved import check_facts
 
 METRICS = {
     "average": "on all samples",
@@ -37,6 +38,7 @@ def card(run: str | Path) -> str:
     if not finished(row) or not row.get("scores"):
         raise UserError(f"The run in {run} is {row.get('status')}: there is no result to write a card on.")
     facts = header(folder / MODEL)  # the network, classes and shape
+    check_facts(facts, folder / MODEL)
     parts = [front_matter(row, facts), _opening(row, facts), _results(row), _groups(row), _training(row), _limits(row)]
     return "\n\n".join(piece for piece in [*parts, _use(facts), _settings(row)] if piece) + "\n"
 

@@ -146,5 +146,12 @@ def _parts(text: str) -> list[str]:
 
 
 def _same(value: Any) -> str:
-    """1 and 1.0 are one value."""
-    return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+    """1 and 1.0 are one value.
+
+    >>> _same(1) == _same(1.0), _same(10**400) == _same(10**401)
+    (True, False)
+    """
+    try:
+        return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+    except OverflowError:  # an integer that no float holds
+        return str(value)

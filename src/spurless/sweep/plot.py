@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
@@ -78,8 +79,10 @@ def draw(series: Series, path: Path, title: str, chosen: Sequence[Any] = ()) -> 
     figure = Figure(figsize=figure_size(len(series)), layout="constrained")
     FigureCanvasAgg(figure)
     compose(figure, series, title, chosen)
-    with atomic(path) as unfinished:
-        figure.savefig(unfinished, format="png", dpi=150)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=150)
+    with atomic(path) as unfinished:  # in a moment: a kill while it is drawn leaves no file
+        unfinished.write_bytes(drawn.getvalue())
 
 
 def figure_size(panels: int) -> tuple[float, float]:

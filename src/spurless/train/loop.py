@@ -116,7 +116,7 @@ class Loop:
             with self.folder.sound(index, True):  # type: ignore[union-attr]
                 restore(tensors, self.run.modules, optimizers)
                 self.run.draw_on(tensors)
-                self.spent, self.test_selected = facts["seconds"], facts["test_selected"]
+                self.spent, self.test_selected = float(facts["seconds"]), facts["test_selected"]
             return
         key = self._shared_key(index, stage)
         if key and not checkpoint:

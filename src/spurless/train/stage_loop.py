@@ -307,7 +307,7 @@ class StageLoop:
         self.step, self.epoch, self.last_loss = facts["step"], facts["epoch"], facts["last_loss"]
         self.ended_early, self.loop.test_selected = facts["ended_early"], facts["test_selected"]
         self.watch.resume(self.step)
-        self.spent_before = self.loop.spent = facts["seconds"]
+        self.spent_before = self.loop.spent = float(facts["seconds"])
         if "best" in facts:
             device = self.loop.device
             weights = {k.removeprefix("best."): v.to(device) for k, v in tensors.items() if k.startswith("best.")}
