@@ -104,6 +104,7 @@ def test_the_kept_notebook_is_that_of_its_script_and_small(name):
     nbformat.validate(notebook)
     assert (KEPT / f"{name}.ipynb").stat().st_size < 300 * 1024
     assert outputs(notebook, "image/png"), "a notebook without a picture"
+    assert "site-packages" not in (KEPT / f"{name}.ipynb").read_text(encoding="utf-8"), "a path of whoever ran it"
     assert all(c.execution_count for c in notebook.cells if c.cell_type == "code")
 
 

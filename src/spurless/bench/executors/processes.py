@@ -206,6 +206,7 @@ class Pool:
             if worker.process.poll() is None:
                 worker.process.kill()
                 worker.process.wait()
+            worker.hang_up()  # of one that was started meanwhile, or after Ctrl-C
             assert worker.process.stdout
             worker.process.stdout.close()
             worker.log.close()
