@@ -53,9 +53,9 @@ def executed(notebook: Any) -> Any:
             notebook, timeout=300, kernel_name="python3", resources=resources, record_timing=False
         )
         client.execute()
-    for cell in notebook.cells:  # warnings name the folders of whoever runs it
+    for cell in notebook.cells:  # warnings of libraries name folders of this machine
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = [output for output in cell.outputs if "site-packages" not in output.get("text", "")]
     return notebook
 
 
