@@ -18,11 +18,11 @@ import sys
 import time
 
 import torch
-from engine import now, own_peak, random_images
 
 from spurless.core.recipe import Recipe
 from spurless.registry import make_method
 from spurless.train.fit import fit
+from studies.engine import now, own_peak, random_images
 
 METHODS = {
     "erm": {},

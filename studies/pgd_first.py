@@ -1,6 +1,6 @@
 """What PGD's first network learns, epoch by epoch, and what would be drawn by it if it ended there.
 
-    python -m studies.pgd_first cmnist [--epochs 5]
+    python -m studies.pgd_first cmnist [--epochs 5] [--q 0.3 0.5 0.7 0.9]
     python -m studies.pgd_first ccifar --epochs 8 --seeds 3
 
 On Colored MNIST: how soon it learns more than the colour (table 7, lower half). On Corrupted CIFAR-10: whether it
@@ -11,14 +11,14 @@ nothing is picked.
 import spurless  # noqa: F401  # isort: skip
 
 import argparse
+import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from spurless.metrics.mining import lost_classes
-
 from spurless.bench.one import stamp
 from spurless.methods.pgd import PGD
+from spurless.metrics.inference import lost_classes
 from spurless.registry import load_data
 from spurless.train.fit import fit
 from studies.rows import put
@@ -79,6 +79,7 @@ if __name__ == "__main__":
     parser.add_argument("data", choices=KINDS)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--q", type=float, nargs="+", default=[First.q])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -87,16 +88,9 @@ if __name__ == "__main__":
     for rho in shares:
         data = load_data(settings | {"rho": rho})
         First.test = data.test
-        for seed in range(given.seeds):
-            result = fit(
-                First(epochs=given.epochs),
-                data,
-                net=network,
-                recipe=recipe,
-                seed=seed,
-                device=given.device,
-                progress=False,
-            )
-            rows.append({"rho": rho, "seed": seed, "n": len(data.test), "epochs": First.seen})
-            found = stamp(result.versions["device"]) | {"recipe": recipe, "q": First.q, "rows": rows}
+        for q, seed in itertools.product(given.q, range(given.seeds)):
+            first = First(epochs=given.epochs, q=q)
+            result = fit(first, data, net=network, recipe=recipe, seed=seed, device=given.device, progress=False)
+            rows.append({"rho": rho, "q": q, "seed": seed, "n": len(data.test), "epochs": First.seen})
+            found = stamp(result.versions["device"]) | {"recipe": recipe, "rows": rows}
             put(given.out or Path(f"results/pgd_forms/first-epochs-{given.data}"), found)
