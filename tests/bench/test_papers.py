@@ -101,7 +101,7 @@ BY_HAND = {
     "pgd-table7": {
         ("Colored MNIST, debiased model", "PGD", "0.01, 0.7"): "97.35 ± 0.12",
         ("Colored MNIST, debiased model", "PGD", "0.05, 0.5"): "98.82 ± 0.02",
-        ("Colored MNIST, biased model", "PGD, biased model", "0.05, 0.3"): "53.24 ± 1.18",
+        ("Colored MNIST, biased model", "biased model of PGD", "0.05, 0.3"): "53.24 ± 1.18",
     },
     "pgd-table8": {
         ("Test Acc.", "Single-stage", "0.005"): "92.19 ± 0.12",
