@@ -10,7 +10,7 @@ from studies.readme import fill
 from studies.rows import RESULTS, ROOT, rows
 
 PAGES = ("groups", "audit", "text", "metrics", "sweep")
-PAPERS = ("pgd", "pgd-tables", "dcwp-tables", "large-lr", "biasadv", "avp")
+PAPERS = ("pgd", "pgd-tables", "dcwp", "dcwp-tables", "large-lr", "biasadv", "avp")
 PAGES += ("reproduction",)
 PAGES += tuple(f"papers/{name}" for name in PAPERS)
 SPLITS = ("test", "train")
@@ -358,28 +358,13 @@ def reproductions():
     return found
 
 
-def pgd_ccifar_table():
-    """Accuracy and mining of each row of studies/specs/pgd_ccifar.toml, in its order."""
-    from spurless.bench.spec import read_spec
-
-    kept = {row["key"]: row for row in rows("pgd_ccifar")}
-    lines = ["| | average | aligned | conflicting | rows above the mean | of them conflicting, % | recall, % |"]
-    lines += ["| :-- |" + " --: |" * 6]
-    for cell in read_spec(ROOT / "studies" / "specs" / "pgd_ccifar.toml").trials():
-        row = kept[cell.key]
-        scores = [f"{row['scores'][k]:.1f}" for k in ("average", "aligned", "conflicting")]
-        if mined := row["mining"].get("mined"):
-            scores += [f"{mined['n_mined']:,}", f"{mined['precision']:.0f}", f"{mined['recall']:.0f}"]
-        lines.append(f"| {cell.labels['row']} | {' | '.join(scores + ['–'] * (6 - len(scores)))} |")
-    return "\n".join(lines)
-
-
 def tables():
-    from studies import papers
+    from studies import causes, papers, pgd_ccifar
 
     return (
         reproductions()
         | sweep_tables()
+        | {f"causes-{paper}": causes.table_of(paper) for paper in ("pgd", "dcwp", "large-lr")}
         | {
             "waterbirds": waterbirds_table(),
             "inference": inference_table() if rows("waterbirds") else "",
@@ -390,7 +375,7 @@ def tables():
             "text": text_table(),
             "metrics": metrics_table(),
             "pruning_forms": pruning_forms_table(),
-            "pgd_ccifar": pgd_ccifar_table(),
+            "pgd_ccifar": pgd_ccifar.table(),
             "published": papers.counts(),
         }
     )

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from spurless.bench.one import stamp
+from spurless.bench.spec import read_spec
 from spurless.methods.pgd import PGD
 from spurless.registry import load_data
 from spurless.train.fit import fit
-from studies.rows import put
+from studies.rows import ROOT, put, rows
 
 DATA = {"name": "corrupted_cifar10", "mapping": "disent", "rho": 0.01}
 PAIRS = ("none:none", "none:crop_flip", "none:pgd_photos", "crop_flip:crop_flip", "pgd_photos:pgd_photos")
@@ -48,6 +49,20 @@ class Trains(PGD):
         return net
 
 
+def table():
+    """Accuracy and mining of each row of studies/specs/pgd_ccifar.toml, in its order."""
+    kept = {row["key"]: row for row in rows("pgd_ccifar")}
+    lines = ["| | average | aligned | conflicting | rows above the mean | of them conflicting, % | recall, % |"]
+    lines += ["| :-- |" + " --: |" * 6]
+    for trial in read_spec(ROOT / "studies" / "specs" / "pgd_ccifar.toml").trials():
+        row = kept[trial.key]
+        scores = [f"{row['scores'][k]:.1f}" for k in ("average", "aligned", "conflicting")]
+        if mined := row["mining"].get("mined"):
+            scores += [f"{mined['n_mined']:,}", f"{mined['precision']:.0f}", f"{mined['recall']:.0f}"]
+        lines.append(f"| {trial.labels['row']} | {' | '.join(scores + ['–'] * (6 - len(scores)))} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=float, default=12)
@@ -58,7 +73,7 @@ if __name__ == "__main__":
     data = load_data(DATA)
     recipe = {"name": "pgd-ccifar", "epochs": given.epochs, "step_every": given.epochs / 5, "weight_decay": 0.0}
     how = {"device": given.device, "progress": False}
-    rows, last = [], None
+    found_rows, last = [], None
     for pair in given.pairs:
         mined_with, trained_with = pair.split(":")
         if mined_with != last:
@@ -66,8 +81,8 @@ if __name__ == "__main__":
             last = mined_with
         kept = fit(Trains(), data, net="resnet18", recipe=recipe | {"augment": trained_with}, **how)
         scores = {k: round(kept.scores[k], 2) for k in ("average", "aligned", "conflicting")}
-        rows.append({"mined_with": mined_with, "trained_with": trained_with, "seed": 0} | scores)
-        rows[-1] |= {"n": kept.scores["n"]["average"], "mining": first.mining["mined"]}
-        print(rows[-1], flush=True)
-        found = stamp(kept.versions["device"]) | {"data": DATA, "recipe": recipe, "rows": rows}
+        found_rows.append({"mined_with": mined_with, "trained_with": trained_with, "seed": 0} | scores)
+        found_rows[-1] |= {"n": kept.scores["n"]["average"], "mining": first.mining["mined"]}
+        print(found_rows[-1], flush=True)
+        found = stamp(kept.versions["device"]) | {"data": DATA, "recipe": recipe, "rows": found_rows}
         put(given.out, found)
