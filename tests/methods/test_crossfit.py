@@ -6,12 +6,16 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
+from spurless.core.data import Bundle, Split, Texts
 from spurless.core.method import Stage
 from spurless.methods.crossfit import CrossFit
 from spurless.methods.dfr import Samples, fit_head
 from spurless.methods.parts.evidence import (
     FIXED,
+    SHARES,
+    TEMPERATURES,
     Evidence,
+    Sure,
     chance,
     odds,
     sharpness,
@@ -20,8 +24,9 @@ from spurless.methods.parts.evidence import (
 )
 from spurless.registry import load_data
 from spurless.train.fit import fit
+from tests.support.attacks import engine_run
 from tests.support.runs import CPU, same_weights
-from tests.support.worlds import tiny
+from tests.support.worlds import pictures, tiny
 
 
 def odds_by_hand(missed, y, floor, power):
@@ -59,21 +64,64 @@ def test_drawn_by_sharp_odds_the_experts_are_right_by_chance_only(classes):
     assert float((drawn * (1 - missed)).sum()) == pytest.approx(1 / classes, abs=1e-3)
 
 
-def confusions(classes, n, tell):
-    """Wrong answers to n samples: any class but the right one alike, or its neighbour with probability `tell`."""
-    g = torch.Generator().manual_seed(2)
+def answers(n, classes, wrong, sure_where_wrong, seed=2):
+    """An expert's answers: wrong on a share of the samples, where it is as sure as elsewhere, or unsure and honest."""
+    g = torch.Generator().manual_seed(seed)
     y = torch.randint(classes, (n,), generator=g)
-    any_other = (y + torch.randint(1, classes, (n,), generator=g)) % classes
-    return y, torch.where(torch.rand(n, generator=g) < tell, (y + 1) % classes, any_other)
+    if sure_where_wrong:
+        says = torch.where(torch.rand(n, generator=g) < wrong, (y + 1) % classes, y)
+        sure = 3 + 9 * torch.rand(n, 1, generator=g, dtype=torch.double)  # some more than others, right or wrong
+        logits = sure * torch.nn.functional.one_hot(says, classes).double()
+    else:
+        logits = torch.randn(n, classes, generator=g, dtype=torch.double) * 2
+        logits = torch.where(torch.rand(n, 1, generator=g) < 2 * wrong, logits, 8.0 * torch.eye(classes).double()[y])
+        y = torch.where(logits.max(1).values < 8, torch.multinomial(logits.softmax(1), 1, generator=g)[:, 0], y)
+    return logits.softmax(1), y
 
 
-def test_a_shortcut_misleads_to_any_class_and_hard_classes_to_their_like():
-    assert shows_shortcut(*confusions(10, 1000, tell=0.0)) is True
-    assert shows_shortcut(*confusions(10, 1000, tell=0.8)) is False
-    assert shows_shortcut(*confusions(10, 30, tell=0.5)) is None  # too few to tell
-    assert shows_shortcut(*confusions(2, 1000, tell=0.0)) is None
-    y = torch.arange(10)
-    assert shows_shortcut(y, y) is None  # no error at all
+@pytest.mark.parametrize("classes", [2, 10])
+def test_a_shortcut_shows_where_the_experts_are_sure_and_wrong(classes):
+    assert shows_shortcut(*answers(5000, classes, 0.02, sure_where_wrong=True))
+    assert not shows_shortcut(*answers(5000, classes, 0.2, sure_where_wrong=False))  # calibrated: hard, not misled
+    assert not shows_shortcut(*answers(200, classes, 0.02, sure_where_wrong=True))  # too few errors
+    p, y = answers(500, classes, 0.0, sure_where_wrong=True)
+    assert (p.argmax(1) == y).all() and not shows_shortcut(p, y)  # none at all
+
+
+def test_the_share_that_confidence_leaves_unexplained_is_that_of_a_slow_search():
+    """ε = 5 % of drawn labels: the maximum of the likelihood lies there, whatever the temperature was."""
+    p, y = answers(4000, 10, 0.05, sure_where_wrong=True)
+    log_p = p.log()
+
+    def likelihood(t, share):
+        of_label = (log_p / t).softmax(1)[torch.arange(len(y)), y]
+        return float(((1 - share) * of_label + share / 10).log().sum())
+
+    best = max((likelihood(t, s), s) for t in TEMPERATURES for s in SHARES)[1]
+    assert best * 0.9 * len(y) == pytest.approx(int((p.argmax(1) != y).sum()), rel=0.25)
+    assert shows_shortcut(p, y) and shows_shortcut((log_p * 3).softmax(1), y)
+
+
+def test_what_is_right_where_the_shortcut_misleads_opens_the_gate():
+    g = torch.Generator().manual_seed(0)
+    p, y = answers(5000, 10, 0.05, sure_where_wrong=True)
+    evidence, before = Evidence(p, y, shows_shortcut(p, y)), p.argmax(1) == y
+    assert evidence.score(before) == pytest.approx(0.1, abs=0.05)
+    repaired = torch.rand(5000, generator=g) < 0.4  # fewer of all are right, four times as many as guesses would be
+    assert evidence.prefers(repaired, before, 0.05) and not evidence.prefers(before, repaired, 0.05)
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_drawn_labels_open_the_gate_no_more_often_than_its_level(classes):
+    """Of 400 networks that know nothing of drawn labels, as many look repaired as the level says (and 2.3 sd more)."""
+    g = torch.Generator().manual_seed(0)
+    p, y = answers(4000, classes, 0.05, sure_where_wrong=True)
+    evidence = Evidence(p, y, Sure(1.0, 0.06))
+    before, opened = p.argmax(1) == y, 0
+    for _ in range(400):
+        guesses = torch.randint(classes, (4000,), generator=g) == y
+        opened += evidence.prefers(guesses, before, 0.05)
+    assert opened <= 0.075 * 400
 
 
 def test_the_chance_is_the_binomial_tests():
@@ -113,10 +161,23 @@ def test_held_out_samples_weigh_as_in_the_world_that_the_errors_speak_for():
     """An expert that is right on 90 of 100 samples: what is it worth where that is a shortcut, and where not?"""
     y = torch.tensor([0, 1] * 50)
     right = torch.arange(100) >= 10
-    expert = torch.nn.functional.one_hot(torch.where(right, y, 1 - y), 2).double() * 4  # p = 0.982 of what it says
-    scores = {shown: Evidence(expert.softmax(1), y, shown).score(right) for shown in (True, None, False)}
-    assert scores[False] == pytest.approx(0.9) and scores[None] == pytest.approx((scores[True] + 0.9) / 2)
-    assert scores[True] == pytest.approx(0.5, abs=0.02)  # as good as a guess
+    expert = torch.nn.functional.one_hot(torch.where(right, y, 1 - y), 2).double() * 8  # p = 0.9997 of what it says
+    shown = Evidence(expert.softmax(1), y, Sure(1.0, 0.2))
+    assert torch.equal(shown.misled, ~right)
+    assert shown.score(right) == pytest.approx(0.5, abs=0.02)  # as good as a guess
+    not_shown = Evidence(expert.softmax(1), y, None)
+    assert not_shown.score(right) == pytest.approx((0.5 + 0.9) / 2, abs=0.02)
+
+
+def test_a_hard_sample_does_not_count_as_misled_where_the_expert_was_unsure():
+    """Ten confident errors, forty unsure ones: the world in which the shortcut tells nothing is made of the ten."""
+    y = torch.zeros(1000, dtype=torch.long)
+    logits = torch.tensor([[8.0, 0.0, 0.0]]).double().repeat(1000, 1)
+    logits[:10], logits[10:50] = torch.tensor([0.0, 8.0, 0.0]), torch.tensor([0.0, 0.5, 0.0])
+    evidence = Evidence(logits.softmax(1), y, Sure(1.0, 0.015))
+    assert evidence.misled.nonzero()[:, 0].tolist() == list(range(10))
+    assert float(evidence.weights[:10].sum()) > 0.5
+    assert float(evidence.weights.sum()) == pytest.approx(1)
 
 
 def test_with_the_gate_shut_it_is_plain_training_to_the_bit():
@@ -218,3 +279,19 @@ def test_of_two_classes_a_new_head_takes_over_what_the_features_hold(monkeypatch
     monkeypatch.setattr("spurless.methods.crossfit.FEWEST", 10**6)  # no class has so many samples: no head is fitted
     without = fit("crossfit", replace(data, val=balanced.val), net="mlp", seed=0, **CPU)
     assert without.scores["conflicting"] < found.scores["conflicting"]
+
+
+def test_the_experts_of_images_are_small_whatever_the_network_is():
+    run = engine_run(pictures(), "simconv1")
+    easy, again = run.easy_net(), run.easy_net()
+    assert [m.out_channels for m in easy.modules() if isinstance(m, torch.nn.Conv2d)] == [16, 32, 64]
+    assert not same_weights(easy, again) and same_weights(easy, engine_run(pictures(), "linear").easy_net())
+    assert easy(torch.zeros(2, 3, 28, 28)).shape == (2, 4)
+    assert engine_run(tiny(), "mlp").easy_net() is None  # of a table there is nothing smaller than its own
+
+
+def test_the_experts_of_texts_are_bags_of_words_that_know_every_id():
+    ids = torch.stack([torch.tensor([[5, 70_000], [1, 1]]), torch.tensor([[5, 6], [1, 1]])]).int()
+    data = Bundle("words", Split(ids, torch.tensor([0, 1])), inputs=Texts(None))
+    easy = engine_run(data, "embedding_bag").easy_net()
+    assert easy.encoder.embedding.num_embeddings == 70_001 and easy(ids).shape == (2, 2)

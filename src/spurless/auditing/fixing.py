@@ -25,7 +25,7 @@ from spurless.core.messages import log
 from spurless.core.recipe import Recipe
 from spurless.data.pseudo import with_attributes
 from spurless.methods.crossfit import CrossFit
-from spurless.methods.parts.evidence import Evidence, chance, shows_shortcut
+from spurless.methods.parts.evidence import Evidence, Sure, chance, shows_shortcut
 from spurless.nets.outputs import Inputs, outputs
 from spurless.train.device import pick_device
 from spurless.train.first_look import is_first_look, quick_training, small_images
@@ -60,8 +60,7 @@ class Easy(CrossFit):
     """What is easy: a short training with GCE, whose errors on held-out samples show where the easy misleads."""
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        rows = torch.arange(len(run.data.train))
-        return (yield from self.network(run, "easy", rows, self.expert_share(run, len(rows)), self.q))
+        return (yield from self.short(run, "easy", torch.arange(len(run.data.train))))
 
 
 @dataclass
@@ -248,11 +247,18 @@ class _Fix:
             p = torch.zeros(len(misled), len(self.data.classes), dtype=torch.double)
             points_to = torch.where(misled, (self.judge.y + 1) % len(self.data.classes), self.judge.y)
             p[torch.arange(len(misled)), points_to] = 1.0  # the attribute speaks for the label, or against it
-            return Evidence(p, self.judge.y, True), in_test, f"the attribute {' and '.join(self.data.attributes)}"
+            return (
+                Evidence(p, self.judge.y, Sure(1.0, 0.01)),
+                in_test,
+                f"the attribute {' and '.join(self.data.attributes)}",
+            )
         easy = self._train(Easy())
         p, in_test = (self._answers(easy.classifier, split) for split in (self.judge, test))
-        shown = shows_shortcut(self.judge.y, p.argmax(1))
-        return Evidence(p, self.judge.y, shown), in_test.argmax(1) != test.y, "what a short training finds easy"
+        return (
+            Evidence(p, self.judge.y, shows_shortcut(p, self.judge.y)),
+            in_test.argmax(1) != test.y,
+            "what a short training finds easy",
+        )
 
     def _answers(self, net: Net | None, split: Split) -> Tensor:
         assert net is not None

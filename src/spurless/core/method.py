@@ -99,6 +99,10 @@ class Run(ABC):
         user gave a module, each is a copy of it; a factory makes them differ."""
 
     @abstractmethod
+    def easy_net(self) -> Net | None:
+        """A fresh small network, which learns what is easy; None for data that is neither images nor texts."""
+
+    @abstractmethod
     def optimizer(self, *trained: nn.Module | Iterable[nn.Parameter], **changes: Any) -> Optimizer:
         """The recipe's optimiser over these modules or parameters; `changes` override fields of the recipe."""
 

@@ -11,7 +11,7 @@ class Entry(NamedTuple):
 
 METHODS: dict[str, Entry] = {
     "erm": Entry("erm:ERM", "plain training, the baseline", "none"),
-    "crossfit": Entry("crossfit:CrossFit", "ours: resample by held-out scores, unless there is no shortcut", "none"),
+    "crossfit": Entry("crossfit:CrossFit", "ours: take away what is easy, unless there is no shortcut", "none"),
     "jtt": Entry("jtt:JTT", "train again with the errors of a first model repeated", "selection"),
     "pgd": Entry("pgd:PGD", "resample by the gradient norm of a biased network", "none"),
     "dpr": Entry("dpr:DPR", "resample by how surely a biased network disagrees with the label", "none"),

@@ -11,30 +11,34 @@ from spurless.core.data import Batch
 from spurless.core.method import PLAIN, Method, Run, Stage
 from spurless.core.settings import Range
 from spurless.methods.dfr import Samples, fit_head, halves
+from spurless.methods.la import soft_posterior
 from spurless.methods.parts.evidence import Evidence, odds, sharpness, shows_shortcut
-from spurless.methods.parts.losses import gce
-from spurless.methods.parts.mixing import Mixer
+from spurless.methods.parts.losses import adjusted_ce, gce
 from spurless.nets import Net
 
 SOFT, SHARP = 0.3, 0.05  # ε, share of the draws that are uniform, of the two ways to draw
-LEARNT, AT_MOST = 1000, 0.6  # steps of an expert, and the share of the length beyond which it gets no more
-MIX = 2 / 3  # inputs are mixed where the better pilot has a lower score: more than a new way to draw is wanting
+EASY_EPOCHS, EASY_LR = 8, 3e-3  # of small experts, of their halves of the samples; with Adam
+LEARNT, AT_MOST = (
+    1000,
+    0.6,
+)  # steps of experts of the run's own kind, and the share of the length at most
 STRENGTHS = (0.1, 0.01, 0.001)  # C, the inverse of the penalty's weight, that a head is fitted with
 FEWEST = 10  # held-out samples in each class × (are the experts wrong), for a head to be fitted
 
 
 @dataclass(frozen=True)
 class CrossFit(Method):
-    """Cross-fitted resampling with a gate (ours).  h_i = (1 − ε) m_i^β / Σ of the class / C + ε / n
+    """Cross-fitting with a gate (ours).  h_i = (1 − ε) m_i^β / Σ of the class / C + ε / n,  or  CE(f + log p(·), y)
 
-    Two experts learn what is easy, each from one half of the samples; m = 1 − p_y(x) is read off the one that has not
-    seen the sample, so that none is known by heart. Two pilots, trained on soft odds (β = 1) and on sharp ones (β such
-    that what is easy tells nothing about the label), show on held-out samples which odds to take, and whether to mix
-    inputs. A fresh network is trained so; of two classes, plain training's head is fitted anew on the held-out samples,
-    too. The better one takes plain training's place only where held-out samples speak for it.
+    Two small experts learn what is easy, each from one half of the samples; p is read off the one that has not seen
+    the sample, so that none is known by heart, and m = 1 − p_y. A fresh network is trained on samples drawn by m,
+    softly (β = 1) or sharply (β such that what is easy tells nothing about the label). Where the experts are sure and
+    wrong, as a shortcut makes them: sharply, or with what is easy added to the logits, so that it is left with the
+    rest. Two pilots show on held-out samples which of the two. Of two classes, plain training's head is fitted anew on
+    the held-out samples, too. The better one takes plain training's place only where held-out samples speak for it.
     """
 
-    share: Annotated[float, "length of the experts' and the pilots' training, of the recipe's", Range(0.01, 1)] = 0.2
+    share: Annotated[float, "length of the pilots' training, of the recipe's", Range(0.01, 1)] = 0.2
     q: Annotated[float, "how strongly the experts prefer easy samples (GCE)", Range(0, 1)] = 0.7
     level: Annotated[float, "chance of leaving plain training where both are equally good; 1: always", Range(0, 1)] = (
         0.05
@@ -48,12 +52,9 @@ class CrossFit(Method):
         fold[rows[torch.randperm(len(rows), generator=run.generator("folds"))[: len(rows) // 2]]] = 1
         experts = []
         for k in range(2):
-            half = rows[fold[rows] == k]
-            experts.append((yield from self.network(run, f"expert {k + 1}", half, self.expert_share(run, n), self.q)))
+            experts.append((yield from self.expert(run, f"expert {k + 1}", rows[fold[rows] == k])))
         p = torch.stack([run.outputs(e).double().softmax(1) for e in experts])  # (2, n, C)
         p = p[1 - fold.to(run.device), torch.arange(n, device=run.device)]  # (n, C) by the one that has not seen it
-        missed = 1 - p.gather(1, y[:, None])[:, 0]
-        run.report_conflicting(missed > 0.5)
 
         split, of = (run.data.train, held_out) if run.data.val is None else (run.data.val, slice(None))
 
@@ -62,17 +63,24 @@ class CrossFit(Method):
 
         y_of = split.y[of]
         easy = torch.stack([answers(e) for e in experts]).mean(0)
-        evidence = Evidence(easy, y_of, shows_shortcut(y.cpu()[rows], p.argmax(1).cpu()[rows]))
-        draws = [odds(missed, y, SOFT)[rows], odds(missed, y, SHARP, sharpness(missed, y))[rows]]
-        scores = []
-        for name, h in zip(("soft", "sharp"), draws, strict=True):
-            pilot = yield from self.network(run, f"pilot {name}", rows, self.share, odds=h)
-            scores.append(evidence.score(answers(pilot).argmax(1) == y_of))
-        mix = Mixer("mixup") if evidence.shown and max(scores) < MIX and run.recipe.mix is None else None
-        h = draws[scores.index(max(scores))]
-        net = yield from self.network(run, "debiased", rows, odds=h, mix=mix, select=True)
+        seen = rows.to(run.device)
+        shown = shows_shortcut(p[seen], y[seen])
+        run.report_conflicting(shown.misled(p, y) > 0.5 if shown else p.argmax(1) != y)
+        evidence = Evidence(easy, y_of, shown)
+        missed = 1 - p.gather(1, y[:, None])[:, 0]
+        sharp: dict[str, Any] = {"odds": odds(missed, y, SHARP, sharpness(missed, y))[rows]}
+        ways: dict[str, dict[str, Any]] = {"soft": {"odds": odds(missed, y, SOFT)[rows]}, "sharp": sharp}
+        if shown:
+            shift = soft_posterior(p.clamp_min(1e-12).log(), y).float()  # log p(· | easy)
+            ways = {"sharp": sharp, "adjusted": {"shift": shift}}
+        scores = {}
+        for name in ways:
+            pilot = yield from self.network(run, f"pilot {name}", rows, self.share, **ways[name])
+            scores[name] = evidence.score(answers(pilot).argmax(1) == y_of)
+        best = max(scores, key=lambda name: scores[name])
+        net = yield from self.network(run, "debiased", rows, **ways[best], select=True)
         after, before = (answers(f).argmax(1) == y_of for f in (net, plain))
-        if evidence.shown is None and evidence.classes == 2:
+        if evidence.classes == 2:
             features = run.outputs(plain, split, features=True).cpu()[of]
             net, after = self.better_head(run, plain, features, y_of, evidence, (net, after))
         if self.level == 1 or evidence.prefers(after, before, self.level):
@@ -110,10 +118,29 @@ class CrossFit(Method):
         fit_head(samples, "l2", best, weight).put_into(net)
         return net, after[best]
 
-    def expert_share(self, run: Run, n: int) -> float:
-        """Of little data, what is easy is not learnt in a fifth of the length: LEARNT steps, but not over AT_MOST."""
-        steps = run.recipe.iterations / 2 or run.recipe.epochs * n / 2 / run.recipe.batch_size
-        return max(self.share, min(AT_MOST, LEARNT / max(steps, 1)))
+    def expert(self, run: Run, name: str, half: Tensor) -> Generator[Stage, None, Net]:
+        """A small network that learns what is easy."""
+        net = run.easy_net()
+        if net is None:
+            return (yield from self.short(run, name, half))
+        optimizer = run.optimizer(net, optimizer="adam", lr=EASY_LR, weight_decay=0.0)
+        yield Stage(name, lambda b: gce(net(b.x), b.y, self.q), optimizer, model=net, rows=half, epochs=EASY_EPOCHS)
+        return net
+
+    def short(self, run: Run, name: str, rows: Tensor) -> Generator[Stage, None, Net]:
+        """A short training of the run's own kind of network.
+
+        Of little data, what is easy is not learnt in a fifth of the length: LEARNT steps, but not over AT_MOST.
+        """
+        n, recipe, net = len(run.data.train), run.recipe, run.net()
+        steps = recipe.iterations / 2 or recipe.epochs * n / 2 / recipe.batch_size
+        share = max(self.share, min(AT_MOST, LEARNT / max(steps, 1)))
+        length: dict[str, Any] = {
+            "epochs": share * recipe.epochs,
+            "iterations": round(share * recipe.iterations * len(rows) / n) or None,
+        }
+        yield Stage(name, lambda b: gce(net(b.x), b.y, self.q), run.optimizer(net), model=net, rows=rows, **length)
+        return net
 
     def network(
         self,
@@ -121,15 +148,16 @@ class CrossFit(Method):
         name: str,
         rows: Tensor,
         share: float = 1.0,
-        q: float = 0.0,
         odds: Tensor | None = None,
+        shift: Tensor | None = None,
         **more: Any,
     ) -> Generator[Stage, None, Net]:
-        """A fresh network, trained with cross entropy, or GCE."""
+        """A fresh network, trained with cross entropy on samples drawn by their odds, or of shifted logits."""
         net, steps = run.net(), round(share * run.recipe.iterations * len(rows) / len(run.data.train))
 
         def loss(b: Batch) -> Tensor:
-            return gce(net(b.x), b.y, q) if q else run.ce(net(b.x), b.y)
+            logits = net(b.x)
+            return run.ce(logits, b.y) if shift is None else adjusted_ce(run, logits, shift[b.idx], b.y, shift)
 
         length: dict[str, Any] = {}
         if share < 1:

@@ -14,6 +14,7 @@ from spurless.nets.dropout import Dropout
 from spurless.nets.net import Net
 
 Shape = tuple[int, ...]
+LEAST = 8  # pixels of a side that easy_cnn takes
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "sigmoid": nn.Sigmoid}
 
 
@@ -85,6 +86,16 @@ def simconv2(
         nn.AdaptiveAvgPool2d(1),
     )
     return Net(encoder, nn.Linear(128, classes))
+
+
+def easy_cnn(shape: Shape, classes: int, widths: tuple[int, ...] = (16, 32, 64)) -> Net:
+    """A small network that learns what is easy (crossfit's experts): strided convolutions on images of about 48 px."""
+    wide, height, width = image(shape, "easy_cnn", least=LEAST)
+    layers: list[nn.Module] = [nn.AvgPool2d(max(1, min(height, width) // 48))]
+    for out in widths:
+        layers += [nn.Conv2d(wide, out, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU()]
+        wide = out
+    return Net(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1)), nn.Linear(wide, classes))
 
 
 def conv3(

@@ -18,6 +18,7 @@ from spurless.methods.parts.losses import ce, ce_rows
 from spurless.nets import Net
 from spurless.nets.outputs import Inputs, outputs
 from spurless.train.feed import Resident, resident
+from spurless.train.networks import easy_maker
 from spurless.train.optim import make_optimizer
 
 KEEP = 2**30  # bytes of a split that may stay on a GPU between two evaluations
@@ -37,14 +38,21 @@ class EngineRun(Run):
         # Those of the datasets, which live as long as the run: the number of one that does not may be given again.
         self.lasting = {id(split) for split in data.splits.values()}
         self.generators: dict[str, torch.Generator] = {}  # that were handed out, the last of each name
-        self._make = make
-        self._nets = 0
+        self._make, self._make_easy = make, easy_maker(data, seed)
+        self._nets = self._easy_nets = 0
 
     def net(self) -> Net:
         net = self._make(self._nets)
         self._nets += 1
         if not any(isinstance(module, nn.Conv2d) for module in net.modules()):
             self.inputs.channels_last = False  # a copy that only convolutions pay back
+        return self.keep(net)
+
+    def easy_net(self) -> Net | None:
+        if self._make_easy is None:
+            return None
+        net = self._make_easy(self._easy_nets)
+        self._easy_nets += 1
         return self.keep(net)
 
     def keep(self, module: M) -> M:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from spurless.core.data import Bundle
+from spurless.core.data import Bundle, Images, Texts
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.core.seeds import derive
 from spurless.nets import Net, build
 from spurless.nets.outputs import Inputs
+from spurless.nets.small import LEAST, easy_cnn
+from spurless.nets.text import embedding_bag
 
 NetSpec = str | Mapping[str, Any] | nn.Module | Callable[[], nn.Module]
 
@@ -41,6 +44,18 @@ def network_maker(
             return net
 
     return make
+
+
+def easy_maker(data: Bundle, seed: int) -> Callable[[int], Net] | None:
+    """How a run makes networks that learn what is easy: small ones for images, bags of words for texts."""
+    shape, classes = data.shape, len(data.classes)
+    if isinstance(data.inputs, Images) and min(shape[1:]) >= LEAST:
+        return network_maker(functools.partial(easy_cnn, shape, classes), shape, classes, derive(seed, "easy"))
+    if isinstance(data.inputs, Texts):
+        words = 1 + max(int(split.x[:, 0].max()) for split in data.splits.values() if isinstance(split.x, Tensor))
+        bag = functools.partial(embedding_bag, shape, classes, vocab=words)
+        return network_maker(bag, shape, classes, derive(seed, "easy"))
+    return None
 
 
 def example_of(data: Bundle) -> Tensor:

@@ -1,6 +1,7 @@
-"""What held-out errors say: which samples a shortcut misleads, and whether one network is better there than another."""
+"""What held-out answers say: which samples a shortcut misleads, and whether one network is better there."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,35 +9,73 @@ from torch import Tensor
 FIXED = 0.2  # the least share that must be gone of plain training's errors where what is easy misleads
 MOST = 0.45  # the same, where other samples are lost for it
 LUCK = 0.2  # so many lost samples are put down to luck where their chance is higher, if nothing was made worse
-APART = 1 / 8  # of ln(C − 1): what the wrong class may tell of the right one where a shortcut is at work
+ONLY_EASY = 1 / 3  # of the samples where what is easy misleads: right on fewer, a network knows little else
+SURE = 0.1  # share of the experts' errors that their confidence must leave unexplained where a shortcut shows
+GAIN, FOR_EACH = 10.0, 0.05  # nats of the likelihood that ε must bring, and for each error
+FEWEST_ERRORS = 20
+SHARES = (0.0, *(0.0005 * 2 ** (k / 2) for k in range(20)))  # ε: 0, 0.0005 … 0.36
+TEMPERATURES = tuple(2 ** (k / 4) for k in range(-8, 17))  # T: 1/4 … 16
+
+
+class Sure(NamedTuple):
+    """How the experts are sure and wrong: what their logits must be divided by, and the share of labels as if drawn."""
+
+    temperature: float  # T
+    share: float  # ε
+
+    def misled(self, p: Tensor, y: Tensor) -> Tensor:
+        """(n,) The probability that a sample is of that share.  (ε / C) / p_ε
+
+        >>> p, y = torch.tensor([[0.99, 0.01], [0.5, 0.5]]), torch.tensor([1, 1])
+        >>> Sure(1.0, 0.1).misled(p, y).round(decimals=2).tolist()
+        [0.85, 0.1]
+        """
+        of_label = (log(p) / self.temperature).softmax(1).gather(1, y[:, None])[:, 0]
+        drawn = self.share / p.shape[1]
+        return drawn / ((1 - self.share) * of_label + drawn)
 
 
 class Evidence:
     """What is right of held-out samples, in the world that the experts' errors speak for.
 
-    Where these show a shortcut, that is a world in which what is easy tells nothing (the samples weigh as sharp odds
-    would draw them); where they do not, the samples count as they are. Where they cannot tell, the mean of both.
+    Where these show a shortcut, that is the world in which all labels are as if drawn, so that it tells nothing. Where
+    they do not, half of a world in which what is easy tells nothing (by sharp odds), and half the samples as they are.
     """
 
-    def __init__(self, p: Tensor, y: Tensor, shown: bool | None):
-        missed, share = 1 - p.gather(1, y[:, None])[:, 0], {True: 0.0, None: 0.5, False: 1.0}[shown]
-        self.shown, self.classes, self.misled = shown, p.shape[1], p.argmax(1) != y  # p (m, C): the experts' answers
-        self.weights = odds(missed, y, 0.0, sharpness(missed, y)) * (1 - share) + share / len(y)
+    def __init__(self, p: Tensor, y: Tensor, shown: Sure | None):
+        missed, classes = 1 - p.gather(1, y[:, None])[:, 0], p.shape[1]  # p (m, C): the experts' answers
+        self.shown, self.classes, self.misled = shown, classes, p.argmax(1) != y
+        self.weights = odds(missed, y, 0.5, sharpness(missed, y))
+        if shown:
+            r = shown.misled(p, y)
+            self.misled = r > 0.5
+            self.weights = r / r.sum()
 
     def score(self, right: Tensor) -> float:
         """Of a network, by whether each sample (m,) is predicted rightly."""
         return float(self.weights[right].sum().item())
 
+    def by_guessing(self, right: Tensor) -> float:
+        """Of guesses, the chance of such a score in the world in which all labels are as if drawn (normal)."""
+        share = 1 / self.classes
+        spread = math.sqrt(float((self.weights**2).sum()) * share * (1 - share))
+        return 0.5 * math.erfc((self.score(right) - share) / spread / math.sqrt(2))
+
     def prefers(self, after: Tensor, before: Tensor, level: float) -> bool:
-        """The gate. Where the errors speak against a shortcut, and of two classes, more must be right beyond chance
-        where what is easy misleads, and a share FIXED of the errors be gone there, or MOST of them where other samples
-        are lost for it: what is only hard stays hard, and what is learnt of it costs as much elsewhere."""
+        """The gate: a higher score; where a shortcut shows, one that guesses would not have.
+
+        Where none shows, more must be right where what is easy misleads, beyond chance, and a share FIXED of the errors
+        be gone there, or MOST of them where other samples are lost for it: what is only hard stays hard, and what is
+        learnt of it costs as much elsewhere. A network that is right on few there knows little else: FIXED will do.
+        """
         if self.score(after) <= self.score(before):
             return False
-        if self.shown or (self.shown is None and self.classes > 2):
-            return True
+        if self.shown:
+            return self.by_guessing(after) <= level
         won, lost = int((after & ~before).sum()), int((before & ~after).sum())
-        share = FIXED if chance(lost, won) > LUCK else MOST
+        knows, misled = int((before & self.misled).sum()), int(self.misled.sum())
+        only_easy = self.classes > 2 and knows < ONLY_EASY * misled
+        share = FIXED if only_easy or chance(lost, won) > LUCK else MOST
         return shortcut_evidence(self.misled, before, after, level, share)
 
 
@@ -67,24 +106,32 @@ def sharpness(missed: Tensor, y: Tensor) -> float:
     return power
 
 
-def shows_shortcut(y: Tensor, predicted: Tensor) -> bool | None:
-    """Whether what is easy misleads as a shortcut does: to any wrong class (n,) alike, whatever the right one is.
+def shows_shortcut(p: Tensor, y: Tensor) -> Sure | None:
+    """Whether what is easy misleads as a shortcut does: the experts (n, C) are sure, and wrong all the same.
 
-    Where the classes themselves are easy or hard, they are confused in pairs. None: two classes, or too few errors.
+    Where classes are hard the experts are unsure, and after a temperature T their confidence explains the errors.
+    Where a shortcut misleads it cannot: a share ε of the labels is as if drawn.  p_ε = (1 − ε) softmax(log p / T)
+    + ε / C, T and ε by maximum likelihood. It must explain a share SURE of the errors.
     """
-    classes, wrong = int(y.max()) + 1, predicted != y
-    free = (classes - 1) ** 2 - classes  # the mean of the likelihood ratio if they are independent; its variance: twice
-    if classes < 3 or int(wrong.sum()) < 2 * free:
+    wrong, classes = int((p.argmax(1) != y).sum()), p.shape[1]
+    if wrong < FEWEST_ERRORS:
         return None
-    counts = torch.bincount(y[wrong] * classes + predicted[wrong], minlength=classes**2).view(classes, classes).double()
-    expected = 1 - torch.eye(classes, dtype=torch.double)
-    for _ in range(100):  # rows and columns in turn: independent but for the empty diagonal
-        expected *= (counts.sum(1) / expected.sum(1).clamp_min(1e-9))[:, None]
-        expected *= (counts.sum(0) / expected.sum(0).clamp_min(1e-9))[None]
-    seen = counts > 0
-    g = 2 * float((counts[seen] * torch.log(counts[seen] / expected[seen])).sum())
-    told, margin, limit = g - free, 2 * math.sqrt(2 * max(free, 1)), 2 * counts.sum() * APART * math.log(classes - 1)
-    return True if told + margin < limit else False if told - margin > limit else None
+    drawn = torch.tensor(SHARES, dtype=torch.double, device=p.device)
+    likelihood = torch.stack(
+        [
+            ((1 - drawn) * of_label[:, None] + drawn / classes).log().sum(0)
+            for of_label in ((log(p) / t).softmax(1).gather(1, y[:, None])[:, 0] for t in TEMPERATURES)
+        ]
+    )  # (T, ε)
+    t, share = divmod(int(likelihood.argmax()), len(SHARES))
+    unexplained = SHARES[share] * (1 - 1 / classes) * len(y)
+    if float(likelihood.max() - likelihood[:, 0].max()) < max(GAIN, FOR_EACH * wrong) or unexplained < SURE * wrong:
+        return None
+    return Sure(TEMPERATURES[t], SHARES[share])
+
+
+def log(p: Tensor) -> Tensor:
+    return p.double().clamp_min(1e-12).log()
 
 
 def shortcut_evidence(misled: Tensor, before: Tensor, after: Tensor, level: float = 0.05, share: float = FIXED) -> bool:
