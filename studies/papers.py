@@ -85,7 +85,7 @@ def numbers(table: str) -> list[Number]:
     from spurless.bench.figures import value_of
     from spurless.bench.reproduce import papers
     from spurless.report.studies import published
-    from studies.pages import with_further_seeds
+    from studies.paper_tables import with_further_seeds
 
     kept = {row["key"]: row for name in papers() for row in rows(name)}
     found: dict[tuple, Number] = {}

@@ -558,7 +558,7 @@ def test_a_visit_begins_where_the_last_one_ended(tmp_path):
 def test_further_seeds_that_were_measured_count_and_those_that_were_not_are_not_missed(tmp_path):
     from spurless.bench.figures import entries
     from studies.keep import keep
-    from studies.pages import with_further_seeds
+    from studies.paper_tables import with_further_seeds
     from studies.rows import named
 
     path = FOLDER / "pgd-table1.toml"
