@@ -238,8 +238,11 @@ def raw(name: str) -> dict:
     return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-VARIANTS = ("as released", "unit norm", "its own network", "rate 0.01", "DCWP's settings", "unpadded")
-VARIANT_BLOCKS = ("from scratch", "stand-in", "last weights only")
+VARIANTS = (
+    *("as released", "unit norm", "its own network", "rate 0.01", "DCWP's settings", "unpadded", "Gradient, SGD"),
+    "first network as long as the second",
+)
+VARIANT_BLOCKS = ("from scratch", "stand-in", "last weights only", "7,500 steps")
 
 
 def is_variant(line: Line) -> bool:
