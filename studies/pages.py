@@ -3,9 +3,7 @@
 import json
 import statistics
 from collections import defaultdict
-from dataclasses import replace
 
-from studies.keep import SEEDS
 from studies.readme import fill
 from studies.rows import RESULTS, ROOT, rows
 
@@ -319,50 +317,11 @@ def span(low, high, measure):
     return f"{low:.{digits}f} to {high:.{digits}f}"
 
 
-def with_further_seeds(path, kept):
-    """The specification in a file, and in each line the cells of further seeds whose rows have what the line shows."""
-    from spurless.bench.figures import value_of
-    from spurless.bench.spec import read_spec
-
-    def counts(row, metric):
-        return row["status"] == "diverged" or value_of(row, metric) is not None
-
-    spec = read_spec(path)
-    lines = []
-    for line, wide in zip(spec.lines, read_spec(path, SEEDS).lines, strict=True):
-        named = {cell.key for cell in line.trials}
-        others = [cell for cell in wide.trials if cell.key in kept and cell.key not in named]
-        further = [cell for cell in others if counts(kept[cell.key], line.metric)]
-        assert not (line.end and further), f"{path.name}, {line.row}: a range is of the seeds that its file names"
-        lines.append(replace(line, trials=(*line.trials, *further)))
-    return replace(spec, lines=tuple(lines))
-
-
-def reproductions():
-    """For each paper's table of which cells were measured, those lines of it. A cell may be in several tables."""
-    from spurless.bench.reproduce import papers
-    from spurless.bench.table import markdown
-
-    kept = {name: {row["key"]: row for row in rows(name)} for name in papers()}
-    all_kept = {key: row for own in kept.values() for key, row in own.items()}
-    found = {}
-    for name, path in papers().items():
-        if not kept[name]:
-            continue
-        spec = with_further_seeds(path, all_kept)
-        strange = kept[name].keys() - {cell.key for cell in spec.trials()}
-        assert not strange, f"results/{name} holds rows that are not in {path.name}: {sorted(strange)}"
-        lines = tuple(line for line in spec.lines if any(cell.key in all_kept for cell in line.trials))
-        own = [all_kept[cell.key] for line in lines for cell in line.trials if cell.key in all_kept]
-        found[name] = markdown(replace(spec, lines=lines), own)
-    return found
-
-
 def tables():
-    from studies import causes, papers, pgd_ccifar
+    from studies import causes, paper_tables, papers, pgd_ccifar
 
     return (
-        reproductions()
+        paper_tables.reproductions()
         | sweep_tables()
         | {f"causes-{paper}": causes.table_of(paper) for paper in ("pgd", "dcwp", "large-lr")}
         | {

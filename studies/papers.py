@@ -52,6 +52,7 @@ class Number:
     theirs: Estimate
     ours: dict[tuple[str, str], Estimate] = field(default_factory=dict)
     point: str = ""
+    trial: str = ""  # key of the first: tables that repeat a number share it
     stand_in: bool = False  # for data, or pretrained weights, that are not to be had here
 
     def by(self, selection: str) -> list[Estimate]:
@@ -85,7 +86,7 @@ def numbers(table: str) -> list[Number]:
     from spurless.bench.figures import value_of
     from spurless.bench.reproduce import papers
     from spurless.report.studies import published
-    from studies.pages import with_further_seeds
+    from studies.paper_tables import with_further_seeds
 
     kept = {row["key"]: row for name in papers() for row in rows(name)}
     found: dict[tuple, Number] = {}
@@ -98,7 +99,9 @@ def numbers(table: str) -> list[Number]:
         data, method = line.block.split(",")[0], line.row.split(",")[0]
         point, stand_in = ", ".join(map(str, line.grid.values())), any(word in line.block for word in STAND_INS)
         key = (data, method, point, line.metric, stand_in)
-        number = found.setdefault(key, Number(table, data, method, theirs, point=point, stand_in=stand_in))
+        number = found.setdefault(
+            key, Number(table, data, method, theirs, point=point, trial=own[0]["key"], stand_in=stand_in)
+        )
         form = f"{line.block}: {line.row}"
         number.ours[form, LAST] = estimate(values)
         if picked := [v for row in own if (v := best_evaluation(row, line.metric)) is not None]:
@@ -146,6 +149,9 @@ def counts() -> str:
         own = [n for n in every if n.stand_in == stand_in]
         lines += [counted(table, [n for n in own if n.table == table]) for table in dict.fromkeys(n.table for n in own)]
         lines.append(counted(f"**{title}**", own))
+        once = {(n.theirs.value, n.trial or (n.data, n.method, n.point)): n for n in sorted(own, key=Number.back)}
+        if len(once) < len(own):
+            lines.append(counted("the same, numbers of two tables once", list(once.values())))
     return "\n".join(lines)
 
 

@@ -238,8 +238,11 @@ def raw(name: str) -> dict:
     return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-VARIANTS = ("as released", "unit norm", "its own network", "rate 0.01", "DCWP's settings", "unpadded")
-VARIANT_BLOCKS = ("from scratch", "stand-in", "last weights only")
+VARIANTS = (
+    *("as released", "unit norm", "its own network", "rate 0.01", "DCWP's settings", "unpadded", "Gradient, SGD"),
+    "first network as long as the second",
+)
+VARIANT_BLOCKS = ("from scratch", "stand-in", "last weights only", "7,500 steps")
 
 
 def is_variant(line: Line) -> bool:
@@ -558,7 +561,7 @@ def test_a_visit_begins_where_the_last_one_ended(tmp_path):
 def test_further_seeds_that_were_measured_count_and_those_that_were_not_are_not_missed(tmp_path):
     from spurless.bench.figures import entries
     from studies.keep import keep
-    from studies.pages import with_further_seeds
+    from studies.paper_tables import with_further_seeds
     from studies.rows import named
 
     path = FOLDER / "pgd-table1.toml"

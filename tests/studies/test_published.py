@@ -69,3 +69,11 @@ def test_every_measured_line_is_in_a_number():
     forms = {f"{x.block}: {x.row}" for x in lines}
     assert {form for n in numbers("dcwp-table1") for form, _ in n.ours} == forms
     assert papers.counts().count("dcwp-table1") == 1
+
+
+def test_what_two_tables_repeat_is_counted_once():
+    """Table 13 prints table 1's digit columns again, table 10 its LfF and PGD."""
+    lines = {line.split(" | ")[0]: line.split(" | ")[1] for line in papers.counts().splitlines()}
+    every, once = int(lines["| **all in the published setting**"]), int(lines["| the same, numbers of two tables once"])
+    repeated = [n for n in numbers("pgd-table13") if n.data == "Digit"]
+    assert len(repeated) == 9 and every - once >= 9 + 3 * 2
