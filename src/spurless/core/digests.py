@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spurless.core.files import atomic, cache_dir
+from spurless.core.errors import DataError
+from spurless.core.files import atomic, cache_dir, read_bytes
+from spurless.core.shards import split_path
 from spurless.core.threads import cores, pool
 
 if TYPE_CHECKING:
@@ -135,8 +136,12 @@ def file_stamp(stat: os.stat_result | None) -> int:
 
 
 def stat_of(file: str) -> os.stat_result | None:
+    """What the system says of a file; of one inside a shard, of the shard."""
     try:
         return os.stat(file)
+    except NotADirectoryError:
+        inside = split_path(file)
+        return os.stat(inside[0]) if inside else None
     except (OSError, ValueError):
         return None
 
@@ -144,8 +149,8 @@ def stat_of(file: str) -> os.stat_result | None:
 def content_digest(file: str) -> bytes:
     """The hash of a file's bytes; empty where it cannot be read."""
     try:
-        return digest(Path(file).read_bytes())
-    except (OSError, ValueError):
+        return digest(read_bytes(file))
+    except (OSError, ValueError, DataError):
         return b""
 
 

@@ -3,6 +3,7 @@
     metadata.csv           a table of files, in PATH or (Hugging Face) in PATH/train, PATH/val, PATH/test. It overrides
                            folders. Known by themselves: WILDS and Waterbirds (img_filename, y, split, place),
                            SubpopBench (filename, split, y, a), Hugging Face (file_name, label); others by settings.
+    *.tar, *.parquet       shards with the images in them (ingest/shard_listing.py), in PATH or in PATH/train, ...
     align/, conflict/      LfF and DisEnt: <class>/<id>_<label>_<bias>.png, with valid/ and test/ beside
     train/, val/, test/    each with a folder for every class
     CLASS/                 a folder for every class

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import numpy as np
@@ -22,10 +23,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spurless.core.digests import digest, file_digests
+from spurless.core.digests import digest, file_digests, stat_of
 from spurless.core.errors import DataError
 from spurless.core.files import open_regular, read_bytes
 from spurless.core.settings import Range
+from spurless.core.shards import split_path
 from spurless.core.terminal import track
 from spurless.core.threads import pool
 from spurless.data.ingest import jpeg
@@ -207,7 +209,8 @@ def inspect(
     >>> inspect(["no-such-file.png"])[1]
     {0: 'No such file or directory'}
     """
-    sizes = np.array([os.stat(file).st_size if os.path.isfile(file) else -1 for file in files])
+    stats = map(stat_of, files)
+    sizes = np.array([of.st_size if of is not None and S_ISREG(of.st_mode) else -1 for of in stats])
     _, place, count = np.unique(sizes, return_inverse=True, return_counts=True)
     digests, broken = np.zeros(len(files), "S16"), {}
     peeks = pool().map(partial(_peek, frame=frame, whole=whole), files, (count[place] > 1).tolist())
@@ -239,7 +242,8 @@ def _peek(file: str, hashed: bool, frame: Frame, whole: bool) -> bytes | str:
     from PIL import Image
 
     def read() -> bytes:
-        with open_regular(file) as opened, Image.open(opened) as picture:
+        opened = io.BytesIO(read_bytes(file)) if split_path(file) else open_regular(file)
+        with opened, Image.open(opened) as picture:
             frame.draft(picture)
             frame.check(picture.size)
             if whole:
