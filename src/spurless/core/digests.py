@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from spurless.core.errors import DataError
 from spurless.core.files import atomic, cache_dir, read_bytes
 from spurless.core.shards import split_path
-from spurless.core.threads import cores, pool
+from spurless.core.threads import cores, pool, spread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -156,7 +156,7 @@ def content_digest(file: str) -> bytes:
 
 def content_digests(files: Sequence[str]) -> list[bytes]:
     """The hash of each file's bytes, read by all cores."""
-    return list(pool().map(content_digest, files))
+    return list(spread(content_digest, files))
 
 
 def file_digests(files: Sequence[str]) -> np.ndarray:

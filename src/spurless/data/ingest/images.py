@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
@@ -29,7 +28,7 @@ from spurless.core.files import open_regular, read_bytes
 from spurless.core.settings import Range
 from spurless.core.shards import split_path
 from spurless.core.terminal import track
-from spurless.core.threads import pool
+from spurless.core.threads import pool, spread
 from spurless.data.ingest import jpeg
 from spurless.data.ingest.pillow_memory import rgb_pixels
 
@@ -213,7 +212,8 @@ def inspect(
     sizes = np.array([of.st_size if of is not None and S_ISREG(of.st_mode) else -1 for of in stats])
     _, place, count = np.unique(sizes, return_inverse=True, return_counts=True)
     digests, broken = np.zeros(len(files), "S16"), {}
-    peeks = pool().map(partial(_peek, frame=frame, whole=whole), files, (count[place] > 1).tolist())
+    wanted = list(zip(files, (count[place] > 1).tolist(), strict=True))
+    peeks = spread(lambda of: _peek(*of, frame, whole), wanted, together=8)
     for row, got in enumerate(track(peeks, "looking at images", len(files))):
         if isinstance(got, str):
             broken[row] = got
