@@ -457,7 +457,9 @@ def by_pillow(data: bytes, frame: Frame) -> np.ndarray | str:
         return images.or_why(lambda: frame.cut(opened))
 
 
-@pytest.mark.parametrize("how", [{}, {"progressive": True}, {"subsampling": 0}, {"subsampling": 2}, {"quality": 30}])
+@pytest.mark.parametrize(
+    "how", [{}, {"progressive": True}, {"subsampling": 0}, {"subsampling": 2}, {"quality": 30}, {"keep_rgb": True}]
+)
 @pytest.mark.parametrize("size", [(300, 200), (37, 61), (1600, 1200)])
 def test_jpegs_by_torchvision_are_those_by_pillow_to_the_bit(how, size):
     rng = np.random.default_rng(0)

@@ -14,14 +14,14 @@ from spurless.bench.one import compiles
 from spurless.train import compiled
 
 START = """
-import json, logging
+import json, os
 from torch._dynamo.utils import counters
 from spurless import fit
 from spurless.core.messages import show_messages
 
 show_messages()
 recipe = {"epochs": 1, "compile": True, "batch_size": 64}
-fit("erm", {"name": "toy", "n": 200}, net="mlp", recipe=recipe, device="cpu", progress=False)
+fit("erm", {"name": "toy", "n": 200}, net="mlp", recipe=recipe, device=os.environ["DEVICE"], progress=False)
 print(json.dumps({name: counters["inductor"][f"fxgraph_cache_{name}"] for name in ("hit", "miss")}))
 """
 
@@ -40,19 +40,20 @@ needs_compiler = pytest.mark.skipif(
 
 
 @needs_compiler
-def test_a_second_start_compiles_nothing(tmp_path):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_second_start_compiles_nothing(tmp_path, device):
     """As torch itself counts; in the user's cache folder, as XDG names it."""
-    cold, said = start(XDG_CACHE_HOME=str(tmp_path))
+    cold, said = start(XDG_CACHE_HOME=str(tmp_path), DEVICE=device)
     assert cold["miss"] > 0 and cold["hit"] == 0
     assert said.count("torch.compile is compiling: 10 to 60 s") == 1
     assert str(tmp_path / "spurless" / "compiled") in said
-    warm, _ = start(XDG_CACHE_HOME=str(tmp_path))
+    warm, _ = start(XDG_CACHE_HOME=str(tmp_path), DEVICE=device)
     assert warm == {"hit": cold["miss"], "miss": 0}
 
 
 @needs_compiler
 def test_a_folder_that_the_user_has_named_is_used(tmp_path):
-    start(XDG_CACHE_HOME=str(tmp_path / "cache"), TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "mine"))
+    start(DEVICE="cpu", XDG_CACHE_HOME=str(tmp_path / "cache"), TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "mine"))
     assert any((tmp_path / "mine").iterdir())
     assert not (tmp_path / "cache" / "spurless" / "compiled").exists()
 
