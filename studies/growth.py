@@ -4,7 +4,8 @@
 
 Each point is a process of its own. Seconds are of the wall clock, and beside them those of the processor; "own" is the
 peak of what only this process holds (RssAnon), less what it held after its imports. "Slope" is the power of the size
-by which the processor's seconds of the work grow between the last two points: 1 is linear, 2 quadratic.
+by which the processor's seconds grow between the last two points, less those of the smallest size, which are what a
+start costs: 1 is linear, 2 quadratic.
 
     files      tiny JPEG files in ten class folders: listed, split, and all hashed (first start); decoding is not in it
     samples    vectors of 20 numbers: an epoch of `erm` with a small network, and the scores
@@ -13,7 +14,8 @@ by which the processor's seconds of the work grow between the last two points: 1
     trials     a benchmark of trials that do next to nothing: methods times seeds, one process
     ray        trials that wait for 2 s, so that workers are not limited by the processors here; one machine. Beyond
                the measured points: by simulation, which hands trials to workers that take 2 s and what a trial costs
-               beside it, and the one start; both are taken from one worker, and checked against two and four
+               beside it. That is taken from one worker, of it the driver's own part, which it does for one trial
+               after the other, from the processor's seconds with most workers; checked against two and four
 """
 
 import argparse
@@ -32,7 +34,7 @@ from typing import Any
 import spurless  # noqa: F401  before torch: it lets waiting threads sleep instead of spin
 from studies.data import memory, watched, write_images
 from studies.metrics import machine
-from studies.rows import put
+from studies.rows import named, put
 
 SIZES = {
     "files": (1_000, 10_000, 100_000, 1_000_000),
@@ -52,18 +54,22 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=SIZES, default=list(SIZES))
     parser.add_argument("--most", type=int, default=10**6, help="no larger size than this")
     parser.add_argument("--folder", type=Path, help="as many files as the largest size, made before")
-    parser.add_argument("--out", type=Path, help="the table and the row: results/TABLE/NAME")
+    parser.add_argument("--out", type=Path, help="the table and the row: results/TABLE/NAME; points in it are kept")
     parser.add_argument("--measure", nargs=3, metavar=("WHAT", "SIZE", "SCRATCH"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
         what, size, scratch = args.measure
         print(json.dumps(measure(WORK[what], int(size), Path(scratch))))
         return
-    rows: dict[str, list[dict[str, Any]]] = {}
+    kept = named(args.out.parent).get(args.out.name, {}) if args.out else {}
+    rows: dict[str, list[dict[str, Any]]] = kept.get("rows", {})
     for what in args.only:
-        rows[what] = [point(what, size, args.folder) for size in SIZES[what] if size <= args.most]
+        there = {of["size"]: of for of in rows.get(what, [])}
+        todo = [size for size in SIZES[what] if size <= args.most and size not in there]
+        there |= {size: point(what, size, args.folder) for size in todo}
+        rows[what] = [there[size] for size in sorted(there)]
         show(what, rows[what])
-    if "ray" in rows:
+    if "ray" in args.only:
         rows["simulated"] = simulation(rows["ray"])
         show("simulated", rows["simulated"])
     if args.out:
@@ -197,11 +203,10 @@ def wait(result: Any, bundle: Any, folder: Path) -> dict[str, float]:
 
 
 def simulation(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Trials in turn to whoever is free. What a trial costs beside its work is that of one worker; of it the driver's
-    own part is done one trial after the other, so that it is the limit in the end."""
+    """Trials in turn to whoever is free."""
     alone = next(of for of in measured if of["size"] == 1)
     beside = alone["seconds"] / WAITING - WAIT
-    driver = alone["processor"] / WAITING
+    driver = measured[-1]["processor"] / WAITING
     told = {of["size"]: of["seconds"] for of in measured}
     rows = []
     for workers in SIMULATED:
@@ -229,12 +234,19 @@ def show(what: str, rows: list[dict[str, Any]]) -> None:
     print(f"\n{what}", flush=True)
     for k, row in enumerate(rows):
         print("  ", row, flush=True)
-        if k and k == len(rows) - 1 and "processor" in row:
-            print(f"   slope {slope(rows[-2], row):.2f}", flush=True)
+        if k > 1 and k == len(rows) - 1 and what != "ray" and "processor" in row:
+            print(f"   slope {slope(rows):.2f}", flush=True)
 
 
-def slope(one: dict[str, Any], other: dict[str, Any]) -> float:
-    return math.log(other["processor"] / one["processor"]) / math.log(other["size"] / one["size"])
+def slope(rows: list[dict[str, Any]]) -> float:
+    """Of the last two points.
+
+    >>> round(slope([{"size": n, "processor": 3 + 2 * n} for n in (1, 10, 100)]), 2)
+    1.04
+    """
+    start, one, other = rows[0], rows[-2], rows[-1]
+    work = [max(of["processor"] - start["processor"], 1e-9) for of in (one, other)]
+    return math.log(work[1] / work[0]) / math.log(other["size"] / one["size"]) if len(rows) > 2 else math.nan
 
 
 WORK: dict[str, Work] = {
