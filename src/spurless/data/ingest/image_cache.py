@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spurless.core.digests import checksum, content_digests, digest, file_key, file_stamp, stat_of, vouch
+from spurless.core.digests import checksum, content_digests, digest, keys_and_stamps, vouch
 from spurless.core.errors import DataError
 from spurless.core.files import cache_dir
 from spurless.core.messages import log
@@ -84,10 +84,7 @@ class _Cache:
 
     def __init__(self, files: Sequence[str], frame: Frame):
         self.files, self.frame = files, frame
-        stats = [stat_of(file) for file in files]
-        # What each row should hold.
-        self.keys = np.array([file_key(file, stat) for file, stat in zip(files, stats, strict=True)], "S16")
-        self.stamps = np.array([file_stamp(stat) for stat in stats], "u8")
+        self.keys, self.stamps = keys_and_stamps(files)  # what each row should hold
         self.folder = cache_dir() / "images" / f"v{VERSION}-{frame.resize}-{frame.size}-{frame.zoom:.6g}"
         self.index = self.folder / f"{digest(self.keys.tobytes()).hex()}.rows"
         self.rows = _open_rows(self.index, frame)  # what each row holds
