@@ -2,7 +2,8 @@
 
     python -m studies.photographs [--beside CHECKOUT] [--out results/speed/photographs]
 
-BAR's training images, as they are and enlarged to photographs of 500 to 1,000 px a side, at 80 and 224 px. "First
+BAR's training images, as they are (256 px), enlarged to 500 to 1,000 px, and to 1,000 to 2,000 px as cameras make them,
+at 80 and 224 px. "First
 epoch" decodes into an empty cache and then passes over all samples in shuffled batches of 64; "second epoch" passes
 over them again, in the same process. Every reader has as many threads or workers as there are cores, and each reading
 is a process of its own, turn by turn in one run; imports are not timed. `--beside` measures another checkout of this
@@ -29,6 +30,8 @@ from studies.rows import put
 
 BATCH = 64
 SIZES = (80, 224)
+# The longer sides of each kind of photographs; none: as they are.
+KINDS = {"256 px": (), "500 to 1,000 px": (500, 640, 768, 900, 1000), "1,000 to 2,000 px": (1000, 1280, 1600, 2000)}
 
 
 def main() -> None:
@@ -80,17 +83,18 @@ def write_photographs(scratch: Path, images: int) -> dict[str, Path]:
         sys.exit(f"BAR is not in {data_root()}. Set SPURLESS_DATA.")
     draw = random.Random(0)
     files = draw.sample(sorted(source.iterdir()), images)
-    folders = {"as they are": scratch / "bar", "enlarged": scratch / "enlarged"}
     for file in files:
-        small, large = (folder / file.stem.rpartition("_")[0] / file.name for folder in folders.values())
-        for made in (small, large):
+        for kind, sides in KINDS.items():
+            made = scratch / kind / file.stem.rpartition("_")[0] / file.name
             made.parent.mkdir(parents=True, exist_ok=True)
-        small.write_bytes(file.read_bytes())
-        with Image.open(file) as picture:
-            ratio = draw.choice([500, 640, 768, 900, 1000]) / max(picture.size)
-            side = (round(picture.width * ratio), round(picture.height * ratio))
-            picture.convert("RGB").resize(side, Image.Resampling.BICUBIC).save(large, quality=88)
-    return folders
+            if not sides:
+                made.write_bytes(file.read_bytes())
+                continue
+            with Image.open(file) as picture:
+                ratio = draw.choice(sides) / max(picture.size)
+                side = (round(picture.width * ratio), round(picture.height * ratio))
+                picture.convert("RGB").resize(side, Image.Resampling.BICUBIC).save(made, quality=88)
+    return {kind: scratch / kind for kind in KINDS}
 
 
 def two_epochs(reader, folder: Path, size: int) -> dict[str, float]:

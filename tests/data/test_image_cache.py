@@ -1,6 +1,7 @@
 """Images come out as a person sees them, are decoded once, and survive a kill."""
 
 import gc
+import io
 import os
 import signal
 import struct
@@ -17,7 +18,7 @@ from PIL import Image
 
 from spurless.core.data import Split
 from spurless.core.errors import UserError
-from spurless.data.ingest import image_cache, images
+from spurless.data.ingest import image_cache, images, jpeg
 from spurless.data.ingest.collection import read_splits, to_split
 from spurless.data.ingest.image_cache import ROW, decode_cached
 from spurless.data.ingest.images import Frame, LazyRows, decode
@@ -303,7 +304,7 @@ def test_interrupted_decode_goes_on_where_it_was(tmp_path, monkeypatch):
 
 KILLED = """
 import sys, time
-from spurless.data.ingest import image_cache, images
+from spurless.data.ingest import image_cache, images, jpeg
 real = images.decode
 image_cache.CHUNK = 5 * images.Frame(8).nbytes
 images.decode = lambda data, frame: (time.sleep(0.02), real(data, frame))[1]
@@ -442,3 +443,67 @@ def test_collections_leave_out_truncated_images_without_a_cache(tmp_path):
     read, notes = read_splits(splits, "mine", use_cache=False, skip_broken=True)
     assert len(read["train"][torch.arange(3)]) == len(read["train"]) == 3
     assert "1 broken image file left out" in notes[0]
+
+
+def jpeg_bytes(image: Image.Image, **how) -> bytes:
+    out = io.BytesIO()
+    image.save(out, "JPEG", **how)
+    return out.getvalue()
+
+
+def by_pillow(data: bytes, frame: Frame) -> np.ndarray | str:
+    with Image.open(io.BytesIO(data)) as opened:
+        frame.draft(opened)
+        return images.or_why(lambda: frame.cut(opened))
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"progressive": True}, {"subsampling": 0}, {"subsampling": 2}, {"quality": 30}, {"keep_rgb": True}]
+)
+@pytest.mark.parametrize("size", [(300, 200), (37, 61), (1600, 1200)])
+def test_jpegs_by_torchvision_are_those_by_pillow_to_the_bit(how, size):
+    rng = np.random.default_rng(0)
+    noisy = Image.fromarray(rng.integers(0, 256, (size[1] // 3, size[0] // 3, 3), dtype=np.uint8)).resize(size)
+    data = jpeg_bytes(noisy, **how)
+    assert jpeg.plain_size(data) == size
+    assert jpeg.pixels_of(data) is not None
+    for frame in (Frame(32), Frame(224), Frame(56, "squash", zoom=64 / 56)):
+        assert (decode(data, frame) == by_pillow(data, frame)).all()
+
+
+def test_other_jpegs_are_left_to_pillow():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    others = {"exif": jpeg_bytes(picture(0), exif=exif), "grey": jpeg_bytes(picture(0).convert("L"))}
+    others |= {"cmyk": jpeg_bytes(picture(0).convert("CMYK")), "png": png(8, 8, 8, b""), "cut": b"\xff\xd8\xff\xe0\0"}
+    assert {name: jpeg.plain_size(data) for name, data in others.items()} == dict.fromkeys(others)
+
+
+def test_damaged_jpegs_are_what_they_were_with_pillow_alone(tmp_path):
+    """Cut short, or with bytes that are wrong: the same pixels, or refused as before."""
+    rng, whole = np.random.default_rng(0), jpeg_bytes(picture(1, 200, 150), quality=90)
+    outcomes = []
+    for k in range(60):
+        data = bytearray(whole)
+        if k % 2:
+            del data[int(rng.integers(20, len(data))) :]
+        else:
+            data[int(rng.integers(2, len(data)))] = int(rng.integers(256))
+        (tmp_path / f"{k}.jpg").write_bytes(data)
+        mine = images.attempt(str(tmp_path / f"{k}.jpg"), Frame(100))
+        theirs = images.or_why(lambda data=bytes(data): by_pillow(data, Frame(100)))
+        assert mine == theirs if isinstance(mine, str) else (mine[0] == theirs).all(), k
+        outcomes.append(isinstance(mine, str))
+    assert 5 < sum(outcomes) < 55  # both kinds occurred
+
+
+def test_without_torchvisions_decoder_the_pixels_are_the_same(monkeypatch):
+    data = jpeg_bytes(picture(2, 300, 200))
+    expected = decode(data, Frame(64))
+    monkeypatch.setattr(jpeg, "_decoder", lambda: None)
+    assert (decode(data, Frame(64)) == expected).all()
+
+
+def test_a_plain_jpeg_over_the_limit_is_refused_before_it_is_decoded(tmp_path):
+    picture(0, 100, 80).save(tmp_path / "a.jpg")
+    assert "at most 7,999 are decoded" in images.attempt(str(tmp_path / "a.jpg"), Frame(64, max_pixels=7999))

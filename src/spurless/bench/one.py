@@ -29,6 +29,7 @@ from spurless.train.run_folder import SETTINGS
 if TYPE_CHECKING:
     import torch
 
+    from spurless.bench.executors.base import How
     from spurless.core.data import Bundle
     from spurless.train.result import Result
 
@@ -76,6 +77,15 @@ def compiled(trials: Iterable[Trial], device: torch.device) -> list[Trial]:
     """The trials, compiled where this device is a GPU for which it can be done; not those that are watched."""
     able = device.type == "cuda" and can_compile()
     return [replace(c, recipe={"compile": True} | c.recipe) if able and not c.dynamics else c for c in trials]
+
+
+def compiles(how: How) -> bool:
+    """Whether trials that are done with these options are compiled."""
+    if how.compile != "gpu":
+        return how.compile
+    from spurless.train.device import pick_device
+
+    return pick_device(how.device).type == "cuda" and can_compile()
 
 
 def can_compile() -> bool:

@@ -9,10 +9,12 @@ from typing import Any, Unpack
 
 from spurless.bench.claim import DYNAMICS, FINISHED, finished_row
 from spurless.bench.executors.base import Event, How, Options, Watch
-from spurless.bench.one import named
+from spurless.bench.one import compiles, named
 from spurless.bench.rows import JSONL, write_jsonl
 from spurless.bench.trials import KEYS, Trial, remember, save_keys, stale
 from spurless.core.errors import FolderError, SettingError
+from spurless.core.messages import log
+from spurless.train.compiled import announcement
 from spurless.train.run_folder import RESULT
 
 WRITTEN = (JSONL, "report.html", "reproduction.json", "sweep.json", "sweep.png")  # into a folder of trials, beside them
@@ -77,6 +79,8 @@ def _do(
     trials: Sequence[Trial],
 ) -> None:
     """Fill in the rows of the trials that are left, as an executor brings them."""
+    if how.on == "here" and compiles(how):
+        log.info(announcement("Trials are compiled"))
     try:
         with watch:
             for event in _events(left, there, out, how, watch):

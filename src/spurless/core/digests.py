@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spurless.core.files import atomic, cache_dir
-from spurless.core.threads import cores, pool
+from spurless.core.errors import DataError
+from spurless.core.files import atomic, cache_dir, read_bytes
+from spurless.core.shards import split_path
+from spurless.core.threads import cores, pool, spread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,9 +135,24 @@ def file_stamp(stat: os.stat_result | None) -> int:
     return checksum(f"{stat.st_ctime_ns} {stat.st_ino}".encode()) or 1
 
 
+def keys_and_stamps(files: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) the key and the stamp of each file. What the system says of a million files would take half a gigabyte."""
+    import numpy as np
+
+    keys, stamps = np.zeros(len(files), "S16"), np.zeros(len(files), "u8")
+    for row, file in enumerate(files):
+        stat = stat_of(file)
+        keys[row], stamps[row] = file_key(file, stat), file_stamp(stat)
+    return keys, stamps
+
+
 def stat_of(file: str) -> os.stat_result | None:
+    """What the system says of a file; of one inside a shard, of the shard."""
     try:
         return os.stat(file)
+    except NotADirectoryError:
+        inside = split_path(file)
+        return os.stat(inside[0]) if inside else None
     except (OSError, ValueError):
         return None
 
@@ -144,14 +160,14 @@ def stat_of(file: str) -> os.stat_result | None:
 def content_digest(file: str) -> bytes:
     """The hash of a file's bytes; empty where it cannot be read."""
     try:
-        return digest(Path(file).read_bytes())
-    except (OSError, ValueError):
+        return digest(read_bytes(file))
+    except (OSError, ValueError, DataError):
         return b""
 
 
 def content_digests(files: Sequence[str]) -> list[bytes]:
     """The hash of each file's bytes, read by all cores."""
-    return list(pool().map(content_digest, files))
+    return list(spread(content_digest, files))
 
 
 def file_digests(files: Sequence[str]) -> np.ndarray:
@@ -160,12 +176,12 @@ def file_digests(files: Sequence[str]) -> np.ndarray:
     import numpy as np
 
     kind = np.dtype([("key", "S16"), ("stamp", "u8"), ("digest", "S16")])
-    stats = [stat_of(file) for file in files]
     now = np.zeros(len(files), kind)
-    now["key"] = [file_key(file, stat) for file, stat in zip(files, stats, strict=True)]
-    now["stamp"] = [file_stamp(stat) for stat in stats]
-    listed = digest("\0".join(map(os.path.abspath, files)).encode("utf-8", "surrogateescape")).hex()
-    kept = cache_dir() / "digests" / f"{listed}.files"
+    now["key"], now["stamp"] = keys_and_stamps(files)
+    listed = blake2b(digest_size=16)
+    for k, file in enumerate(files):
+        listed.update(("\0" * (k > 0) + os.path.abspath(file)).encode("utf-8", "surrogateescape"))
+    kept = cache_dir() / "digests" / f"{listed.hexdigest()}.files"
     before = np.zeros(len(files), kind)
     with suppress(OSError, ValueError):
         if len(read := np.fromfile(kept, kind)) == len(files):

@@ -100,8 +100,16 @@ def check_regular(path: str | Path) -> None:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    with open_regular(path) as file:
-        return file.read()
+    """All of a regular file, or of one inside a shard."""
+    try:
+        with open_regular(path) as file:
+            return file.read()
+    except NotADirectoryError:
+        from spurless.core.shards import read_member, split_path
+
+        if inside := split_path(path):
+            return read_member(*inside)
+        raise
 
 
 def read_text(path: str | Path) -> str:

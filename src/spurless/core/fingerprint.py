@@ -26,11 +26,11 @@ def fingerprint(data: Bundle, with_attributes: bool = True) -> str:
     for name, split in data.splits.items():
         kept = [split.a, split.member] if with_attributes else []
         labels = [b"" if t is None else tensor_digest(t) for t in (split.y, *kept)]
-        splits[name] = _inputs_digest(split), digest(b"/".join([*labels, names]))
+        splits[name] = inputs_digest(split), digest(b"/".join([*labels, names]))
     return full_form(splits, partial_fingerprint(data, with_attributes))
 
 
-def _inputs_digest(split: Split) -> bytes:
+def inputs_digest(split: Split) -> bytes:
     """Of samples that are decoded on demand: the hash that they tell, such as that of their files, else decode all."""
     if isinstance(split.x, Tensor):
         return tensor_digest(split.x)

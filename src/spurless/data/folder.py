@@ -3,6 +3,7 @@
     metadata.csv           a table of files, in PATH or (Hugging Face) in PATH/train, PATH/val, PATH/test. It overrides
                            folders. Known by themselves: WILDS and Waterbirds (img_filename, y, split, place),
                            SubpopBench (filename, split, y, a), Hugging Face (file_name, label); others by settings.
+    *.tar, *.parquet       shards with the images in them (ingest/shard_listing.py), in PATH or in PATH/train, ...
     align/, conflict/      LfF and DisEnt: <class>/<id>_<label>_<bias>.png, with valid/ and test/ beside
     train/, val/, test/    each with a folder for every class
     CLASS/                 a folder for every class
@@ -220,12 +221,16 @@ def _put_together(listing: Listing, rows: Sequence[int], trained: Counter[str]) 
 
 
 def copies(digests: NDArray[np.bytes_]) -> list[list[int]]:
-    """The samples of each image that is there more than once."""
-    rows_of = defaultdict(list)
-    for row, digest in enumerate(digests.tolist()):
-        if digest:
-            rows_of[digest].append(row)
-    return [rows for rows in rows_of.values() if len(rows) > 1]
+    """The samples of each image that is there more than once, in the order of the first.
+
+    >>> copies(np.array([b"a", b"b", b"", b"b", b"", b"a", b"c"]))
+    [[0, 5], [1, 3]]
+    """
+    order = np.argsort(digests, kind="stable")  # a million digests without as many lists
+    starts = np.flatnonzero(np.r_[True, digests[order][1:] != digests[order][:-1]])
+    runs = zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True)
+    found = [order[start:end].tolist() for start, end in runs if end - start > 1 and digests[order[start]]]
+    return sorted(found)
 
 
 def copies_at_odds(listing: Listing, digests: NDArray[np.bytes_]) -> str:

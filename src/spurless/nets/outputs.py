@@ -129,7 +129,7 @@ def outputs(
     `placed`: the samples, where they lie on the device already; `draws` (k, n): random numbers to augment them by.
     """
     ask = net.features if features else net
-    logits = []
+    out, done = None, 0  # filled in as batches come: joined in the end, all of it would be held twice
     with evaluating(net):
         size = recipe.eval_batch_size
         here = split.x if placed is None else placed.x
@@ -145,8 +145,13 @@ def outputs(
             own_draws = None if draws is None else draws[:, i * size : (i + 1) * size]
             x = inputs.training(rows.to(device, non_blocking=True), own_draws)
             with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-                logits.append(tensor_of(ask(x)).float())  # type: ignore[operator]
-    return torch.cat(logits)
+                made = tensor_of(ask(x)).float()  # type: ignore[operator]
+            if out is None:
+                out = made.new_empty((len(split), *made.shape[1:]))
+            out[done : done + len(made)] = made
+            done += len(made)
+    assert out is not None and done == len(split)
+    return out
 
 
 def _of_text(ask: Any, x: Tensor, recipe: Recipe, device: torch.device, sort: bool) -> Tensor:

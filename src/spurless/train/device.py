@@ -16,6 +16,7 @@ import spurless
 from spurless.core.errors import SettingError
 from spurless.core.parallel import local_gpu, world
 from spurless.core.recipe import Recipe
+from spurless.train.compiled import keep_compiled
 
 GRAIN = 2**15  # elements of a tensor below which torch takes no further thread
 
@@ -74,6 +75,8 @@ def switches(recipe: Recipe, device: torch.device) -> Generator[None, None, None
     was = torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
     precision = torch.get_float32_matmul_precision()
     on_gpu = device.type == "cuda"
+    if recipe.compile:
+        keep_compiled()
     try:
         torch.backends.cudnn.benchmark = on_gpu and not recipe.deterministic
         if on_gpu and recipe.deterministic:

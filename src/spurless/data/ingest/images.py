@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import numpy as np
@@ -22,12 +22,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spurless.core.digests import digest, file_digests
+from spurless.core.digests import digest, file_digests, stat_of
 from spurless.core.errors import DataError
 from spurless.core.files import open_regular, read_bytes
 from spurless.core.settings import Range
+from spurless.core.shards import split_path
 from spurless.core.terminal import track
-from spurless.core.threads import pool
+from spurless.core.threads import pool, spread
+from spurless.data.ingest import jpeg
 from spurless.data.ingest.pillow_memory import rgb_pixels
 
 if TYPE_CHECKING:
@@ -83,16 +85,19 @@ class Frame:
             return side, side
         return side * width // shorter, side * height // shorter
 
+    @property
+    def enough(self) -> int:
+        """A side that leaves twice the pixels that are needed."""
+        return int(2 * self.size * self.zoom) + 1
+
     def draft(self, picture: Image) -> None:
         """Let a JPEG be decoded at a half, a quarter or an eighth of its size: much less work, and as long as twice the
         pixels that are needed are left, hardly a difference."""
-        enough = int(2 * self.size * self.zoom) + 1
-        picture.draft(None, (enough, enough))
+        picture.draft(None, (self.enough, self.enough))
 
-    def check(self, picture: Image) -> None:
+    def check(self, size: tuple[int, int]) -> None:
         """Refuse a picture that takes too much memory, from its header."""
-        resized = self.scaled(*picture.size)
-        for (width, height), what in ((picture.size, "it has"), (resized, "resized it would have")):
+        for (width, height), what in ((size, "it has"), (self.scaled(*size), "resized it would have")):
             if width * height > self.max_pixels:
                 raise ValueError(
                     f"{what} {width:,} x {height:,} pixels, and at most {self.max_pixels:,} are decoded "
@@ -101,8 +106,11 @@ class Frame:
 
     def cut(self, picture: Image) -> Pixels:
         """(3, size, size) uint8 pixels of an open picture."""
-        self.check(picture)
-        pixels = rgb_pixels(to_rgb(picture))  # (h, w, 3 or 4)
+        self.check(picture.size)
+        return self.cut_pixels(rgb_pixels(to_rgb(picture)))
+
+    def cut_pixels(self, pixels: Tensor) -> Pixels:
+        """(3, size, size) of uint8 pixels (h, w, 3 or 4)."""
         height, width, _ = pixels.shape
         w, h = self.scaled(width, height)
         # Pillow's own resize gives the same to within a level, in twice the time.
@@ -145,6 +153,11 @@ def decode(data: bytes, frame: Frame) -> Pixels:
     """(3, size, size) uint8 pixels of an image file's bytes."""
     from PIL import Image
 
+    size = jpeg.plain_size(data)
+    if size is not None and min(size) < 2 * frame.enough:  # else Pillow's draft makes it smaller
+        frame.check(size)
+        if (pixels := jpeg.pixels_of(data)) is not None:
+            return frame.cut_pixels(pixels)
     with Image.open(io.BytesIO(data)) as picture:
         frame.draft(picture)
         return frame.cut(picture)
@@ -195,10 +208,12 @@ def inspect(
     >>> inspect(["no-such-file.png"])[1]
     {0: 'No such file or directory'}
     """
-    sizes = np.array([os.stat(file).st_size if os.path.isfile(file) else -1 for file in files])
+    stats = map(stat_of, files)
+    sizes = np.array([of.st_size if of is not None and S_ISREG(of.st_mode) else -1 for of in stats])
     _, place, count = np.unique(sizes, return_inverse=True, return_counts=True)
     digests, broken = np.zeros(len(files), "S16"), {}
-    peeks = pool().map(partial(_peek, frame=frame, whole=whole), files, (count[place] > 1).tolist())
+    wanted = list(zip(files, (count[place] > 1).tolist(), strict=True))
+    peeks = spread(lambda of: _peek(*of, frame, whole), wanted, together=8)
     for row, got in enumerate(track(peeks, "looking at images", len(files))):
         if isinstance(got, str):
             broken[row] = got
@@ -227,9 +242,10 @@ def _peek(file: str, hashed: bool, frame: Frame, whole: bool) -> bytes | str:
     from PIL import Image
 
     def read() -> bytes:
-        with open_regular(file) as opened, Image.open(opened) as picture:
+        opened = io.BytesIO(read_bytes(file)) if split_path(file) else open_regular(file)
+        with opened, Image.open(opened) as picture:
             frame.draft(picture)
-            frame.check(picture)
+            frame.check(picture.size)
             if whole:
                 picture.load()
         return digest(read_bytes(file)) if hashed else b""

@@ -1,4 +1,4 @@
-"""How folders of images are laid out: a table of files, names that spell label and bias, or a folder for each class.
+"""How folders of images are laid out: a table of files, shards, names that spell label and bias, or class folders.
 
 Each way of reading gives a Listing: file names, labels, values of bias attributes and splits, before any image is
 opened. Whatever is wrong is added to the Problems, which the caller raises together.
@@ -16,6 +16,7 @@ from spurless.data.ingest.file_tables import Columns, from_tables
 from spurless.data.ingest.files import and_above, files_below, files_in, folders_in, inside, is_image, without_outputs
 from spurless.data.ingest.listing import STRAY, Listing, Spellings
 from spurless.data.ingest.problems import Kind, Problems
+from spurless.data.ingest.shard_listing import from_shards, shards_in
 from spurless.data.ingest.splits import SPLIT_NAMES
 
 NO_CLASS = Kind("An image in no class folder", "Move it into the folder of its class, or remove it:")
@@ -36,6 +37,9 @@ def list_files(folder: Path, columns: Columns, variant: str, problems: Problems,
     tables = tables or {name: split for name, split in parts.items() if (folder / name / metadata).is_file()}
     if tables:
         return from_tables(folder, tables, columns, problems)
+    folders = [os.path.join(base, name) for base in ("", *parts) for name in folders_in(folder / base)]
+    if not set(folders) - set(parts) and (shards := shards_in(folder, parts)):
+        return from_shards(folder, shards, columns, problems)
     named = [name for name in ("file", "label", "attribute", "split") if getattr(columns, name)]
     if named:
         raise SettingError(f"data.{named[0]} is a column, but {folder} has no {metadata}; name it by data.metadata.")
