@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from studies.audit.kinds import COLOUR, FINE, GROUND, KINDS, LIGHT, MARGIN, MARK, Kind
+from studies.audit.kinds import ADDED, COLOUR, FINE, GROUND, KINDS, LIGHT, MARGIN, MARK, Kind
 
 FINAL2 = "final 2"
 WORD = ("the word", "the phrase")
@@ -106,7 +106,8 @@ def split_of(base: str, a: int, b: int) -> str:
     >>> split_of("fashion", 0, 6), split_of("fashion", 3, 5)
     ('late_fashion_test', 'late_fashion')
     """
-    seen = {k.base.removeprefix("large ").removeprefix("files ") for k in KINDS}
+    late = {name for name, *_ in ADDED}
+    seen = {k.base.removeprefix("large ").removeprefix("files ") for k in KINDS if k.name not in late}
     return f"late_{base}_test" if f"{base} {a} {b}" in seen else f"late_{base}"
 
 
