@@ -368,7 +368,14 @@ def test_a_mark_that_is_painted_over_no_longer_decides_on_fresh_samples():
     assert report.findings and "upper left" in report.shortcut["name"]
     fixed = repairs(data, report, device="cpu")
     rows = {repair.method: repair.row(fixed.leading.follows) for repair in fixed.tried}
-    assert fixed.chosen is not None and set(rows) == {"before", "balanced head", "dfr", "afr", "without the cue"}
+    assert fixed.chosen is not None and set(rows) == {
+        "before",
+        "balanced head",
+        "dfr",
+        "afr",
+        "mixed",
+        "without the cue",
+    }
     fresh, label, marked = stamped(600, 0.5, 1)
     against = marked != label
     right = {repair.method: repair.answers(fixed.case, fresh) == label for repair in fixed.tried}

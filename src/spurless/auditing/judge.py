@@ -174,8 +174,8 @@ def order(suspects: Sequence[Suspect]) -> list[Suspect]:
     return sorted(suspects, key=lambda s: (VERDICTS.index(s.verdict), -weight(s)))
 
 
-BONUS = {"file": 0.15, "mark": 0.14, "light": 0.04, "spot": -0.06, "margin": -0.08, "background": -0.1, "part": -0.3,
-         "hidden": -0.3}  # fmt: skip
+BONUS = {"file": 0.15, "mark": 0.14, "detail": 0.06, "light": 0.04, "spot": -0.06, "margin": -0.08, "background": -0.1,
+         "part": -0.3, "hidden": -0.3}  # fmt: skip
 MOVES = 0.35  # how much the effect of an exchange counts; an object that was turned or scaled is another picture
 
 NARROW = ("missing", "red", "green", "blue", "language")

@@ -102,6 +102,8 @@ class Candidates:
             )
             candidates.append(self._dfr())
         candidates.append(self._afr())
+        if self.exchanged is not None:
+            candidates.append(self._mixed())
         edit = self._removal()
         return candidates if edit is None else [*candidates, self._without(edit)]
 
@@ -150,6 +152,25 @@ class Candidates:
         size = self.y[self.learn].bincount(minlength=len(self.case.data.classes)).float()[self.y[self.learn]]
         weights = [torch.exp(-gamma * chance) / size for gamma in GAMMAS]
         return self._best("afr", "the last layer, fitted with samples that the model finds hard weighing more", weights)
+
+    def _mixed(self) -> Repair:
+        """The head is fitted to every sample twice: as it is, and with the cue of a typical sample of another class."""
+        assert self.cue is not None and self.cue.swap is not None
+        generator = torch.Generator().manual_seed(self.case.seed)
+        x, y = self.case.held[self.learn], self.y[self.learn]
+        donor = torch.arange(len(y))
+        for c in y.unique():
+            others = (self.follows[self.learn] & (y != c)).nonzero()[:, 0]
+            own = (y == c).nonzero()[:, 0]
+            if len(others):
+                donor[own] = others[torch.randint(len(others), (len(own),), generator=generator)]
+        made = self.case.outputs(
+            _unlabelled(edited(x, torch.arange(len(y)), donor, self.cue.swap, self.case.images)), features=True
+        )
+        both, fold = torch.cat([self.case.features[self.learn], made]), self.fold[self.learn].repeat(2)
+        heads = fit_heads(both, y.repeat(2), len(self.case.data.classes), fold)
+        words = "the last layer, fitted to every sample as it is and with the cue of another class"
+        return self._repair("mixed", words, (heads,))
 
     def _without(self, edit: Edit) -> Repair:
         """The cue is taken out of all inputs, and the head is fitted again."""
