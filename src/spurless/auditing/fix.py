@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from spurless.auditing.advice import Advice
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import more_than_half
 from spurless.auditing.gather import Cue
-from spurless.auditing.repairs import FEW, Candidates, Repair, mean_of_two
+from spurless.auditing.repairs import FEW, Candidates, Repair, mean_of_two, removal
 from spurless.auditing.suspects import Suspect
 from spurless.core.errors import UserError
 
@@ -42,6 +43,13 @@ class Repairs:
         if self.case is None:
             raise UserError("Nothing was repaired: no finding was there to judge a repair by.")
         return (self.chosen or self.tried[0]).answers(self.case, x)
+
+    def advice(self) -> list[Advice]:
+        """What the chosen repair asks a user to do."""
+        if self.chosen is None or self.leading is None:
+            return []
+        how = "fit the last layer again, as the repair did" if self.chosen.edit is None else removal(self.leading.kind)
+        return [{"title": how[0].upper() + how[1:], "why": self.text[0], "command": None}]
 
     def to_dict(self) -> dict[str, Any]:
         """As audit.json holds it."""
@@ -127,7 +135,7 @@ def _text(before: Repair, chosen: Repair | None, leading: Suspect, by_exchange: 
     if chosen is None:
         return [f"No repair of the last layer or of the input was clearly better out of fold. {more}"]
     old, new = before.row(follows), chosen.row(follows)
-    told = [f"{chosen.method}: {chosen.words}."]
+    told = [f"{chosen.words[0].upper()}{chosen.words[1:]} ({chosen.method})."]
     if new["conflicting"] and old["conflicting"]:
         told.append(
             f"Where {leading.words} misleads, {old['conflicting']['value']:.0f} % become "

@@ -45,6 +45,11 @@ REMOVE = {
 Edit = Callable[[Tensor], Tensor]
 
 
+def removal(kind: str) -> str:
+    """What a user does to take a cue of this kind out of the input."""
+    return REMOVE.get(kind, "take it out of the input")
+
+
 @dataclass(frozen=True)
 class Repair:
     """A way to answer, and where it is right: of all samples, and of those whose cue was exchanged."""
@@ -180,7 +185,7 @@ class Candidates:
         heads = fit_heads(features[self.learn], self.y[self.learn], classes, self.fold[self.learn])
         right = heads.logits(features, self.fold).argmax(1) == self.y
         kept = right[self.of] if self.exchanged is not None else None  # what was exchanged is taken out again
-        words = f"the cue taken out of the input: {REMOVE.get(self.leading.kind, 'take it out of the input')}"
+        words = f"the cue taken out of the input: {removal(self.leading.kind)}"
         return Repair("without the cue", words, right, kept, (heads,), edit)
 
     def _repair(self, method: str, words: str, heads: tuple[Heads, ...]) -> Repair:
