@@ -114,7 +114,20 @@ def tables(rows: Sequence[Row]) -> str:
         out += ["Repairs, on fresh balanced data:", repaired(rows, repairs)]
     if NOTES2 in halves:
         out += ["Notes:", noted(rows, NOTES2)]
+    if FINAL2 in halves:
+        out += [_measured(rows)]
     return "\n\n".join(out)
+
+
+def _measured(rows: Sequence[Row]) -> str:
+    """How much of the second final set was run."""
+    from studies.audit.jobs import jobs
+
+    wanted = {job.key for job in jobs(FINAL2, 1, 1, 0)}
+    done = {(r["kind"], r["strength"], r["seed"], r["half"]) for r in rows} & wanted
+    if len(done) == len(wanted):
+        return f"All {len(wanted)} audits of the set were run."
+    return f"{len(done)} of the set's {len(wanted)} audits were run, in random order within each part of a run."
 
 
 def quoted(rows: Sequence[Row]) -> dict[str, Any]:
