@@ -465,7 +465,6 @@ def test_what_belongs_to_most_classes_is_told_as_a_question():
         for words, kind in (("how the object is turned", "place"), ("the brightness of the image", "light"))
     )
     sentences = [headline("available", suspect, None, 9) for suspect in (turned, light)]
-    assert (
-        sentences[0].startswith("How the object is turned gives the label away") and "only you can say" in sentences[0]
-    )
+    assert sentences[0].startswith("How the object is turned gives the label away")
+    assert "only you can say" in sentences[0]
     assert sentences[1].startswith("This data lets a model cheat: the brightness of the image")
