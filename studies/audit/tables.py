@@ -69,7 +69,7 @@ def birds(rows: Sequence[Row], half: str = "waterbirds") -> str:
 def noted(rows: Sequence[Row], half: str) -> str:
     """How often the notes said what was done to the data."""
     own = [row for row in rows if row["half"] == half]
-    out = ["| note | share | said | said of others |", "| :-- | --: | --: | --: |"]
+    out = ["| note | share | said | said where nothing was done |", "| :-- | --: | --: | --: |"]
     for plant, what in (("doubles", "near-duplicates in two splits"), ("sorted", "rows in order of the label")):
         others = rate([plant in row["noted"] for row in own if row["clean"]])
         shares = sorted({row["strength"] for row in own if row["kind"].startswith(plant)})
