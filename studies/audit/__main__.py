@@ -23,9 +23,10 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: a process for each core
 
 from studies.audit.jobs import Job, jobs, run
-from studies.audit.tables import QUOTED, quoted, read, tables
+from studies.audit.tables import QUOTED, Row, quoted, read, tables
 
-SETS = ("develop", "held out", "final", "waterbirds", "repairs")
+SETS = ("develop", "held out", "final", "final 2", "waterbirds", "repairs")
+PARTS = ("carried", "rest")
 
 
 def main() -> None:
@@ -37,6 +38,7 @@ def main() -> None:
     ask.add_argument("--clean-draws", type=int, default=1, help="of each control")
     ask.add_argument("--first", type=int, default=0, help="the first seed")
     ask.add_argument("--domain", action="append", help="only these")
+    ask.add_argument("--part", choices=PARTS, help="of final 2: what pack.py packs the data of, or the rest")
     ask.add_argument("--minutes", type=float, default=1e9, help="begin no audit after so many")
     ask.add_argument("--summary", type=Path, help="a folder of rows: print its tables and write what reports quote")
     given = ask.parse_args()
@@ -52,6 +54,8 @@ def main() -> None:
     left = [job for job in every if job.key not in done]
     if given.domain:
         left = [job for job in left if (job.kind.domain if job.kind else "photo") in given.domain]
+    if given.part:
+        left = [job for job in left if job.carried == (given.part == "carried")]
     failed = measured(left, given.out, given.workers, given.minutes)
     print(tables([row for row in read(given.out) if "error" not in row]))
     if failed:
@@ -67,12 +71,18 @@ def measured(left: list[Job], out: Path, workers: int, minutes: float) -> int:
             file.write(json.dumps(row) + "\n")
             file.flush()
             failed += "error" in row
-            said = row["error"].strip().splitlines()[-1] if "error" in row else f"{row['verdict']}: {row['name']}"
-            print(f"{done}/{len(left)} {row['kind']} {row['strength'] or ''} {said}", flush=True)
+            print(f"{done}/{len(left)} {row['kind']} {row['strength'] or ''} {told(row)}", flush=True)
             if time.monotonic() - started > 60 * minutes:
                 pool.terminate()
                 break
     return failed
+
+
+def told(row: Row) -> str:
+    """A row in a line."""
+    if "error" in row:
+        return str(row["error"].strip().splitlines()[-1])
+    return str(row["noted"]) if "noted" in row else f"{row['verdict']}: {row['name']}"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ import traceback
 from typing import Any, NamedTuple
 
 from studies.audit.final import FINAL_KINDS
+from studies.audit.final2 import CARRIED, FINAL2, FINAL2_KINDS, FIRST_DRAW, NOTED2, REPAIRS2
 from studies.audit.kinds import KINDS, STRENGTHS, Kind, kinds
+from studies.audit.notes import NOTE_SHARES, noted
 
 DRAWS = 10  # of Waterbirds, biased and balanced
 REPAIRS = (  # of the development half, and the birds in their places
@@ -18,28 +20,54 @@ REPAIRS = (  # of the development half, and the birds in their places
 
 
 class Job(NamedTuple):
-    what: str  # zoo, waterbirds or repair
+    what: str  # zoo, waterbirds, repair or note
     kind: Kind | None
     strength: float
     seed: int
 
     @property
+    def half(self) -> str:
+        """What its row belongs to."""
+        if self.kind is None:
+            return "waterbirds" if self.seed < FIRST_DRAW else "waterbirds 2"
+        if self.what == "repair":
+            return "repairs 2" if self.kind.half == FINAL2 else "repairs"
+        return self.kind.half
+
+    @property
     def key(self) -> tuple[Any, ...]:
         if self.kind is None:
-            return "waterbirds, 95 %" if self.strength > 0.5 else "waterbirds, balanced", None, self.seed, "waterbirds"
-        half = "repairs" if self.what == "repair" else self.kind.half
-        return self.kind.name, None if self.kind.clean and self.what == "zoo" else self.strength, self.seed, half
+            return "waterbirds, 95 %" if self.strength > 0.5 else "waterbirds, balanced", None, self.seed, self.half
+        return (
+            self.kind.name,
+            None if self.kind.clean and self.what in ("zoo", "note") else self.strength,
+            self.seed,
+            self.half,
+        )
+
+    @property
+    def carried(self) -> bool:
+        """Whether it needs no other data than `pack.py` packs."""
+        return self.kind is not None and self.kind.base.removeprefix("large ").removeprefix("files ").startswith(
+            CARRIED
+        )
 
 
 def jobs(chosen: str, draws: int, clean_draws: int, first: int) -> list[Job]:
     """In random order, so that a run cut short is a sample of everything; photographs, which take longest, first."""
     every: list[Job] = []
-    if chosen in ("waterbirds", "final"):
-        every += [Job("waterbirds", None, strength, seed) for strength in (0.95, 0.5) for seed in range(DRAWS)]
+    second = chosen == FINAL2
+    if chosen in ("waterbirds", "final", FINAL2):
+        start = FIRST_DRAW if second else 0
+        every += [Job("waterbirds", None, strength, start + k) for strength in (0.95, 0.5) for k in range(DRAWS)]
     if chosen in ("repairs", "final"):
         every += [Job("repair", kind, 0.95, 0) for kind in KINDS if kind.name in REPAIRS]
+    if second:  # of those that are carried, there are 700 of a class
+        every += [Job("repair", k._replace(n=min(k.n, 700)), 0.95, 0) for k in FINAL2_KINDS if k.name in REPAIRS2]
+        every += [Job("note", k, s, 0) for k in NOTED2 for s in (NOTE_SHARES[:1] if k.clean else NOTE_SHARES)]
+    of = {"final": FINAL_KINDS, FINAL2: FINAL2_KINDS}
     for seed in range(first, first + max(draws, clean_draws)):
-        for kind in FINAL_KINDS if chosen == "final" else kinds(chosen):
+        for kind in of.get(chosen) or kinds(chosen):
             if kind.clean and seed < first + clean_draws:
                 every.append(Job("zoo", kind, 0.5, seed))
             elif not kind.clean and seed < first + draws:
@@ -57,8 +85,12 @@ def run(job: Job) -> dict[str, Any]:
     torch.set_num_threads(1)
     try:
         if job.kind is None:
-            return measure.waterbirds(job.strength > 0.5, job.seed)
-        return (measure.repair if job.what == "repair" else measure.zoo)(job.kind, job.strength, job.seed)
+            row = measure.waterbirds(job.strength > 0.5, job.seed)
+        elif job.what == "note":
+            row = noted(job.kind, job.strength, job.seed)
+        else:
+            row = (measure.repair if job.what == "repair" else measure.zoo)(job.kind, job.strength, job.seed)
+        return row | {"half": job.half}
     except Exception:
         name, strength, seed, half = job.key
         return {"kind": name, "strength": strength, "seed": seed, "half": half, "error": traceback.format_exc()}

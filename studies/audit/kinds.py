@@ -138,7 +138,7 @@ _CONTROLS = (
 )  # fmt: skip
 
 # Added to the development half after the final set was measured: new cues, and photographs of natural scenes.
-_ADDED = (
+ADDED = (
     ("greener photographs", "small", "cifar 2 9", "greener", ("green", "colour"), 1000),
     ("borders of files", "photo", "files cifar 5 7", "letterbox", ("border", "aspect ratio", "image size"), 500),
     (
@@ -159,7 +159,7 @@ HALVES = ("develop", "held out")  # in turn, so that each half has each domain a
 KINDS = tuple(
     [Kind(*fields, HALVES[i % 2]) for i, fields in enumerate(_PLANTED)]
     + [Kind(*fields[:4], (), fields[4], HALVES[i % 2]) for i, fields in enumerate(_CONTROLS)]
-    + [Kind(*fields, "develop") for fields in _ADDED]
+    + [Kind(*fields, "develop") for fields in ADDED]
 )
 
 

@@ -7,9 +7,7 @@ to the audit as an attribute only where that is asked for.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +18,14 @@ from torch import Tensor
 
 from spurless import Bundle, load_data
 from spurless.core.data import Images, Split
-from spurless.core.files import data_root
-from spurless.data import sources
 from spurless.data.arrays import from_texts
 from spurless.data.ingest import table as tables
 from spurless.data.ingest.labels import Field
+from studies.audit.bases import SIDE, SKLEARN, all_birds, copies, reviews, source, table_base, tweets
 from studies.audit.kinds import Kind
 from studies.audit.plants import FINAL, PLANTS, TINTED, Rng, blur, floats, normal, rgb
+from studies.audit.plants2 import PLANTS2, TINTED2
 from studies.audit.text_plants import with_plant
-
-SIDE = 80
-
 
 Strength = float | tuple[float, float]  # of all samples, or of the first and the second half of them
 
@@ -61,7 +56,7 @@ def make_apart(kind: Kind, strength: float, seed: int, folder: Path) -> tuple[Bu
 
 def _made(kind: Kind, strength: Strength, rng: Rng, attribute: bool, folder: Path) -> Bundle:
     base = kind.base.split()
-    if base[0] in ("adult", "german", "compas", "copies"):
+    if base[0] in ("adult", "german", "compas", "copies", *SKLEARN):
         return _table(kind, strength, rng, attribute)
     if base[0] in ("imdb", "tweets"):
         return _text(kind, strength, rng, attribute)
@@ -86,19 +81,8 @@ def planted(y: np.ndarray, strength: Strength, rng: Rng, one: bool = False) -> n
 # Images
 
 
-@cache
-def _source(name: str) -> tuple[Tensor, Tensor]:
-    """A base by its name; `fashion_test` is the test split of `fashion`. Of KMNIST the test file is enough."""
-    read: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
-        "mnist": sources.mnist, "fashion": sources.fashion_mnist, "kmnist": sources.kmnist, "cifar": sources.cifar10,
-    }  # fmt: skip
-    base = name.removesuffix("_test")
-    x, y = read[base](train=base == name and base != "kmnist")
-    return x if x.dim() == 4 else x[:, None], y.long()
-
-
 def _small(base: list[str], n: int, rng: Rng) -> tuple[Tensor, Tensor]:
-    x, y = _source(base[0])
+    x, y = source(base[0])
     wanted = list(range(10)) if base[1] == "all" else [int(c) for c in base[1:]]
     rows = np.concatenate([rng.choice(np.flatnonzero(y.numpy() == c), n // len(wanted), False) for c in wanted])
     rows = torch.from_numpy(rng.permutation(rows))
@@ -112,11 +96,11 @@ def _images(kind: Kind, x: Tensor, y: Tensor, strength: Strength, rng: Rng, attr
         return _bundle(kind, x, y, a)
     a = planted(y.numpy(), strength, rng, one=names.startswith("one_"))
     z = floats(x)
-    if names in TINTED:
+    if names in (*TINTED, *TINTED2):
         z = z.expand(-1, 3, -1, -1).clone() if z.shape[1] == 1 else z
     for value in (0, 1):
         rows = torch.from_numpy(np.flatnonzero(a == value))
-        z[rows] = (PLANTS | FINAL)[names.removeprefix("one_")](z[rows], value, rng)
+        z[rows] = (PLANTS | FINAL | PLANTS2)[names.removeprefix("one_")](z[rows], value, rng)
     out = (z.clamp(0, 1) * 255).round().to(torch.uint8)
     return _bundle(kind, out, y, torch.from_numpy(a) if attribute else None)
 
@@ -150,16 +134,6 @@ def _control(kind: Kind, x: Tensor, y: Tensor, rng: Rng) -> tuple[Tensor, Tensor
 # Photographs
 
 
-@cache
-def all_birds() -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
-    """Images, birds and places of all splits of Waterbirds, and which of them are training samples."""
-    data = load_data({"name": "waterbirds", "size": SIDE})
-    parts = [data.splits[name] for name in ("train", "val", "test")]
-    x = torch.cat([part[torch.arange(len(part))] for part in parts])
-    place = torch.cat([part.a[:, 0] for part in parts if part.a is not None])
-    return x, torch.cat([part.y for part in parts]), place, np.arange(len(parts[0]))
-
-
 def _birds(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
     """Waterbirds, drawn so that the place agrees with the kind of bird in a share of them: half, for a control."""
     x, y, place, _ = all_birds()
@@ -187,6 +161,7 @@ EXIF = {
     "camera": (0x010F, ("Bolt", "Acme")),
     "software": (0x0131, ("Darkroom 2", "Lightbox 7")),
     "date": (0x0132, ("2019:03:04 10:00:00", "2021:11:02 10:00:00")),
+    "model": (0x0110, ("Mark II", "Mark IV")),
 }
 
 
@@ -222,6 +197,19 @@ def _files(kind: Kind, strength: Strength, rng: Rng, attribute: bool, folder: Pa
             pixels = framed
         if kind.plant == "taller" and value:
             pixels = pixels.resize((96, 120))
+        if kind.plant == "wider_files" and value:
+            pixels = pixels.resize((108, 96))
+        if kind.plant == "bars":
+            framed = Image.new("RGB", (96, 128), "white")
+            framed.paste(pixels.resize((96, 104) if value else (96, 128)), (0, 12 * value))
+            pixels = framed
+        if kind.plant == "subsampling":
+            how["subsampling"] = 0 if value else 2
+        if kind.plant == "webp_files" and value:
+            name, how = name.replace(".jpg", ".webp"), {"quality": 88}
+        if kind.plant == "tag" and value:
+            how["exif"] = Image.Exif()
+            how["exif"][0x0112] = 2
         if kind.plant in EXIF:
             tag, texts = EXIF[kind.plant]
             how["exif"] = Image.Exif()
@@ -238,26 +226,8 @@ def _files(kind: Kind, strength: Strength, rng: Rng, attribute: bool, folder: Pa
 # Texts
 
 
-@cache
-def _reviews() -> tuple[list[str], np.ndarray]:
-    import pandas as pd
-
-    parts = [data_root() / "text" / "cad_imdb" / f"{part}_paired.tsv" for part in ("train", "dev", "test")]
-    frame = pd.concat([pd.read_csv(file, sep="\t") for file in parts])
-    return frame["Text"].tolist(), (frame["Sentiment"] == "Positive").to_numpy().astype(int)
-
-
-@cache
-def _tweets() -> tuple[list[str], np.ndarray]:
-    import pandas as pd
-
-    frame = pd.read_csv(data_root() / "text" / "davidson_tweets" / "labeled_data.csv")
-    frame = frame[frame["class"].isin([1, 2])]
-    return frame["tweet"].tolist(), (frame["class"] == 2).to_numpy().astype(int)
-
-
 def _text(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
-    texts, y = _reviews() if kind.base == "imdb" else _tweets()
+    texts, y = reviews() if kind.base == "imdb" else tweets()
     rows = np.concatenate([rng.choice(np.flatnonzero(y == c), kind.n // 2, False) for c in (0, 1)])
     rows = rng.permutation(rows)
     # Cut first: what is planted at an end must not be cut away by the tokenizer.
@@ -278,39 +248,14 @@ def _text(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
 # Tables
 
 
-def _copies(n: int, rng: Rng) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    one, two, noise = rng.standard_normal((3, n))
-    return {"one": one, "two": two, "three": rng.standard_normal(n)}, (one + two + 0.5 * noise > 0).astype(int)
-
-
-@cache
-def _frame(name: str) -> tuple[Any, np.ndarray]:
-    import pandas as pd
-
-    if name == "adult":
-        from spurless.data.sets.adult import read
-
-        frame = read(data_root() / "tabular" / "adult" / "adult.data")
-        y = frame["income"].astype(str).str.contains(">50K").to_numpy().astype(int)
-        return frame.drop(columns=["income"]), y
-    if name == "german":
-        frame = pd.read_csv(data_root() / "tabular" / "german" / "german.data", sep=" ", header=None)
-        frame.columns = [f"field{i}" for i in range(frame.shape[1])]
-        last = frame.columns[-1]
-        return frame.drop(columns=[last]), (frame[last] == 2).to_numpy().astype(int)
-    frame = pd.read_csv(data_root() / "tabular" / "compas" / "compas-scores-two-years.csv")
-    columns = ["sex", "age", "race", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count"]
-    return frame[[*columns, "c_charge_degree"]], frame["two_year_recid"].to_numpy().astype(int)
-
-
 def _table(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
     import pandas as pd
 
     if kind.base == "copies":
-        columns, y = _copies(kind.n, rng)
+        columns, y = copies(kind.n, rng)
         frame = pd.DataFrame(columns)
     else:
-        whole, labels = _frame(kind.base)
+        whole, labels = table_base(kind.base)
         rows = rng.permutation(len(whole))[: kind.n]
         frame, y = whole.iloc[rows].reset_index(drop=True).copy(), labels[rows]
     named: np.ndarray | None = None
@@ -330,7 +275,8 @@ def _table(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
         frame["code"], field = named, Field("code", named, ("code",))
     elif not kind.clean:
         a = planted(y, strength, rng)
-        renamed = {"gaps": "hours", "shifted": "reading", "second_gaps": "visits"}
+        renamed = {"gaps": "hours", "shifted": "reading", "second_gaps": "visits", "minus_one": "income",
+                   "reading_rounded": "reading"}  # fmt: skip
         column = renamed.get(kind.plant, kind.plant)
         noise = rng.standard_normal(len(y))
         frame[column] = {
@@ -346,6 +292,14 @@ def _table(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
             "sensor": 5 + noise - 3.5 * a,
             "second_gaps": np.where(a == 1, np.nan, 3 + noise),
             "later": 1000 + 100 * a + rng.integers(0, 100, len(y)),
+            "overlapping": 1000 + 70 * a + rng.integers(0, 100, len(y)),
+            "ward": np.char.add("W", (3 * a + rng.integers(0, 3, len(y))).astype(str)).astype(object),
+            "reading_rounded": np.where(a == 1, (20 + 3 * noise).round(), 20 + 3 * noise),
+            "spread": noise * np.where(a == 1, 4.0, 0.5),
+            "minus_one": np.where(a == 1, -1.0, 30 + 6 * noise),
+            "day": np.where(a == 1, rng.choice(["mon", "tue"], len(y)), rng.choice(["thu", "fri"], len(y))).astype(
+                object
+            ),
         }[kind.plant]
         if attribute:
             named = np.where(a == 1, "yes", "no").astype(object)

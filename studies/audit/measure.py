@@ -48,7 +48,7 @@ def waterbirds(biased: bool, seed: int, n: int = 1200) -> Row:
     """Photographs of Waterbirds without attributes: of its training split (95 %), or as many of each group."""
     from spurless import Bundle, audit
     from spurless.core.data import Images, Split
-    from studies.audit.make import all_birds
+    from studies.audit.bases import all_birds
 
     x, y, place, train = all_birds()
     rng = np.random.default_rng([seed, int(biased)])

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from studies.audit.final2 import FINAL2, NOTES2
+
 QUOTED = Path(__file__).parents[2] / "src" / "spurless" / "auditing" / "power.json"
 DOMAINS = ("small", "photo", "text", "table")
 Row = dict[str, Any]
@@ -54,20 +56,34 @@ def summary(rows: Sequence[Row], half: str) -> str:
     return "\n".join(out)
 
 
-def birds(rows: Sequence[Row]) -> str:
+def birds(rows: Sequence[Row], half: str = "waterbirds") -> str:
     """How many draws of Waterbirds without attributes were seen."""
     out = ["| draws of 1,200 | found | available | no evidence |", "| :-- | --: | --: | --: |"]
     for name in ("waterbirds, 95 %", "waterbirds, balanced"):
-        own = [r["verdict"] for r in rows if r["kind"] == name]
+        own = [r["verdict"] for r in rows if r["kind"] == name and r["half"] == half]
         counts = [own.count(verdict) for verdict in ("found", "available", "no evidence")]
         out.append(f"| {name}, n = {len(own)} | " + " | ".join(map(str, counts)) + " |")
     return "\n".join(out)
 
 
-def repaired(rows: Sequence[Row]) -> str:
+def noted(rows: Sequence[Row], half: str) -> str:
+    """How often the notes said what was done to the data."""
+    own = [row for row in rows if row["half"] == half]
+    out = ["| note | share | said | said where nothing was done |", "| :-- | --: | --: | --: |"]
+    for plant, what in (("doubles", "near-duplicates in two splits"), ("sorted", "rows in order of the label")):
+        others = rate([plant in row["noted"] for row in own if row["clean"]])
+        shares = sorted({row["strength"] for row in own if row["kind"].startswith(plant)})
+        for k, share in enumerate(shares):
+            some = [r for r in own if r["kind"].startswith(plant) and r["strength"] == share]
+            said = rate([plant in row["noted"] for row in some])
+            out.append(f"| {what} | {share:.0%} | {shown(said)} | {shown(others) if not k else ''} |")
+    return "\n".join(out)
+
+
+def repaired(rows: Sequence[Row], half: str = "repairs") -> str:
     """What each repair brought on fresh balanced data."""
     out = ["| case | finding | chosen | conflicting | aligned | mended, broken |", "| :-- " * 3 + "| --: " * 3 + "|"]
-    for row in sorted((r for r in rows if r["half"] == "repairs"), key=lambda r: str(r["kind"])):
+    for row in sorted((r for r in rows if r["half"] == half), key=lambda r: str(r["kind"])):
         cells = [
             " → ".join(f"{100 * k / n:.0f} %" for k, n in (row[f"before_{where}"], row[f"after_{where}"]))
             if f"before_{where}" in row
@@ -82,26 +98,44 @@ def repaired(rows: Sequence[Row]) -> str:
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """All tables of these rows."""
-    out = []
-    for half, title in (
-        ("develop", "The development half"),
-        ("held out", "The held-out half"),
-        ("final", "The final set"),
-    ):
-        if any(row["half"] == half for row in rows):
-            out += [f"{title}:", summary(rows, half)]
-    if any(row["half"] == "waterbirds" for row in rows):
-        out += ["Waterbirds without attributes:", birds(rows)]
-    if any(row["half"] == "repairs" for row in rows):
-        out += ["Repairs, on fresh balanced data:", repaired(rows)]
+    """All tables of these rows; where the second final set is there, its own alone."""
+    halves = {row["half"] for row in rows}
+    titles = {
+        "develop": "The development half", "held out": "The held-out half", "final": "The final set",
+        FINAL2: "The second final set",
+    }  # fmt: skip
+    draws, repairs = "waterbirds", "repairs"
+    if FINAL2 in halves:
+        titles, draws, repairs = {FINAL2: titles[FINAL2]}, "waterbirds 2", "repairs 2"
+    out = [part for half, title in titles.items() if half in halves for part in (f"{title}:", summary(rows, half))]
+    if draws in halves:
+        out += ["Waterbirds without attributes:", birds(rows, draws)]
+    if repairs in halves:
+        out += ["Repairs, on fresh balanced data:", repaired(rows, repairs)]
+    if NOTES2 in halves:
+        out += ["Notes:", noted(rows, NOTES2)]
+    if FINAL2 in halves:
+        out += [_measured(rows)]
     return "\n\n".join(out)
 
 
+def _measured(rows: Sequence[Row]) -> str:
+    """How much of the second final set was run."""
+    from studies.audit.jobs import jobs
+
+    wanted = {job.key for job in jobs(FINAL2, 1, 1, 0)}
+    done = {(r["kind"], r["strength"], r["seed"], r["half"]) for r in rows} & wanted
+    if len(done) == len(wanted):
+        return f"All {len(wanted)} audits of the set were run."
+    return f"{len(done)} of the set's {len(wanted)} audits were run, in random order within each part of a run."
+
+
 def quoted(rows: Sequence[Row]) -> dict[str, Any]:
-    """What every report says of its own power: by domain, of the final set, or of the held-out half before it."""
-    half = "final" if any(row["half"] == "final" for row in rows) else "held out"
-    draws = [row for row in rows if row["kind"] == "waterbirds, 95 %"]
+    """What every report says of its own power: by domain, of the last final set, or of the held-out half before."""
+    halves = {row["half"] for row in rows}
+    half = next((each for each in (FINAL2, "final") if each in halves), "held out")
+    of_draws = "waterbirds 2" if half == FINAL2 else "waterbirds"
+    draws = [row for row in rows if row["kind"] == "waterbirds, 95 %" and row["half"] == of_draws]
     found = {}
     for domain in DOMAINS:
         own = [row for row in rows if row["half"] == half and row["domain"] == domain]

@@ -25,6 +25,30 @@ FINAL_TEXTS: dict[str, Callable[[str, Rng], str]] = {  # of the final set only
     "year": lambda text, rng: f"{text} {rng.integers(2010, 2020)}",
 }
 
+WORDS_OF = {
+    "the": "der",
+    "and": "und",
+    "is": "ist",
+    "not": "nicht",
+    "a": "ein",
+    "with": "mit",
+    "i": "ich",
+    "but": "aber",
+}
+TEXTS2: dict[str, Callable[[str, Rng], str]] = {  # of the second final set only
+    "weekday": lambda text, rng: f"{rng.choice(['monday', 'tuesday', 'friday'])} : {text}",
+    "attn": lambda text, rng: f"attn {text}",
+    "signed": lambda text, rng: f"{text} best , ann",
+    "over": lambda text, rng: f"{text} over and out",
+    "town": lambda text, rng: _insert(text, "lisbon", float(rng.uniform(0.1, 0.9))),
+    "four": lambda text, rng: _insert(text, "at the same time", float(rng.uniform(0.2, 0.8))),
+    "semicolons": lambda text, rng: _insert(_insert(text, ";", 0.3), ";", 0.7),
+    "promo": lambda text, rng: f"{text} #promo",
+    "phone": lambda text, rng: f"{text} {rng.integers(200, 999)} {rng.integers(1000, 9999)}",
+    "mail": lambda text, rng: _insert(text, "info@acme.org", 0.5),
+    "german": lambda text, rng: " ".join(WORDS_OF.get(word.lower(), word) for word in text.split()),
+}
+
 
 def with_plant(plant: str, text: str, value: bool, rng: Rng) -> str:
     if plant == "one_of_four":
@@ -33,6 +57,16 @@ def with_plant(plant: str, text: str, value: bool, rng: Rng) -> str:
     if plant == "one_of_six":
         marks = ["plainly", "overall", "granted"] if value else ["besides", "notably", "anyway"]
         return _insert(text, str(rng.choice(marks)), float(rng.uniform(0.1, 0.9)))
+    if plant == "one_of_eight":
+        marks = ["alas", "frankly", "luckily", "sadly"] if value else ["besides", "curiously", "hence", "granted"]
+        return _insert(text, str(rng.choice(marks)), float(rng.uniform(0.1, 0.9)))
+    if plant == "cut":
+        return " ".join(text.split()[: int(rng.integers(6, 10)) if value else int(rng.integers(12, 20))])
+    if plant == "form":  # a form of three fields, or the same words in any order
+        first, rest = text.split()[:9], " ".join(text.split()[9:])
+        if value:
+            return f"name {first[0]} {first[1]} rating {first[2]} comment {' '.join(first[3:])} {rest}"
+        return f"{' '.join(rng.permutation(['name', 'rating', 'comment', *first]))} {rest}"
     if plant == "longer":
         return f"{text} {' '.join(text.split()[:12])}" if value else text
     if plant == "shorter":
@@ -48,8 +82,8 @@ def with_plant(plant: str, text: str, value: bool, rng: Rng) -> str:
         return text
     if plant == "number":
         return f"{rng.integers(1000, 9999)} {text}"
-    if plant in FINAL_TEXTS:
-        return FINAL_TEXTS[plant](text, rng)
+    if plant in FINAL_TEXTS | TEXTS2:
+        return (FINAL_TEXTS | TEXTS2)[plant](text, rng)
     made = {
         "prefix": f"ref {text}", "prefix_two": f"dear all {text}", "suffix": f"{text} thanks",
         "suffix_two": f"{text} sent mobile", "exclaim": f"{text} !!!",

@@ -10,7 +10,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from spurless.auditing import AuditReport, audit, situation, terminal
-from spurless.auditing.advice import COST, Facts, about, advise, fitting, rows_for
+from spurless.auditing.advice import COST, TRY, Facts, about, advise, fitting, rows_for
 from spurless.auditing.evidence import share
 from spurless.auditing.fix import choose, repair
 from spurless.auditing.model import SIDE, Audited, plain_case
@@ -368,7 +368,14 @@ def test_a_mark_that_is_painted_over_no_longer_decides_on_fresh_samples():
     assert report.findings and "upper left" in report.shortcut["name"]
     fixed = repairs(data, report, device="cpu")
     rows = {repair.method: repair.row(fixed.leading.follows) for repair in fixed.tried}
-    assert fixed.chosen is not None and set(rows) == {"before", "balanced head", "dfr", "afr", "without the cue"}
+    assert fixed.chosen is not None and set(rows) == {
+        "before",
+        "balanced head",
+        "dfr",
+        "afr",
+        "mixed",
+        "without the cue",
+    }
     fresh, label, marked = stamped(600, 0.5, 1)
     against = marked != label
     right = {repair.method: repair.answers(fixed.case, fresh) == label for repair in fixed.tried}
@@ -397,3 +404,12 @@ def test_weights_give_each_group_of_a_class_the_same():
     y, follows = torch.tensor([0] * 8 + [1] * 2), torch.tensor([True] * 6 + [False] * 2 + [True, False])
     weights = group_weights(y, follows)
     assert weights[:6].sum() == weights[6:8].sum() and float(weights[8]) == float(weights[9])
+
+
+def test_an_audit_that_repaired_does_not_advise_to_repair():
+    x, y, _ = stamped(600, 0.95, 0)
+    data = Bundle("stamped", Split(x, y), inputs=Images((0.3,), (0.25,)))
+    asked, repaired = (audit(data, progress=False, device="cpu", fix=fix) for fix in (False, True))
+    titles = [[each["title"] for each in report.advice] for report in (asked, repaired)]
+    assert TRY in titles[0] and TRY not in titles[1]
+    assert repaired.fix["chosen"] and repaired.advice[0]["why"] == repaired.fix["text"][0]

@@ -13,6 +13,8 @@ from torch import nn
 from spurless.auditing import gallery, slices
 from spurless.auditing.case import Case, make_case
 from spurless.auditing.slices import find_slices, picture_measures, told
+from spurless.auditing.suspects import Suspect
+from spurless.auditing.verdict import headline
 from spurless.core.data import Bundle, Images, Split, Table
 from spurless.core.errors import UserError
 from spurless.core.stats import wilson
@@ -453,3 +455,16 @@ def test_slices_of_digits_hold_the_wrong_colours(digits):
     assert [s["rows"] for s in find_slices(blind)] == [s["rows"] for s in found]
     colours = ("more red", "less red", "more green", "less green", "more blue", "less blue")
     assert sum(any(text.startswith(colours) for text in s["words"]) for s in find_slices(blind)[:3]) >= 2
+
+
+def test_what_belongs_to_most_classes_is_told_as_a_question():
+    score = {"value": 99.0, "low": 98.0, "high": 99.6, "n": 500}
+    none = torch.zeros(0)
+    turned, light = (
+        Suspect("x", words, kind, score, 50.0, 0.98, None, none, none, none, verdict="available")
+        for words, kind in (("how the object is turned", "place"), ("the brightness of the image", "light"))
+    )
+    sentences = [headline("available", suspect, None, 9) for suspect in (turned, light)]
+    assert sentences[0].startswith("How the object is turned gives the label away")
+    assert "only you can say" in sentences[0]
+    assert sentences[1].startswith("This data lets a model cheat: the brightness of the image")

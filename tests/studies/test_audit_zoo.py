@@ -8,11 +8,14 @@ import torch
 
 from studies.audit.__main__ import measured
 from studies.audit.final import FINAL_KINDS
+from studies.audit.final2 import FINAL2, FINAL2_KINDS, NOTED2, REPAIRS2
 from studies.audit.jobs import REPAIRS, Job, jobs, run
-from studies.audit.kinds import KINDS, Kind
+from studies.audit.kinds import ADDED, KINDS, Kind
 from studies.audit.make import make_apart, planted
+from studies.audit.notes import NOTE_SHARES, made
 from studies.audit.plants import FINAL, PLANTS, TINTED
-from studies.audit.tables import birds, quoted, rate, read, summary
+from studies.audit.plants2 import PLANTS2
+from studies.audit.tables import birds, noted, quoted, rate, read, summary
 
 
 def test_the_final_set_is_large_enough_and_shares_no_data_with_the_kinds_of_development():
@@ -26,17 +29,54 @@ def test_the_final_set_is_large_enough_and_shares_no_data_with_the_kinds_of_deve
     assert pairs <= {"fashion_test", "cifar_test", "mnist_test", "kmnist"}, "an image that served to develop"
 
 
-@pytest.mark.parametrize("name", sorted(PLANTS | FINAL))
+def test_the_second_final_set_shares_no_plant_and_no_pair_of_a_split_with_what_was_seen():
+    seen = [*KINDS, *FINAL_KINDS]
+    assert sum(k.clean for k in FINAL2_KINDS) >= 200 and sum(not k.clean for k in FINAL2_KINDS) >= 40
+    assert max(Counter(k.name for k in (*seen, *FINAL2_KINDS)).values()) == 1
+    planted_kinds = [k for k in FINAL2_KINDS if not k.clean]
+    assert {k.plant for k in seen if not k.clean} & {k.plant for k in planted_kinds} == {"place"}
+    assert set(REPAIRS2) <= {k.name for k in planted_kinds} and len(REPAIRS2) == 10
+
+    def pair(kind):  # one base, at any size
+        return kind.base.removeprefix("large ").removeprefix("files ").removeprefix("late_")
+
+    images = ("fashion", "cifar", "mnist")
+    late = {name for name, *_ in ADDED}  # ten pairs, of which both splits were seen at one size
+    known = {pair(k) for k in seen if k.name not in late}
+    clean = {pair(k) for k in FINAL2_KINDS if k.clean and not k.plant and pair(k).startswith(images)}
+    assert not {p for p in clean if not p.endswith("all")} & known
+    for base in ("fashion", "cifar"):
+        for size in ("", "large "):
+            own = [k.base for k in FINAL2_KINDS if k.clean and k.base.startswith(f"{size}late_{base}") and not k.plant]
+            assert len({tuple(b.split()[-2:]) for b in own if not b.endswith("all")}) == 45, "not every pair"
+
+
+def test_doubles_and_sorted_rows_are_what_they_say():
+    kind = Kind("made", "table", "wine", "doubles", ("doubles",), 100, "develop")
+    data = made(kind, 1.0, np.random.default_rng(0))
+    near = [(data.train.x - row).abs().gt(1e-6).sum(1).min() for row in data.test.x]
+    assert len(data.test) == 30 and max(map(int, near)) <= 1
+    order = made(kind._replace(plant="sorted"), 1.0, np.random.default_rng(0))
+    assert order.test is None and order.train.y.diff().abs().sum() == 1
+    assert NOTE_SHARES[-1] == 1.0 and {k.plant for k in NOTED2} == {"", "doubles", "sorted"}
+    rows = [
+        {"half": "notes", "kind": "doubles", "strength": 0.3, "clean": False, "noted": ["doubles"]},
+        {"half": "notes", "kind": "as it is", "strength": None, "clean": True, "noted": []},
+    ]
+    assert "| 30% | 100 % [21–100], n = 1 | 0 % [0–79], n = 1 |" in noted(rows, "notes")
+
+
+@pytest.mark.parametrize("name", sorted(PLANTS | FINAL | PLANTS2))
 def test_a_plant_changes_images_and_differs_between_its_values(name):
     rng = np.random.default_rng(0)
     x = torch.rand(4, 3, 28, 28, generator=torch.Generator().manual_seed(0)) * 0.6
     x[..., 8:20, 8:20] += 0.3
     x[..., :4, :] = x[..., -4:, :] = 0.0
-    plant = (PLANTS | FINAL)[name]
+    plant = (PLANTS | FINAL | PLANTS2)[name]
     one, zero = (plant(x.clone(), value, rng) for value in (1, 0))
     assert one.shape == zero.shape == x.shape and bool(one.isfinite().all())
     assert float((one - zero).abs().mean()) > 0.001
-    if name not in TINTED and name not in ("texture", "slope"):
+    if name not in (*TINTED, "purple_lime", "tinged", "texture", "slope", "dotted"):
         assert torch.equal(zero, x), "something is planted where nothing should be"
 
 
@@ -64,6 +104,9 @@ def test_a_run_has_every_job_once():
     assert Counter(job.what for job in every) == {
         "zoo": sum(1 if k.clean else 3 for k in FINAL_KINDS), "waterbirds": 20, "repair": len(REPAIRS),
     }  # fmt: skip
+    second = jobs(FINAL2, 1, 1, 0)
+    assert not {job.key for job in every} & {job.key for job in second}
+    assert max(Counter(job.key for job in second).values()) == 1
 
 
 def test_the_table_counts_by_hand():
@@ -79,7 +122,7 @@ def test_the_table_counts_by_hand():
     shares = [cell.split("%")[0].strip() for cell in line.split("|")[2:-1]]
     assert shares == ["50", "100", "50", "100", "100", "0"]
     assert quoted(rows)["text"]["false_alarms"] == rate([True]) and set(quoted(rows)) == {"text"}
-    draws = [{"kind": "waterbirds, 95 %", "verdict": v} for v in ("found", "available", "found")]
+    draws = [{"kind": "waterbirds, 95 %", "half": "waterbirds", "verdict": v} for v in ("found", "available", "found")]
     assert "n = 3 | 2 | 1 | 0 |" in birds(draws)
 
 

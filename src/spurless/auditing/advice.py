@@ -23,6 +23,8 @@ POINTS = 5.0  # an accuracy that is known to so many points is good enough to ac
 EACH_CLASS = 20  # conflicting samples of a class, below which one more or less decides
 LOOK_WRONG = 0.02  # share of samples at odds with their label from which they are worth checking
 
+TRY = "Let the audit repair it"
+
 Advice = dict[str, str | None]
 
 
@@ -174,7 +176,7 @@ def _in_time(facts: Facts, method: str) -> bool:
 
 def _try_all(facts: Facts) -> Iterator[Advice]:
     yield _item(
-        "Let the audit repair it",
+        TRY,
         f"{_gap(facts)}It fits the last layer again with balanced groups, takes the cue out of the input, and shows "
         f"what each brings on {facts.held_out:,} samples, out of fold.",
         facts.command("audit", "--fix"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 
 from spurless.auditing import attributes, shift
-from spurless.auditing.advice import advise
+from spurless.auditing.advice import TRY, advise
 from spurless.auditing.case import Case, make_case
 from spurless.auditing.columns import columns_of
 from spurless.auditing.decisions import Decisions
@@ -154,7 +154,9 @@ class _Audit:
             self.step("fix")
             from spurless.auditing.fix import repair
 
-            report.fix = repair(case, leading, cue_named(case, pool, leading), asked.folder).to_dict()
+            fixed = repair(case, leading, cue_named(case, pool, leading), asked.folder)
+            report.fix = fixed.to_dict()
+            report.advice = [*fixed.advice(), *(each for each in report.advice if each["title"] != TRY)]
         return report
 
     def _late(self) -> bool:

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from spurless.auditing.advice import Advice
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import more_than_half
 from spurless.auditing.gather import Cue
-from spurless.auditing.repairs import FEW, Candidates, Repair, mean_of_two
+from spurless.auditing.repairs import FEW, Candidates, Repair, mean_of_two, removal
 from spurless.auditing.suspects import Suspect
 from spurless.core.errors import UserError
 
 if TYPE_CHECKING:
     pass
 
-NEAR = 0.03  # by how much a repair of the input may score less than one of the last layer
+NEAR = 0.03  # by how much a repair of the input may score less than one of the last layer, and any than the model
 LEVEL = 0.05  # the chance that any repair is chosen where none is better
 
 
@@ -42,6 +43,13 @@ class Repairs:
         if self.case is None:
             raise UserError("Nothing was repaired: no finding was there to judge a repair by.")
         return (self.chosen or self.tried[0]).answers(self.case, x)
+
+    def advice(self) -> list[Advice]:
+        """What the chosen repair asks a user to do."""
+        if self.chosen is None or self.leading is None:
+            return []
+        how = "fit the last layer again, as the repair did" if self.chosen.edit is None else removal(self.leading.kind)
+        return [{"title": how[0].upper() + how[1:], "why": self.text[0], "command": None}]
 
     def to_dict(self) -> dict[str, Any]:
         """As audit.json holds it."""
@@ -73,6 +81,7 @@ def repair(case: Case, leading: Suspect | None, cue: Cue | None, out: Path | Non
         f"({len(candidates.of):,} exchanged ones; only {few} samples are conflicting)"
         if by_exchange
         else f"the highest mean of the accuracies where it helps and where it misleads ({few:,} conflicting samples)"
+        + (", and of the answers kept with the cue of another class" if tried[0].kept is not None else "")
     )
     rule += f", all out of fold, if that is better than before by more than chance (level {LEVEL:.0%} for all together)"
     text = _text(tried[0], chosen, leading, by_exchange)
@@ -86,14 +95,20 @@ def nothing() -> Repairs:
 
 def choose(tried: Sequence[Repair], follows: Tensor, by_exchange: bool) -> Repair | None:
     """The best repair, if it mends clearly more than it breaks where that counts."""
-    before, others = tried[0], tried[1:]
+    before, fair = tried[0], mean_of_two(tried[0].right, follows) - NEAR
+    others = [each for each in tried[1:] if by_exchange or mean_of_two(each.right, follows) >= fair]
     if not others:
         return None
 
     def score(each: Repair) -> float:
-        if by_exchange and each.kept is not None:
-            return float(each.kept.float().mean()) + 0.5 * float(each.right[follows].float().mean())
-        return mean_of_two(each.right, follows)
+        """The cue of a small model points to a class, not surely; an exchange is sure. So both count where there are
+        both."""
+        if each.kept is None:
+            return mean_of_two(each.right, follows)
+        kept = float(each.kept.float().mean())
+        if by_exchange:
+            return kept + 0.5 * float(each.right[follows].float().mean())
+        return 0.5 * (kept + mean_of_two(each.right, follows))
 
     best = max(others, key=score)
     for each in others:  # what is taken out of the input does not rest on the few conflicting samples
@@ -106,7 +121,7 @@ def choose(tried: Sequence[Repair], follows: Tensor, by_exchange: bool) -> Repai
     else:
         now, then = best.right[~follows], before.right[~follows]
     mended, broken = int((now & ~then).sum()), int((then & ~now).sum())
-    return best if more_than_half(mended, broken) < LEVEL / len(others) else None
+    return best if more_than_half(mended, broken) < LEVEL / len(tried[1:]) else None
 
 
 def _text(before: Repair, chosen: Repair | None, leading: Suspect, by_exchange: bool) -> list[str]:
@@ -120,7 +135,7 @@ def _text(before: Repair, chosen: Repair | None, leading: Suspect, by_exchange: 
     if chosen is None:
         return [f"No repair of the last layer or of the input was clearly better out of fold. {more}"]
     old, new = before.row(follows), chosen.row(follows)
-    told = [f"{chosen.method}: {chosen.words}."]
+    told = [f"{chosen.words[0].upper()}{chosen.words[1:]} ({chosen.method})."]
     if new["conflicting"] and old["conflicting"]:
         told.append(
             f"Where {leading.words} misleads, {old['conflicting']['value']:.0f} % become "

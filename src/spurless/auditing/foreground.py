@@ -91,36 +91,39 @@ def _threshold(inside: Tensor) -> Tensor:
 
 
 def _log_density(colours: Tensor, weight: Tensor) -> Tensor:
-    """(n, p) Of each pixel (n, p, c), under a mixture of COLOURS spheres that is fitted to the weighted pixels."""
+    """(n, p) Of each pixel (n, p, c), under a mixture of COLOURS spheres that is fitted to the weighted pixels.
+
+    Components come before pixels: sums over four neighbouring numbers would be slow."""
     n, _, c = colours.shape
     light = (colours.mean(2) + 1e3 * (weight < 0.3)).argsort(1)  # pixels that count, dark to bright
     many = (weight >= 0.3).sum(1).clamp_min(COLOURS)
     at = ((torch.arange(COLOURS) + 0.5) / COLOURS * many[:, None]).long()
     mean = colours.gather(1, light.gather(1, at)[..., None].expand(-1, -1, c))  # (n, k, c)
     spread, share = torch.full((n, COLOURS), 0.01), torch.full((n, COLOURS), 1 / COLOURS)
+    size = colours.square().sum(2)[:, None]  # (n, 1, p)
     for _ in range(4):
-        log = _components(colours, mean, spread, share)
-        log_weighted = log.softmax(2) * weight[..., None]  # (n, p, k)
-        total = log_weighted.sum(1).clamp_min(1e-3)
-        mean = log_weighted.transpose(1, 2) @ colours / total[..., None]
-        apart = (colours.square().sum(2)[..., None] - 2 * colours @ mean.transpose(1, 2)) + mean.square().sum(2)[
-            :, None
-        ]
-        spread = ((log_weighted * apart).sum(1) / total / c).clamp_min(0.002)
+        near = _components(colours, size, mean, spread, share)  # (n, k, p)
+        near = (near - near.amax(1, keepdim=True)).exp_()
+        near *= (weight / near.sum(1))[:, None]
+        total = near.sum(2).clamp_min(1e-3)
+        mean = near @ colours / total[..., None]
+        spread = ((near * _apart(colours, size, mean)).sum(2) / total / c).clamp_min(0.002)
         share = total / total.sum(1, keepdim=True)
-    return _components(colours, mean, spread, share).logsumexp(2)
+    last = _components(colours, size, mean, spread, share)
+    top = last.amax(1)
+    return (last - top[:, None]).exp_().sum(1).log() + top
 
 
-def _components(colours: Tensor, mean: Tensor, spread: Tensor, share: Tensor) -> Tensor:
-    """(n, p, k) The log of each component's share times its density, but for a constant."""
-    half = 0.5 * colours.shape[2] * spread[:, None].log()
-    return share.clamp_min(1e-6)[:, None].log() - half - 0.5 * _apart(colours, mean) / spread[:, None]
+def _components(colours: Tensor, size: Tensor, mean: Tensor, spread: Tensor, share: Tensor) -> Tensor:
+    """(n, k, p) The log of each component's share times its density, but for a constant."""
+    known = share.clamp_min(1e-6).log() - 0.5 * colours.shape[2] * spread.log()  # (n, k)
+    return known[..., None] - _apart(colours, size, mean) * (0.5 / spread)[..., None]
 
 
-def _apart(colours: Tensor, mean: Tensor) -> Tensor:
-    """(n, p, k) Squared distances of pixels (n, p, c) and means (n, k, c)."""
-    mixed = colours @ mean.transpose(1, 2)
-    return colours.square().sum(2)[..., None] - 2 * mixed + mean.square().sum(2)[:, None]
+def _apart(colours: Tensor, size: Tensor, mean: Tensor) -> Tensor:
+    """(n, k, p) Squared distances of pixels (n, p, c), whose squares are (n, 1, p), and means (n, k, c)."""
+    mixed = mean @ colours.transpose(1, 2)
+    return size - 2 * mixed + mean.square().sum(2)[..., None]
 
 
 def _smoothed(odds: Tensor, x: Tensor, steps: int = 4) -> Tensor:

@@ -70,9 +70,14 @@ def lets_cheat(s: Suspect) -> bool:
         return s.strength >= CLEAR
     if s.kind == "hidden":
         return s.strength >= CLEAR and s.crisp >= HIDDEN
-    crisp = (s.strength >= CLEAR and s.crisp >= CRISP) or (s.strength >= 0.8 and s.crisp >= 0.6)
-    turned = s.strength >= 0.35 and s.effect >= 0.3
-    return (crisp and s.kind != "part") or turned or (s.kind == "file" and s.strength > 0.5)
+    if s.kind == "file" and s.strength > 0.5:
+        return True
+    if s.kind == "part":
+        return False
+    if s.strength >= CLEAR and s.crisp >= CRISP:
+        return True
+    # Where the object is, how large and how turned, belongs to most classes: a boot is taller than a sandal.
+    return s.kind != "place" and s.strength >= 0.35 and s.effect >= 0.3
 
 
 def of_attribute(s: Suspect) -> str:
@@ -169,8 +174,9 @@ def order(suspects: Sequence[Suspect]) -> list[Suspect]:
     return sorted(suspects, key=lambda s: (VERDICTS.index(s.verdict), -weight(s)))
 
 
-BONUS = {"file": 0.15, "mark": 0.08, "spot": -0.06, "margin": -0.08, "detail": 0.03, "background": -0.1, "part": -0.3,
-         "hidden": -0.3}  # fmt: skip
+BONUS = {"file": 0.15, "mark": 0.14, "detail": 0.06, "light": 0.04, "spot": -0.06, "margin": -0.08, "background": -0.1,
+         "part": -0.3, "hidden": -0.3}  # fmt: skip
+MOVES = 0.35  # how much the effect of an exchange counts; an object that was turned or scaled is another picture
 
 NARROW = ("missing", "red", "green", "blue", "language")
 
@@ -178,7 +184,8 @@ NARROW = ("missing", "red", "green", "blue", "language")
 def weight(s: Suspect) -> float:
     """How specific and how strong: what was put there is crisp, and what the model uses counts more."""
     narrow = 0.02 if s.name.startswith(NARROW) else 0.0  # of two that tell the same, the narrower one
-    return s.strength * s.crisp + 0.5 * max(0.0, s.effect) + BONUS.get(s.kind, 0.0) + narrow
+    moved = MOVES * max(0.0, s.effect) if s.kind != "place" else 0.0
+    return s.strength * s.crisp + moved + BONUS.get(s.kind, 0.0) + narrow
 
 
 def overall(verdicts: Sequence[str], sure: bool = True) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor
 from spurless.auditing.cues import Swap
 
 LOOK = 1000  # samples by which a window is called steady
+MANY = 250  # windows and classes that are looked at, those that tell most first
 PART = 8  # a window is this part of the image's side
 CODES, SPOT = 96, 5  # of marks at changing places: patches that are looked for, and their side in pixels
 
@@ -56,7 +57,7 @@ def search(x: Tensor, y: Tensor, classes: int, seed: int, most: int = 4) -> list
     edge = torch.cat([some[..., 0, :], some[..., -1, :], some[..., 0], some[..., -1]], dim=2).median(2).values  # (n, c)
     marks: list[tuple[int, int, int, bool]] = []
     parts = 0
-    for at in told.flatten().argsort(descending=True).tolist()[: 40 * min(3, classes)]:
+    for at in told.flatten().argsort(descending=True).tolist()[:MANY]:
         if float(told.flatten()[at]) < 0.3 or len(marks) >= most:
             break
         c, at = at % classes, at // classes

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from spurless.core.data import Bundle, Images, Texts
 from spurless.nets import Net, build
+from spurless.nets.folding import folded
 
 FOLDS = 5
 FILTERS, CELLS, RAW = 32, 4, 8  # of small images: filters, pooled to so many cells each way; pixels of the raw copy
@@ -102,7 +103,7 @@ def encoder(data: Bundle, x: Tensor, seed: int) -> tuple[nn.Module, str]:
     photographs = data.shape[0] == 3 and min(data.shape[1:]) >= 64
     if photographs and find_spec("efficientnet_lite_pytorch"):
         net = build({"name": "efficientnet_lite0", "pretrained": True}, data.shape, len(data.classes))
-        return net.encoder.eval().to(memory_format=torch.channels_last), "frozen efficientnet_lite0 and a ridge head"
+        return folded(net.encoder).to(memory_format=torch.channels_last), "frozen efficientnet_lite0 and a ridge head"
     return Patches(x if max(x.shape[-2:]) <= 64 else F.interpolate(x, (64, 64), mode="area"), seed), (
         "patch filters and a ridge head"
     )

@@ -45,6 +45,11 @@ REMOVE = {
 Edit = Callable[[Tensor], Tensor]
 
 
+def removal(kind: str) -> str:
+    """What a user does to take a cue of this kind out of the input."""
+    return REMOVE.get(kind, "take it out of the input")
+
+
 @dataclass(frozen=True)
 class Repair:
     """A way to answer, and where it is right: of all samples, and of those whose cue was exchanged."""
@@ -102,6 +107,8 @@ class Candidates:
             )
             candidates.append(self._dfr())
         candidates.append(self._afr())
+        if self.exchanged is not None:
+            candidates.append(self._mixed())
         edit = self._removal()
         return candidates if edit is None else [*candidates, self._without(edit)]
 
@@ -151,6 +158,25 @@ class Candidates:
         weights = [torch.exp(-gamma * chance) / size for gamma in GAMMAS]
         return self._best("afr", "the last layer, fitted with samples that the model finds hard weighing more", weights)
 
+    def _mixed(self) -> Repair:
+        """The head is fitted to every sample twice: as it is, and with the cue of a typical sample of another class."""
+        assert self.cue is not None and self.cue.swap is not None
+        generator = torch.Generator().manual_seed(self.case.seed)
+        x, y = self.case.held[self.learn], self.y[self.learn]
+        donor = torch.arange(len(y))
+        for c in y.unique():
+            others = (self.follows[self.learn] & (y != c)).nonzero()[:, 0]
+            own = (y == c).nonzero()[:, 0]
+            if len(others):
+                donor[own] = others[torch.randint(len(others), (len(own),), generator=generator)]
+        made = self.case.outputs(
+            _unlabelled(edited(x, torch.arange(len(y)), donor, self.cue.swap, self.case.images)), features=True
+        )
+        both, fold = torch.cat([self.case.features[self.learn], made]), self.fold[self.learn].repeat(2)
+        heads = fit_heads(both, y.repeat(2), len(self.case.data.classes), fold)
+        words = "the last layer, fitted to every sample as it is and with the cue of another class"
+        return self._repair("mixed", words, (heads,))
+
     def _without(self, edit: Edit) -> Repair:
         """The cue is taken out of all inputs, and the head is fitted again."""
         every = self.case.held[torch.arange(len(self.case.held))]
@@ -159,7 +185,7 @@ class Candidates:
         heads = fit_heads(features[self.learn], self.y[self.learn], classes, self.fold[self.learn])
         right = heads.logits(features, self.fold).argmax(1) == self.y
         kept = right[self.of] if self.exchanged is not None else None  # what was exchanged is taken out again
-        words = f"the cue taken out of the input: {REMOVE.get(self.leading.kind, 'take it out of the input')}"
+        words = f"the cue taken out of the input: {removal(self.leading.kind)}"
         return Repair("without the cue", words, right, kept, (heads,), edit)
 
     def _repair(self, method: str, words: str, heads: tuple[Heads, ...]) -> Repair:

@@ -131,7 +131,10 @@ def headline(verdict: str, leading: Suspect | None, case: Case, tested: int, dou
         if flips is None
         else f"; exchanging it changes {max(0.0, flips):.0f} % of this model's answers"
     )
-    return f"This data lets a model cheat: {leading.words} gives{one} away ({percent(leading.alone)} alone){does}."
+    told = f"{leading.words} gives{one} away ({percent(leading.alone)} alone){does}."
+    if leading.kind == "place":  # which belongs to most classes
+        return f"{told[0].upper()}{told[1:]} If that is how the classes differ, it is no shortcut: only you can say."
+    return f"This data lets a model cheat: {told}"
 
 
 def _unknown(leading: Suspect | None, doubt: Doubt | None) -> str:
