@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
@@ -124,16 +125,18 @@ def first_page(words):
         at = words.index("--port")
         words = [*words[:at], *words[at + 2 :]]
     command = [sys.executable, "-m", "spurless", *words, "--port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
-    ) as server:
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, **both, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as server:
+        late = threading.Timer(60, server.kill)  # then no line with an address follows
+        late.start()
         try:
             address = next(m[0] for line in server.stdout if (m := re.search(r"http://\S+", line)))
             with urlopen(address, timeout=30) as answer:
                 return answer.read()
         finally:
+            late.cancel()
             server.send_signal(signal.SIGINT)
-            server.wait(timeout=30)
+            server.communicate(timeout=30)
 
 
 @pytest.mark.parametrize(
