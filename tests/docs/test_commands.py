@@ -78,7 +78,7 @@ BEFORE = {  # what the reader of a page has by then
     "docs/python.md": ["train erm folder:photos --out runs/digits"],
     "docs/training.md": ["train lff colored_digits --set recipe.epochs=1 --out runs/digits"],
     "docs/start.md": [
-        "audit ./photos --quick --out runs/audit",
+        "audit ./photos --out runs/audit",
         "train pgd folder:photos --set data.attribute=place --net efficientnet_lite0 --set net.pretrained=true "
         "--out runs/mine",
     ],
