@@ -8,7 +8,6 @@ import random
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -120,7 +119,7 @@ def write_texts(rng):
 
 
 def first_page(words):
-    """What a command that serves shows at the address that it prints; then it is interrupted."""
+    """What a command that serves shows at the address that it prints; then it is ended."""
     if "--port" in words:
         at = words.index("--port")
         words = [*words[:at], *words[at + 2 :]]
@@ -135,8 +134,11 @@ def first_page(words):
                 return answer.read()
         finally:
             late.cancel()
-            server.send_signal(signal.SIGINT)
-            server.communicate(timeout=30)
+            server.terminate()  # not SIGINT, which jobs in the background ignore
+            try:
+                server.communicate(timeout=30)
+            finally:
+                server.kill()
 
 
 @pytest.mark.parametrize(
