@@ -82,6 +82,7 @@ results: setup-all
 	$(BIN)/python -m studies.pages
 	$(BIN)/python -m studies.papers
 	$(BIN)/python -m studies.unpublished
+	$(BIN)/python -m studies.method_pages
 
 # The site, in site/; a broken link or a page that is not in the navigation is an error.
 docs: setup-all

@@ -11,6 +11,7 @@ from spurless.cli import main as cli
 from spurless.data.sets import DATASETS
 from spurless.methods import METHODS
 from spurless.nets import NETS
+from spurless.registry import SOURCES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -72,6 +73,16 @@ def test_every_network_is_named():
     page = "".join((ROOT / "docs" / name).read_text() for name in ("training.md", "text.md"))
     assert set(NETS) <= set(re.findall(r"`([a-zA-Z_0-9:]+)`", page))
     assert all(f"| `{name}` | {what} |" in page for name, what in NETS.items() if not what.startswith("text:"))
+
+
+def test_the_groups_of_entry_points_and_the_number_of_methods_are_those_of_the_code():
+    groups = {source.group for source in SOURCES.values() if source.group}
+    assert len(groups) == 3
+    for page in ("docs/adding.md", "SECURITY.md"):
+        assert all(f"`{group}`" in (ROOT / page).read_text(encoding="utf-8") for group in groups), page
+    for page in ("README.md", "docs/index.md"):
+        assert f"{len(METHODS)} methods" in (ROOT / page).read_text(encoding="utf-8"), page
+    assert f"| training methods | {len(METHODS)} |" in (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
 
 
 def test_every_method_has_a_page():
