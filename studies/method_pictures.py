@@ -288,6 +288,7 @@ PICTURES = {  # panel: caption
     "jtt": "biased: a short training | errors: its errors | repeated: λ copies of them | debiased: train again",
     "ga": "twins: two peers mine | errors: hard samples | weighted: easy ones scaled down | debiased: train again",
     "pgd": "biased: GCE | weighted: norms of gradients | repeated: drawn by them | debiased: goes on with CE",
+    "crossfit": "twins: small experts | errors: sure, and wrong | debiased: learns the rest | plain: else plain",
     "dpr": "biased: GCE | weighted: doubts of the label | repeated: drawn by them | debiased: goes on with CE",
     "bias_adv": "beside: biased, debiased | attacked: only the biased errs | debiased: trained on both",
     "la": "biased: infers the bias | odds: classes, given the bias | debiased: log odds are added",

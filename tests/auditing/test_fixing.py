@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 import spurless
+from spurless.auditing import fixing
 from spurless.auditing.decisions import Decided, Decisions
 from spurless.auditing.fixing import CANDIDATES, fix, held_out
+from spurless.bench.estimate import Guess
 from spurless.core.errors import FolderError
 from spurless.registry import load_data
 from tests.support.commands import invoke
@@ -137,3 +139,22 @@ def test_what_a_review_confirmed_is_the_attribute_that_chooses(tmp_path, monkeyp
     assert "group_dro" in {t["method"] for t in told["tried"]}  # which needs the labels of groups
     audited = json.loads((tmp_path / "out" / "audit" / "audit.json").read_text())
     assert audited["data"]["attributes"] == ["which way"] and audited["decisions"]["legitimate"] == ["x1"]
+
+
+def test_the_budget_shortens_all_trainings_and_a_resumed_repair_trains_as_it_began(tmp_path, monkeypatch):
+    """Plain training would take 100 s; 0.15 of a minute are for it: 9 % of ten epochs."""
+    data, told = load_data(TOY | {"n": 400}), {"recipe": {"epochs": 10}, "budget": 1.0, "out": tmp_path / "fix", **FAST}
+    monkeypatch.setattr(fixing, "look", lambda *args: (Guess(100.0, "timed"), True))
+    fixed = fix(data, **told)
+    assert any("9.0% of the recipe's length" in note for note in fixed.notes)
+    assert json.loads((tmp_path / "fix" / "erm" / "result.json").read_text())["settings"]["recipe"][
+        "epochs"
+    ] == pytest.approx(0.9)
+    monkeypatch.setattr(fixing, "look", lambda *args: (Guess(1000.0, "timed"), True))  # a slower hour
+    assert fix(data, **told).notes == fixed.notes
+
+
+def test_a_budget_that_suffices_changes_nothing():
+    assert not any(
+        "recipe's length" in note for note in fix(load_data(TOY | {"n": 400}), recipe={"epochs": 2}, **FAST).notes
+    )

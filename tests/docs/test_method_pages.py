@@ -13,8 +13,7 @@ from spurless.registry import method_class
 from studies import method_pages, method_pictures
 
 PAGES = Path(__file__).parents[2] / "docs" / "methods"
-OWN = {"crossfit"}  # ours: it has rules of its own in place of "Paper and code"
-LAID_OUT = [*(name for name in METHODS if name not in OWN), "mining"]
+LAID_OUT = [*METHODS, "mining"]
 PARTS = ["When", "Settings", "Paper and code", "Measured"]
 
 
@@ -34,7 +33,7 @@ def test_a_page_has_idea_picture_equation_when_settings_and_paper_against_code(n
 def test_the_settings_on_a_page_are_those_of_the_method(name):
     page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
     assert method_pages.filled(page, name) == page, "run python -m studies.method_pages"
-    if name not in OWN and settings_of(method_class(name)):
+    if settings_of(method_class(name)):
         assert method_pages.table(name) in page
 
 

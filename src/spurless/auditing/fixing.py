@@ -17,6 +17,7 @@ from spurless.auditing.decisions import Decisions
 from spurless.auditing.evidence import Score, share
 from spurless.auditing.folder import in_words
 from spurless.auditing.model import given, kept_and_held, open_data, split_rows
+from spurless.bench.estimate import look
 from spurless.core.arguments import takes
 from spurless.core.data import Bundle, Split
 from spurless.core.errors import DataError, FolderError
@@ -27,6 +28,7 @@ from spurless.data.pseudo import with_attributes
 from spurless.methods.crossfit import CrossFit
 from spurless.methods.parts.evidence import Evidence, Sure, chance, shows_shortcut
 from spurless.nets.outputs import Inputs, outputs
+from spurless.registry import make_recipe
 from spurless.train.device import pick_device
 from spurless.train.first_look import is_first_look, quick_training, small_images
 from spurless.train.fit import fit as train
@@ -43,7 +45,9 @@ if TYPE_CHECKING:
 FILE = "fix.json"
 HELD_OUT = 0.2  # share of the training samples that are held out where there is no validation or no test split
 LEVEL = 0.05  # the chance that any candidate replaces a model that is as good
-FOR_AUDIT = 0.3  # share of the budget
+FOR_AUDIT, FOR_PLAIN = 0.3, 0.15  # shares of the budget; candidates take up to 2.5 times what plain training takes
+TO_TIME = 5.0  # seconds in which a few steps are timed
+LENGTH = "length.json"
 # What may repair a model, the bias labels that it needs, and how many times plain training's seconds it takes.
 CANDIDATES = {
     "erm": ("none", 0.0),
@@ -178,6 +182,7 @@ class _Fix:
             device=self.device, progress=asked.progress,
             decisions=None if self.decisions is None else replace(self.decisions, path=None),  # attributes are there
         )  # fmt: skip
+        self._shorten()
         plain = self._train("erm")
         before = plain if asked.model is None else self._given()
         evidence, misled, known_by = self._evidence()
@@ -213,6 +218,28 @@ class _Fix:
         )
         self._save(fixed)
         return fixed
+
+    def _shorten(self) -> None:
+        """Shorten all trainings where plain training would take more than its share of the budget.
+
+        A repair that is resumed trains as long as it began to.
+        """
+        recipe = make_recipe(self.recipe, self.data)
+        kept = None if self.folder is None else self.folder / LENGTH
+        if kept is not None and kept.exists():
+            share = float(json.loads(kept.read_text(encoding="utf-8"))["share"])
+        else:
+            guess = look("erm", self.data, self.net, recipe, self.asked.seed, self.device, TO_TIME)[0]
+            share = min(1.0, FOR_PLAIN * 60 * self.asked.budget / max(guess.seconds or 0.0, 1e-9))
+            if kept is not None:
+                with atomic(kept) as file:
+                    file.write_text(json.dumps({"share": share}) + "\n", encoding="utf-8")
+        if share < 1:
+            shorter = max(1, round(share * recipe.iterations)) if recipe.iterations else 0
+            self.recipe = replace(recipe, epochs=share * recipe.epochs, iterations=shorter)
+            told = f"To keep to {self.asked.budget:g} minutes, each training has {share:.1%} of the recipe's length."
+            log.warning(told)
+            self.notes = [*self.notes, told]
 
     def _given(self) -> Result:
         from spurless.train.result import Result
