@@ -47,6 +47,8 @@ def cmnist_table():
         how = f"{recipe['optimizer'].replace('sgd', 'SGD').replace('adam', 'Adam')} {recipe['lr']:g}"
         how += f", batch {recipe['batch_size']}"  # runs that differ in it must not be pooled
         form = ", as released" if row["settings"]["method"].get("form") == "code" else ""
+        first = row["settings"]["method"].get("identify_epochs")
+        form += f", first network {first:g} epochs" if first else ""
         groups.setdefault((row["settings"]["data"]["rho"], row["method"], how + form), []).append(row)
     if not groups:
         return ""
@@ -62,7 +64,7 @@ def cmnist_table():
         ours = f"{statistics.mean(values):.1f}{spread}"
         lines.append(f"| {100 * rho:g} % | `{method}` | {how} | {ours} | {len(values)} | {paper} |")
     facts = (
-        "Colored MNIST (`--set data.family=pgd`), `simconv1`, 100 epochs a stage (JTT's first network: 20), on the "
+        "Colored MNIST (`--set data.family=pgd`), `simconv1`, 100 epochs a stage (JTT's first network: 20 unless said), on the "
         "test split, whose colours are uniform: mean ± standard deviation over seeds, last weights, no bias labels. "
         "SGD 0.02 is PGD's recipe (`--recipe pgd-cmnist`); Adam is the optimiser that LfF and DisEnt "
         "were released with. As released: `--set method.form=code`. The paper's numbers "
