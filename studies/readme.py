@@ -64,9 +64,9 @@ def cmnist_table():
         ours = f"{statistics.mean(values):.1f}{spread}"
         lines.append(f"| {100 * rho:g} % | `{method}` | {how} | {ours} | {len(values)} | {paper} |")
     facts = (
-        "Colored MNIST (`--set data.family=pgd`), `simconv1`, 100 epochs a stage (JTT's first network: 20 unless said), on the "
-        "test split, whose colours are uniform: mean ± standard deviation over seeds, last weights, no bias labels. "
-        "SGD 0.02 is PGD's recipe (`--recipe pgd-cmnist`); Adam is the optimiser that LfF and DisEnt "
+        "Colored MNIST (`--set data.family=pgd`), `simconv1`, 100 epochs a stage (JTT's first network: 20 unless said),"
+        " on the test split, whose colours are uniform: mean ± standard deviation over seeds, last weights, "
+        "no bias labels. SGD 0.02 is PGD's recipe (`--recipe pgd-cmnist`); Adam is the optimiser that LfF and DisEnt "
         "were released with. As released: `--set method.form=code`. The paper's numbers "
         f"are PGD's table 1. Measured up to {max(row['date'] for row in found)} on {found[0]['versions']['device']}."
     )
