@@ -276,6 +276,19 @@ def data_name(name: str, root: str | Path | None = None) -> str:
     return name
 
 
+def as_named(data: Any, root: str | Path | None = None) -> Any:
+    """Data as it was asked for, a path or name in it as `data_name` writes it.
+
+    >>> as_named({"name": "/", "size": 80}), as_named("toy"), as_named(3)
+    ({'name': 'folder:/', 'size': 80}, 'toy', 3)
+    """
+    if isinstance(data, str):
+        return data_name(data, root)
+    if isinstance(data, Mapping) and isinstance(data.get("name"), str):
+        return dict(data) | {"name": data_name(data["name"], root)}
+    return data
+
+
 def load_data(
     spec: Any,
     root: str | Path | None = None,

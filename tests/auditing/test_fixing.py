@@ -14,7 +14,8 @@ from spurless.auditing.fixing import CANDIDATES, fix, held_out
 from spurless.bench.estimate import Guess
 from spurless.core.errors import FolderError
 from spurless.registry import load_data
-from tests.support.commands import invoke
+from spurless.train.first_look import SIDE, quick_training
+from tests.support.commands import class_folders, invoke
 from tests.support.runs import CPU
 
 TOY = {"name": "toy", "rho": 0.05, "n": 4000}
@@ -158,3 +159,12 @@ def test_a_budget_that_suffices_changes_nothing():
     assert not any(
         "recipe's length" in note for note in fix(load_data(TOY | {"n": 400}), recipe={"epochs": 2}, **FAST).notes
     )
+
+
+def test_the_path_of_a_folder_of_images_is_a_first_look_as_it_is_in_training(tmp_path, monkeypatch):
+    class_folders(tmp_path / "photos", ("cat", "dog"), n=20)
+    monkeypatch.chdir(tmp_path)
+    for path in ("photos", "./photos", "folder:photos"):
+        repair = fixing._Fix(fixing.FixArguments(path, device="cpu"))
+        assert (repair.net, repair.recipe) == quick_training(len(repair.data.train))
+        assert repair.data.shape == (3, SIDE, SIDE)

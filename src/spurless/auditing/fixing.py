@@ -28,7 +28,7 @@ from spurless.data.pseudo import with_attributes
 from spurless.methods.crossfit import CrossFit
 from spurless.methods.parts.evidence import Evidence, Sure, chance, shows_shortcut
 from spurless.nets.outputs import Inputs, outputs
-from spurless.registry import make_recipe
+from spurless.registry import as_named, make_recipe
 from spurless.train.device import pick_device
 from spurless.train.first_look import is_first_look, quick_training, small_images
 from spurless.train.fit import fit as train
@@ -154,7 +154,7 @@ class _Fix:
         self.asked, self.device = asked, pick_device(asked.device)
         self.until = time.monotonic() + 60 * asked.budget
         self.folder = None if asked.out is None else Path(asked.out)
-        data, model, net, recipe = asked.data, asked.model, asked.net, asked.recipe
+        data, model, net, recipe = as_named(asked.data, asked.root), asked.model, asked.net, asked.recipe
         if self.folder is not None:
             _check_folder(self.folder, in_words({"data": data if not isinstance(data, Bundle) else data.name}))
         first = is_first_look(data, net, recipe, self.device) and model is None

@@ -21,7 +21,7 @@ from spurless.core.parallel import world
 from spurless.core.recipe import Recipe
 from spurless.data.tokens import suited
 from spurless.nets.reads import check_reads
-from spurless.registry import data_name, load_data, make_method, make_recipe, name_of
+from spurless.registry import as_named, load_data, make_method, make_recipe, name_of
 from spurless.train import first_look
 from spurless.train.device import let_threads_sleep, pick_device
 from spurless.train.dynamics import Dynamics, as_dynamics
@@ -74,10 +74,7 @@ def load_for(
     root: str | Path | None = None,
 ) -> Asked:
     """The data, network and recipe of a run, from what was asked for; small ones for a first look."""
-    if isinstance(data, str):
-        data = data_name(data, root)
-    elif isinstance(data, Mapping) and isinstance(data.get("name"), str):
-        data = dict(data) | {"name": data_name(data["name"], root)}
+    data = as_named(data, root)
     if not first_look.is_first_look(data, net, recipe, device):
         return load_data(data, root=root), net, recipe
     assert isinstance(data, (str, Mapping))
