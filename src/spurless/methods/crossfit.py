@@ -18,10 +18,7 @@ from spurless.nets import Net
 
 SOFT, SHARP = 0.3, 0.05  # ε, share of the draws that are uniform, of the two ways to draw
 EASY_EPOCHS, EASY_LR = 8, 3e-3  # of small experts, of their halves of the samples; with Adam
-LEARNT, AT_MOST = (
-    1000,
-    0.6,
-)  # steps of experts of the run's own kind, and the share of the length at most
+LEARNT, AT_MOST = 1000, 0.6  # steps of experts of the run's own kind, and the share of the length at most
 STRENGTHS = (0.1, 0.01, 0.001)  # C, the inverse of the penalty's weight, that a head is fitted with
 FEWEST = 10  # held-out samples in each class × (are the experts wrong), for a head to be fitted
 
