@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from spurless.core.messages import log
 from spurless.nets import Net
+from spurless.nets.folding import folded
 from spurless.nets.heads import evaluating
 
 TOLERANCE = 1e-4  # of the largest feature: what two orders of the same sums differ by, and ten times as much
@@ -77,14 +78,8 @@ def by_onnx(encoder: nn.Module, example: Tensor) -> Features:
 
 def by_folding(encoder: nn.Module, example: Tensor) -> Features:
     """By torch, with BatchNorm folded into convolutions and the channels last."""
-    from torch.fx.experimental.optimization import fuse
-
-    folded = copy.deepcopy(encoder).eval()
-    with_norms = any(isinstance(layer, nn.BatchNorm2d) for layer in folded.modules())
-    if with_norms:
-        folded = fuse(folded)
-    folded = folded.to(memory_format=torch.channels_last)
-    return lambda x: folded(x.contiguous(memory_format=torch.channels_last)).flatten(1)
+    made = folded(copy.deepcopy(encoder)).to(memory_format=torch.channels_last)
+    return lambda x: made(x.contiguous(memory_format=torch.channels_last)).flatten(1)
 
 
 WAYS: dict[str, Callable[[nn.Module, Tensor], Features]] = {"ONNX Runtime": by_onnx, "folding": by_folding}

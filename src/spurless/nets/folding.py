@@ -1,4 +1,4 @@
-"""A frozen EfficientNet-Lite with less to compute, and the same answers."""
+"""A frozen encoder with less to compute, and the same answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def folded(encoder: nn.Module) -> nn.Module:
     """The encoder itself, in evaluation mode: each batch normalisation is folded into the convolution before it,
     padding that is the same on all sides is left to the convolution, and ReLU6 writes in place.
 
-    Every block of the package defines its layers in the order in which it uses them."""
+    Layers are taken to follow one another as their block defines them, as those of EfficientNet-Lite do."""
     encoder.eval()
     for block in list(encoder.modules()):
         for (name, conv), (after, norm) in pairwise(list(block.named_children())):
