@@ -394,10 +394,25 @@ def test_a_repair_of_the_input_goes_before_one_of_the_last_layer_that_scores_no_
     shares = lambda low, high: torch.where(follows, torch.arange(1000) % 100 < high, torch.arange(1000) % 100 < low)  # noqa: E731
     before = Repair("before", "", shares(20, 95))
     head, input_ = Repair("dfr", "", shares(80, 85)), Repair("without the cue", "", shares(80, 81), edit=lambda x: x)
-    assert choose([before, head, input_], follows, False) is input_
+    assert choose([before, head, input_], follows) is input_
     worse = replace(input_, right=shares(60, 80))
-    assert choose([before, head, worse], follows, False) is head
-    assert choose([before], follows, False) is None
+    assert choose([before, head, worse], follows) is head
+    assert choose([before], follows) is None
+
+
+def test_samples_with_the_cue_of_another_class_speak_where_few_conflict():
+    follows = torch.arange(600) >= 6
+    first = lambda share: torch.arange(600) < round(600 * share)  # noqa: E731
+    before = Repair("before", "", ~follows | first(0.95), kept=first(0.3))
+    better, costly = Repair("mixed", "", first(0.85), kept=first(0.7)), Repair("dfr", "", first(0.5), kept=first(0.72))
+    assert choose([before, better, costly], follows) is better
+    assert better.where_misled(follows).shape == (606,)
+    assert better.score(follows) == pytest.approx(((504 / 594) + 426 / 606) / 2)
+    assert choose([before, replace(better, kept=first(0.33))], follows) is None  # costs more than it brings
+    # As many real samples as may speak, and they speak against it: what is exchanged is not believed.
+    enough = torch.arange(600) >= 100
+    real = replace(before, right=torch.arange(600) < 590)
+    assert choose([real, replace(better, right=torch.arange(600) >= 80)], enough) is None
 
 
 def test_weights_give_each_group_of_a_class_the_same():

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -17,9 +17,6 @@ from spurless.auditing.gather import Cue
 from spurless.auditing.repairs import FEW, Candidates, Repair, mean_of_two, removal
 from spurless.auditing.suspects import Suspect
 from spurless.core.errors import UserError
-
-if TYPE_CHECKING:
-    pass
 
 NEAR = 0.03  # by how much a repair of the input may score less than one of the last layer, and any than the model
 LEVEL = 0.05  # the chance that any repair is chosen where none is better
@@ -66,25 +63,21 @@ class Repairs:
 def repair(case: Case, leading: Suspect | None, cue: Cue | None, out: Path | None) -> Repairs:
     """Try the repairs that fit the finding, and choose one by samples that none of its heads has seen.
 
-    With ten or more conflicting samples, their out-of-fold accuracy decides. With fewer, exchanged inputs do: a sample
-    with the cue of another class must keep its answer.
+    Few samples conflict where a shortcut is strong, and a guessed cue points elsewhere for other reasons, too. So what
+    misleads is the conflicting samples together with exchanged ones: those with the cue of another class.
     """
     if leading is None or leading.verdict not in ("found", "gap", "available"):
         return nothing()
     candidates = Candidates(case, leading, cue)
     tried, follows = candidates.all(), leading.follows
-    few = int((~follows).sum())
-    by_exchange = few < FEW and tried[0].kept is not None
-    chosen = choose(tried, follows, by_exchange)
+    chosen = choose(tried, follows)
+    exchanged = "" if tried[0].kept is None else f" and {len(tried[0].kept):,} with the cue of another class"
     rule = (
-        "the most samples that keep their answer with the cue of another class "
-        f"({len(candidates.of):,} exchanged ones; only {few} samples are conflicting)"
-        if by_exchange
-        else f"the highest mean of the accuracies where it helps and where it misleads ({few:,} conflicting samples)"
-        + (", and of the answers kept with the cue of another class" if tried[0].kept is not None else "")
+        "the highest mean of the accuracies where it helps and where it misleads "
+        f"({int((~follows).sum()):,} conflicting samples{exchanged}), all out of fold, "
+        f"if that is better than before by more than chance (level {LEVEL:.0%} for all together)"
     )
-    rule += f", all out of fold, if that is better than before by more than chance (level {LEVEL:.0%} for all together)"
-    text = _text(tried[0], chosen, leading, by_exchange)
+    text = _text(tried[0], chosen, leading)
     groups = None if out is None else _write_groups(case, leading, out)
     return Repairs(rule, text, tried, chosen, case, leading, groups)
 
@@ -93,38 +86,27 @@ def nothing() -> Repairs:
     return Repairs("", ["Nothing was found that a repair could be judged by."])
 
 
-def choose(tried: Sequence[Repair], follows: Tensor, by_exchange: bool) -> Repair | None:
-    """The best repair, if it mends clearly more than it breaks where that counts."""
-    before, fair = tried[0], mean_of_two(tried[0].right, follows) - NEAR
-    others = [each for each in tried[1:] if by_exchange or mean_of_two(each.right, follows) >= fair]
+def choose(tried: Sequence[Repair], follows: Tensor) -> Repair | None:
+    """The best repair, if it mends clearly more than it breaks where the cue misleads, and real samples do not speak
+    against it."""
+    before, enough = tried[0], int((~follows).sum()) >= FEW
+    fair = mean_of_two(before.right, follows) - NEAR
+    others = [each for each in tried[1:] if not enough or mean_of_two(each.right, follows) >= fair]
     if not others:
         return None
-
-    def score(each: Repair) -> float:
-        """The cue of a small model points to a class, not surely; an exchange is sure. So both count where there are
-        both."""
-        if each.kept is None:
-            return mean_of_two(each.right, follows)
-        kept = float(each.kept.float().mean())
-        if by_exchange:
-            return kept + 0.5 * float(each.right[follows].float().mean())
-        return 0.5 * (kept + mean_of_two(each.right, follows))
-
-    best = max(others, key=score)
+    score = {id(each): each.score(follows) for each in tried}
+    best = max(others, key=lambda each: score[id(each)])
     for each in others:  # what is taken out of the input does not rest on the few conflicting samples
-        if each.edit is not None and score(each) >= score(best) - NEAR:
+        if each.edit is not None and score[id(each)] >= score[id(best)] - NEAR:
             best = each
-    if score(best) <= score(before):
+    if score[id(best)] <= score[id(before)]:
         return None
-    if by_exchange and best.kept is not None and before.kept is not None:
-        now, then = best.kept, before.kept
-    else:
-        now, then = best.right[~follows], before.right[~follows]
+    now, then = best.where_misled(follows), before.where_misled(follows)
     mended, broken = int((now & ~then).sum()), int((then & ~now).sum())
     return best if more_than_half(mended, broken) < LEVEL / len(tried[1:]) else None
 
 
-def _text(before: Repair, chosen: Repair | None, leading: Suspect, by_exchange: bool) -> list[str]:
+def _text(before: Repair, chosen: Repair | None, leading: Suspect) -> list[str]:
     """What improved, what it cost, and how to get more conflicting samples."""
     follows = leading.follows
     few = int((~follows).sum())
@@ -147,7 +129,7 @@ def _text(before: Repair, chosen: Repair | None, leading: Suspect, by_exchange: 
             f"With the cue of another class, {old['exchanged']['value']:.0f} % kept the right answer before and "
             f"{new['exchanged']['value']:.0f} % do now (n = {new['exchanged']['n']:,})."
         )
-    return [" ".join(told), more] if by_exchange or few < 50 else [" ".join(told)]
+    return [" ".join(told), more] if few < 50 else [" ".join(told)]
 
 
 def _write_groups(case: Case, leading: Suspect, out: Path) -> str:

@@ -16,10 +16,10 @@ from spurless.auditing.evidence import share
 from spurless.auditing.foreground import foreground, grown
 from spurless.auditing.gather import Cue
 from spurless.auditing.plain import Heads, fit_heads, folds_of
-from spurless.auditing.suspects import Suspect, edited, exchange_pairs, group_weights
+from spurless.auditing.suspects import Suspect, edited, group_weights
 from spurless.core.data import Split
 
-FEW = 10  # conflicting samples, below which exchanged inputs decide
+FEW = 10  # conflicting samples that can speak against a repair, or exchanged ones that can speak for it
 RESAMPLES = 10  # balanced subsets that the heads of DFR are averaged over
 STRENGTHS = (0.1, 1.0, 10.0)  # ridges that are tried
 GAMMAS = (4.0, 10.0)  # of AFR: how much heavier a sample is that the model gets wrong
@@ -68,6 +68,15 @@ class Repair:
             return features.argmax(1)
         return _added(self.heads, features, torch.full((len(x),), -1)).argmax(1)
 
+    def where_misled(self, follows: Tensor) -> Tensor:
+        """What is right of the conflicting samples and of those with the cue of another class."""
+        return self.right[~follows] if self.kept is None else torch.cat([self.right[~follows], self.kept])
+
+    def score(self, follows: Tensor) -> float:
+        """The mean of the accuracies where the cue helps and where it misleads."""
+        parts = [each for each in (self.right[follows], self.where_misled(follows)) if len(each)]
+        return sum(float(each.float().mean()) for each in parts) / len(parts)
+
     def row(self, follows: Tensor) -> dict[str, Any]:
         return {
             "method": self.method,
@@ -87,15 +96,13 @@ class Candidates:
         self.y, self.follows = case.held.y, leading.follows
         self.fold = case.fold if case.fold is not None else folds_of(self.y, case.seed)
         self.learn = (self.fold >= 0).nonzero()[:, 0]
-        self.of, self.donor = torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long)
-        self.exchanged: Tensor | None = None  # (pairs, d) features of samples with the cue of another class
+        self.of = torch.zeros(0, dtype=torch.long)  # samples that were given the cue of another class
+        self.exchanged: Tensor | None = None  # (pairs, d) their features
         if cue is not None and cue.swap is not None:
-            typical = self.follows
-            self.of, self.donor, _ = exchange_pairs(self.y, typical, typical, leading.extra.get("best"), case.seed)
-            if len(self.of) >= FEW:
-                x = case.held[torch.arange(len(case.held))]
-                changed = edited(x, self.of, self.donor, cue.swap, case.images)
-                self.exchanged = case.outputs(_unlabelled(changed), features=True)
+            of, donor = donors(self.y, self.follows & (self.fold >= 0), leading.extra.get("best"), case.seed)
+            if len(of) >= FEW:
+                changed = edited(case.held[torch.arange(len(self.y))], of, donor, cue.swap, case.images)
+                self.of, self.exchanged = of, case.outputs(_unlabelled(changed), features=True)
 
     def all(self) -> list[Repair]:
         """The model as it is, and every repair."""
@@ -131,7 +138,7 @@ class Candidates:
             for each in weights
             for strength in STRENGTHS
         ]
-        return max(tried, key=lambda repair: mean_of_two(repair.right, self.follows))
+        return max(tried, key=lambda repair: repair.score(self.follows))
 
     def _dfr(self) -> Repair:
         """Deep feature reweighting (Kirichenko, Izmailov and Wilson 2023): the mean of heads on subsets in which every
@@ -159,21 +166,11 @@ class Candidates:
         return self._best("afr", "the last layer, fitted with samples that the model finds hard weighing more", weights)
 
     def _mixed(self) -> Repair:
-        """The head is fitted to every sample twice: as it is, and with the cue of a typical sample of another class."""
-        assert self.cue is not None and self.cue.swap is not None
-        generator = torch.Generator().manual_seed(self.case.seed)
-        x, y = self.case.held[self.learn], self.y[self.learn]
-        donor = torch.arange(len(y))
-        for c in y.unique():
-            others = (self.follows[self.learn] & (y != c)).nonzero()[:, 0]
-            own = (y == c).nonzero()[:, 0]
-            if len(others):
-                donor[own] = others[torch.randint(len(others), (len(own),), generator=generator)]
-        made = self.case.outputs(
-            _unlabelled(edited(x, torch.arange(len(y)), donor, self.cue.swap, self.case.images)), features=True
-        )
-        both, fold = torch.cat([self.case.features[self.learn], made]), self.fold[self.learn].repeat(2)
-        heads = fit_heads(both, y.repeat(2), len(self.case.data.classes), fold)
+        """The head is fitted to every sample, and to the typical ones with the cue of another class."""
+        assert self.exchanged is not None
+        rows = torch.cat([self.learn, self.of])
+        features = torch.cat([self.case.features[self.learn], self.exchanged])
+        heads = fit_heads(features, self.y[rows], len(self.case.data.classes), self.fold[rows])
         words = "the last layer, fitted to every sample as it is and with the cue of another class"
         return self._repair("mixed", words, (heads,))
 
@@ -220,6 +217,26 @@ class Candidates:
             return int(order[int(values[-len(order) :].sum(1).argmin())])
         typical = self.follows[order].nonzero()[:, 0]
         return int(order[typical[len(typical) // 2]])
+
+
+def donors(y: Tensor, typical: Tensor, best: int | None, seed: int) -> tuple[Tensor, Tensor]:
+    """Typical samples, and for each one of another class whose cue it is given.
+
+    `best`: the one class that the cue gives away; then its samples are the donors of all others.
+
+    >>> y = torch.tensor([0, 0, 1, 1, 2, 2])
+    >>> of, donor = donors(y, torch.tensor([True, False, True, True, True, True]), 1, 0)
+    >>> of.tolist(), y[donor[y[of] != 1]].tolist(), bool((y[of] != y[donor]).all())
+    ([0, 2, 3, 4, 5], [1, 1, 1], True)
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order, donor = typical.nonzero()[:, 0], torch.full((len(y),), -1)
+    for c in y[order].unique():
+        own, others = order[y[order] == c], order[(y[order] != c) if best in (None, int(c)) else (y[order] == best)]
+        if len(others):
+            donor[own] = others[torch.randint(len(others), (len(own),), generator=generator)]
+    of = order[donor[order] >= 0]
+    return of, donor[of]
 
 
 def mean_of_two(right: Tensor, follows: Tensor) -> float:
