@@ -403,12 +403,14 @@ def test_a_repair_of_the_input_goes_before_one_of_the_last_layer_that_scores_no_
 def test_samples_with_the_cue_of_another_class_speak_where_few_conflict():
     follows = torch.arange(600) >= 6
     first = lambda share: torch.arange(600) < round(600 * share)  # noqa: E731
-    before = Repair("before", "", ~follows | first(0.95), kept=first(0.3))
+    before = Repair("before", "", first(0.95) & follows, kept=first(0.3))
     better, costly = Repair("mixed", "", first(0.85), kept=first(0.7)), Repair("dfr", "", first(0.5), kept=first(0.72))
     assert choose([before, better, costly], follows) is better
     assert better.where_misled(follows).shape == (606,)
     assert better.score(follows) == pytest.approx(((504 / 594) + 426 / 606) / 2)
     assert choose([before, replace(better, kept=first(0.33))], follows) is None  # costs more than it brings
+    lost = replace(better, right=better.right & follows)
+    assert choose([replace(before, right=first(0.95)), lost], follows) is None  # six real ones are lost
     # As many real samples as may speak, and they speak against it: what is exchanged is not believed.
     enough = torch.arange(600) >= 100
     real = replace(before, right=torch.arange(600) < 590)

@@ -89,9 +89,14 @@ def nothing() -> Repairs:
 def choose(tried: Sequence[Repair], follows: Tensor) -> Repair | None:
     """The best repair, if it mends clearly more than it breaks where the cue misleads, and real samples do not speak
     against it."""
-    before, enough = tried[0], int((~follows).sum()) >= FEW
+    before, few = tried[0], int((~follows).sum()) < FEW
     fair = mean_of_two(before.right, follows) - NEAR
-    others = [each for each in tried[1:] if not enough or mean_of_two(each.right, follows) >= fair]
+    least = int(before.right[~follows].sum())
+    others = [
+        each
+        for each in tried[1:]
+        if (int(each.right[~follows].sum()) >= least if few else mean_of_two(each.right, follows) >= fair)
+    ]
     if not others:
         return None
     score = {id(each): each.score(follows) for each in tried}
