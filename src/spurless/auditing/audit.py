@@ -154,7 +154,7 @@ class _Audit:
             self.step("fix")
             from spurless.auditing.fix import repair
 
-            fixed = repair(case, leading, cue_named(case, pool, leading), asked.folder)
+            fixed = repair(case, leading, None if leading is None else leading.extra.get("cue"), asked.folder)
             report.fix = fixed.to_dict()
             report.advice = [*fixed.advice(), *(each for each in report.advice if each["title"] != TRY)]
         return report
@@ -218,7 +218,7 @@ def finding_again(
     pool = pool_of(case)
     if told[name]["kind"] == "attribute":
         suspect = next(s for s in of_attributes(case, pool, request.step) if s.name == name)
-        cue = cue_named(case, pool, suspect)
+        cue = suspect.extra["cue"]
     else:
         cue = next((cue for cue in gather(case, pool) if cue.name == name), None)
         if cue is None:
@@ -242,6 +242,7 @@ def of_attributes(case: Case, pool: Pool, step: Callable[..., None]) -> list[Sus
         s.follows, s.asked = e["follows"], torch.arange(len(case.held))
         s.says = _said(case, e, k, s.says)
         s.extra |= {"entry": e, "needed": e["needed"], "groups": e["groups"], "classes": len(case.data.classes)}
+        s.extra["cue"] = cue  # for a repair
         s.harm = {"aligned": e["following"], "conflicting": e["contradicting"], "gap": e["gap"], "p": e["p"]}
         s.harm["balanced"] = None
         if e["finding"] in ("found", "suspected"):
@@ -291,6 +292,7 @@ def of_cues(
             continue  # the attribute itself
         step("cues", cue.name)
         s = available(case, pool, cue)
+        s.extra["cue"] = cue  # for a repair
         if worth_asking(case, s) and late():
             left_out.append(cue.name)
         elif worth_asking(case, s):
@@ -300,18 +302,6 @@ def of_cues(
                 balance(case, s)
         suspects.append(s)
     return suspects, left_out
-
-
-def cue_named(case: Case, pool: Pool, leading: Suspect | None) -> Cue | None:
-    """The cue of the leading finding, for a repair that exchanges it."""
-    if leading is None:
-        return None
-    if leading.kind == "attribute":  # a column of the table, or nothing that can be exchanged
-        columns = {} if case.images or case.texts else {c.name: c for c in columns_of(case.data)}
-        column = columns.get(leading.name)
-        k = case.data.attributes.index(leading.name) if leading.name in case.data.attributes else None
-        return None if column is None or k is None else attribute_cue(case, pool, k, column.swap)
-    return next((cue for cue in gather(case, pool) if cue.name == leading.name), None)
 
 
 def _headline(

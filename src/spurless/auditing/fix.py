@@ -14,12 +14,13 @@ from spurless.auditing.advice import Advice
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import more_than_half
 from spurless.auditing.gather import Cue
-from spurless.auditing.repairs import FEW, Candidates, Repair, mean_of_two, removal
+from spurless.auditing.repairs import Candidates, Repair, removal
 from spurless.auditing.suspects import Suspect
 from spurless.core.errors import UserError
 
-NEAR = 0.03  # by how much a repair of the input may score less than one of the last layer, and any than the model
+NEAR = 0.03  # by how much a repair of the input may score less than one of the last layer
 LEVEL = 0.05  # the chance that any repair is chosen where none is better
+AGAINST = 0.2  # the chance that a repair is put aside where it loses no real conflicting samples
 
 
 @dataclass(frozen=True)
@@ -89,14 +90,8 @@ def nothing() -> Repairs:
 def choose(tried: Sequence[Repair], follows: Tensor) -> Repair | None:
     """The best repair, if it mends clearly more than it breaks where the cue misleads, and real samples do not speak
     against it."""
-    before, few = tried[0], int((~follows).sum()) < FEW
-    fair = mean_of_two(before.right, follows) - NEAR
-    least = int(before.right[~follows].sum())
-    others = [
-        each
-        for each in tried[1:]
-        if (int(each.right[~follows].sum()) >= least if few else mean_of_two(each.right, follows) >= fair)
-    ]
+    before = tried[0]
+    others = [each for each in tried[1:] if not _spoken_against(each.right[~follows], before.right[~follows])]
     if not others:
         return None
     score = {id(each): each.score(follows) for each in tried}
@@ -106,9 +101,18 @@ def choose(tried: Sequence[Repair], follows: Tensor) -> Repair | None:
             best = each
     if score[id(best)] <= score[id(before)]:
         return None
-    now, then = best.where_misled(follows), before.where_misled(follows)
-    mended, broken = int((now & ~then).sum()), int((then & ~now).sum())
+    mended, broken = _changes(best.where_misled(follows), before.where_misled(follows))
     return best if more_than_half(mended, broken) < LEVEL / len(tried[1:]) else None
+
+
+def _spoken_against(now: Tensor, then: Tensor) -> bool:
+    """Whether a repair loses real conflicting samples: an exchange may be no more than a part of what misleads."""
+    mended, broken = _changes(now, then)
+    return more_than_half(broken, mended) < AGAINST
+
+
+def _changes(now: Tensor, then: Tensor) -> tuple[int, int]:
+    return int((now & ~then).sum()), int((then & ~now).sum())
 
 
 def _text(before: Repair, chosen: Repair | None, leading: Suspect) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,15 +13,16 @@ from torch import Tensor
 from spurless.auditing.case import Case
 from spurless.auditing.cues import encoded, floats, like, ring, smoothed
 from spurless.auditing.evidence import share
-from spurless.auditing.foreground import foreground, grown
-from spurless.auditing.gather import Cue
+from spurless.auditing.foreground import background_only, foreground, grown
+from spurless.auditing.gather import Cue, Swap
 from spurless.auditing.plain import Heads, fit_heads, folds_of
 from spurless.auditing.suspects import Suspect, edited, group_weights
 from spurless.core.data import Split
 
-FEW = 10  # conflicting samples that can speak against a repair, or exchanged ones that can speak for it
+FEW = 10  # exchanged samples that can speak for a repair, or conflicting ones that speak for themselves
 RESAMPLES = 10  # balanced subsets that the heads of DFR are averaged over
 STRENGTHS = (0.1, 1.0, 10.0)  # ridges that are tried
+TIMES = (1.0, 2.0, 3.0)  # weights of an exchanged sample, of the mean one's
 GAMMAS = (4.0, 10.0)  # of AFR: how much heavier a sample is that the model gets wrong
 SHARPNESS = 6.0  # from scores of the ridge head to probabilities
 
@@ -72,10 +73,19 @@ class Repair:
         """What is right of the conflicting samples and of those with the cue of another class."""
         return self.right[~follows] if self.kept is None else torch.cat([self.right[~follows], self.kept])
 
+    def two(self, follows: Tensor) -> list[float]:
+        """The accuracies where the cue helps and where it misleads. An exchange may be a part of what misleads: where
+        enough real samples conflict, they count as much as all exchanged ones."""
+        misled = [self.where_misled(follows)]
+        if self.kept is not None and int((~follows).sum()) >= FEW:
+            misled = [self.right[~follows], self.kept]
+        parts = [[float(some.float().mean()) for some in each if len(some)] for each in ([self.right[follows]], misled)]
+        return [sum(each) / len(each) for each in parts if each]
+
     def score(self, follows: Tensor) -> float:
-        """The mean of the accuracies where the cue helps and where it misleads."""
-        parts = [each for each in (self.right[follows], self.where_misled(follows)) if len(each)]
-        return sum(float(each.float().mean()) for each in parts) / len(parts)
+        """The mean of the two."""
+        two = self.two(follows)
+        return sum(two) / len(two)
 
     def row(self, follows: Tensor) -> dict[str, Any]:
         return {
@@ -97,12 +107,13 @@ class Candidates:
         self.fold = case.fold if case.fold is not None else folds_of(self.y, case.seed)
         self.learn = (self.fold >= 0).nonzero()[:, 0]
         self.of = torch.zeros(0, dtype=torch.long)  # samples that were given the cue of another class
-        self.exchanged: Tensor | None = None  # (pairs, d) their features
+        self.changed, self.exchanged = torch.zeros(0), None  # they, and (pairs, d) their features
         if cue is not None and cue.swap is not None:
             of, donor = donors(self.y, self.follows & (self.fold >= 0), leading.extra.get("best"), case.seed)
             if len(of) >= FEW:
-                changed = edited(case.held[torch.arange(len(self.y))], of, donor, cue.swap, case.images)
-                self.of, self.exchanged = of, case.outputs(_unlabelled(changed), features=True)
+                swap = SWAPS.get(leading.kind, cue.swap)
+                self.changed = edited(case.held[torch.arange(len(self.y))], of, donor, swap, case.images)
+                self.of, self.exchanged = of, case.outputs(_unlabelled(self.changed), features=True)
 
     def all(self) -> list[Repair]:
         """The model as it is, and every repair."""
@@ -166,13 +177,21 @@ class Candidates:
         return self._best("afr", "the last layer, fitted with samples that the model finds hard weighing more", weights)
 
     def _mixed(self) -> Repair:
-        """The head is fitted to every sample, and to the typical ones with the cue of another class."""
+        """The head is fitted to every sample, and to the typical ones with the cue of another class.
+
+        An exchange may leave a trace of the sample's own cue. So the exchanged ones also weigh more than one each,
+        beside balanced groups; the head is chosen that is as right where the cue misleads as where it helps."""
         assert self.exchanged is not None
         rows = torch.cat([self.learn, self.of])
         features = torch.cat([self.case.features[self.learn], self.exchanged])
-        heads = fit_heads(features, self.y[rows], len(self.case.data.classes), self.fold[rows])
-        words = "the last layer, fitted to every sample as it is and with the cue of another class"
-        return self._repair("mixed", words, (heads,))
+        groups = group_weights(self.y, self.follows)[self.learn]
+        tried = []
+        for own, times in ((torch.ones_like(groups), 1.0), *((groups / groups.mean(), times) for times in TIMES)):
+            both = torch.cat([own, torch.full((len(self.of),), times)])
+            heads = fit_heads(features, self.y[rows], len(self.case.data.classes), self.fold[rows], both, 1.0)
+            tried.append(self._repair("mixed", "", (heads,)))
+        best = max(tried, key=lambda repair: min(repair.two(self.follows)))
+        return replace(best, words="the last layer, fitted to every sample as it is and with the cue of another class")
 
     def _without(self, edit: Edit) -> Repair:
         """The cue is taken out of all inputs, and the head is fitted again."""
@@ -181,7 +200,12 @@ class Candidates:
         classes = len(self.case.data.classes)
         heads = fit_heads(features[self.learn], self.y[self.learn], classes, self.fold[self.learn])
         right = heads.logits(features, self.fold).argmax(1) == self.y
-        kept = right[self.of] if self.exchanged is not None else None  # what was exchanged is taken out again
+        kept = None
+        if self.exchanged is not None and self.case.images and self.leading.kind in REMOVALS:
+            again = self.case.outputs(_unlabelled(edit(self.changed)), features=True)  # it may leave a trace
+            kept = self._kept(heads.logits(again, self.fold[self.of]))
+        elif self.exchanged is not None:
+            kept = right[self.of]  # all are given the same cue
         words = f"the cue taken out of the input: {removal(self.leading.kind)}"
         return Repair("without the cue", words, right, kept, (heads,), edit)
 
@@ -239,12 +263,6 @@ def donors(y: Tensor, typical: Tensor, best: int | None, seed: int) -> tuple[Ten
     return of, donor[of]
 
 
-def mean_of_two(right: Tensor, follows: Tensor) -> float:
-    """The mean of the two accuracies, where the cue helps and where it misleads."""
-    kinds = [kind for kind in (follows, ~follows) if bool(kind.any())]
-    return sum(float(right[kind].float().mean()) for kind in kinds) / len(kinds)
-
-
 # What takes a cue out of images from 0 to 1
 
 
@@ -265,6 +283,14 @@ def cut_out(x: Tensor) -> Tensor:
     return x * mask + 0.5 * (1 - mask)
 
 
+def on_other_ground(x: Tensor, donor: Tensor) -> Tensor:
+    """The inside of the object of x on the ground of the donor: along its outline something of x's own ground stays."""
+    k = 2 * max(1, round(0.0125 * x.shape[-1])) + 1
+    inside = -F.max_pool2d(-foreground(x), k, 1, k // 2)
+    return x * inside + background_only(donor) * (1 - inside)
+
+
+SWAPS: dict[str, Swap] = {"background": on_other_ground}  # stricter than those that show whether a cue is used
 REMOVALS: dict[str, Edit] = {"margin": cropped, "file": reencoded, "background": cut_out}
 
 
