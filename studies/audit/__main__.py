@@ -4,6 +4,7 @@
     python -m studies.audit --set final --workers 14 --out results/audit_zoo/final.jsonl       # once; resumable
     python -m studies.audit --set waterbirds --out results/audit_zoo/waterbirds.jsonl          # no attributes: 10 + 10
     python -m studies.audit --set repairs --out results/audit_zoo/repairs.jsonl                # what --fix brings
+    python -m studies.audit --set harmed --out results/audit_zoo/harmed.jsonl                  # twice: harm, then --fix
     python -m studies.audit --summary results/audit_zoo                                        # tables, and power.json
 
 `final` also runs `waterbirds` and `repairs`. Rows that are in the file are left alone; the table comes last. The plain
@@ -22,10 +23,10 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: a process for each core
 
-from studies.audit.jobs import Job, jobs, run
+from studies.audit.jobs import Job, harmed_jobs, jobs, run
 from studies.audit.tables import QUOTED, Row, quoted, read, tables
 
-SETS = ("develop", "held out", "final", "final 2", "waterbirds", "repairs")
+SETS = ("develop", "held out", "final", "final 2", "waterbirds", "repairs", "harmed")
 PARTS = ("carried", "rest")
 
 
@@ -50,7 +51,11 @@ def main() -> None:
     given.out.parent.mkdir(parents=True, exist_ok=True)
     before = [row for row in read(given.out) if "error" not in row]
     done = {(r["kind"], r["strength"], r["seed"], r["half"]) for r in before}
-    every = jobs(given.chosen, given.draws, given.clean_draws, given.first)
+    every = (
+        harmed_jobs(before)
+        if given.chosen == "harmed"
+        else jobs(given.chosen, given.draws, given.clean_draws, given.first)
+    )
     left = [job for job in every if job.key not in done]
     if given.domain:
         left = [job for job in left if (job.kind.domain if job.kind else "photo") in given.domain]

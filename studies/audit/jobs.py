@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import traceback
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from studies.audit.final import FINAL_KINDS
 from studies.audit.final2 import CARRIED, FINAL2, FINAL2_KINDS, FIRST_DRAW, NOTED2, REPAIRS2
+from studies.audit.harmed import CANDIDATES, CASE, DEVELOP, HARMED, STRENGTH, cases
 from studies.audit.kinds import KINDS, STRENGTHS, Kind, kinds
 from studies.audit.notes import NOTE_SHARES, noted
 
@@ -20,7 +22,7 @@ REPAIRS = (  # of the development half, and the birds in their places
 
 
 class Job(NamedTuple):
-    what: str  # zoo, waterbirds, repair or note
+    what: str  # zoo, waterbirds, repair, harm or note
     kind: Kind | None
     strength: float
     seed: int
@@ -31,7 +33,9 @@ class Job(NamedTuple):
         if self.kind is None:
             return "waterbirds" if self.seed < FIRST_DRAW else "waterbirds 2"
         if self.what == "repair":
-            return "repairs 2" if self.kind.half == FINAL2 else "repairs"
+            return {FINAL2: "repairs 2", HARMED: "repairs 3"}.get(self.kind.half, "repairs")
+        if self.what == "harm":
+            return "harm"
         return self.kind.half
 
     @property
@@ -76,6 +80,14 @@ def jobs(chosen: str, draws: int, clean_draws: int, first: int) -> list[Job]:
     return sorted(every, key=lambda job: job.kind is not None and job.kind.domain != "photo")
 
 
+def harmed_jobs(rows: Sequence[dict[str, Any]]) -> list[Job]:
+    """How harmed the candidates are; where all of them were measured, the repairs of the cases."""
+    asked = [Job("harm", kind, STRENGTH, DEVELOP) for kind in CANDIDATES]
+    if {job.key for job in asked} - {(r["kind"], r["strength"], r["seed"], r["half"]) for r in rows}:
+        return asked
+    return [Job("repair", kind, STRENGTH, CASE) for kind in cases(rows)]
+
+
 def run(job: Job) -> dict[str, Any]:
     """The row of a job; an audit that fails is a row that says so."""
     import torch
@@ -89,7 +101,8 @@ def run(job: Job) -> dict[str, Any]:
         elif job.what == "note":
             row = noted(job.kind, job.strength, job.seed)
         else:
-            row = (measure.repair if job.what == "repair" else measure.zoo)(job.kind, job.strength, job.seed)
+            how = {"repair": measure.repair, "harm": measure.harm}.get(job.what, measure.zoo)
+            row = how(job.kind, job.strength, job.seed)
         return row | {"half": job.half}
     except Exception:
         name, strength, seed, half = job.key

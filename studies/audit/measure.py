@@ -104,3 +104,21 @@ def repair(kind: Kind, strength: float, seed: int) -> Row:
         first = fixed.tried[0].answers(fixed.case, x) == fresh.y
         row["mended"], row["broken"] = int((mended & ~first).sum()), int((first & ~mended).sum())
     return row
+
+
+def harm(kind: Kind, strength: float, seed: int) -> Row:
+    """How right the plain model is on fresh balanced data; nothing is audited or repaired."""
+    from spurless.auditing.model import plain_case
+    from studies.audit.make import make_apart
+
+    with tempfile.TemporaryDirectory() as folder:
+        data, fresh, points_to = make_apart(kind, strength, seed, Path(folder))
+        case, _ = plain_case(data, seed, torch.device("cpu"))
+        right = case.answers(fresh[torch.arange(len(fresh))]) == fresh.y
+    aligned = fresh.y == points_to
+    return {
+        "kind": kind.name, "half": "harm", "domain": kind.domain, "clean": False, "n": len(data.train),
+        "strength": strength, "seed": seed, "verdict": "not asked", "name": None,
+        "aligned": [int(right[aligned].sum()), int(aligned.sum())],
+        "conflicting": [int(right[~aligned].sum()), int((~aligned).sum())],
+    }  # fmt: skip
