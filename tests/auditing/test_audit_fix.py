@@ -407,8 +407,10 @@ def test_samples_with_the_cue_of_another_class_speak_where_few_conflict():
     better, costly = Repair("mixed", "", first(0.85), kept=first(0.7)), Repair("dfr", "", first(0.5), kept=first(0.72))
     assert choose([before, better, costly], follows) is better
     assert better.where_misled(follows).shape == (606,)
-    assert better.score(follows) == pytest.approx(((504 / 594) + 426 / 606) / 2)
-    assert choose([before, replace(better, kept=first(0.33))], follows) is None  # costs more than it brings
+    assert better.two(follows) == pytest.approx([504 / 594, 426 / 606])
+    assert better.score(follows) == pytest.approx(0.25 * 504 / 594 + 0.75 * 426 / 606)
+    assert choose([before, replace(better, kept=first(0.36))], follows) is None  # hardly brings anything
+    assert choose([before, replace(better, right=first(0.4) | ~follows)], follows) is None  # costs more than that
     lost = replace(better, right=better.right & follows)
     assert choose([replace(before, right=first(0.95)), lost], follows) is None  # real ones speak against it
 

@@ -20,6 +20,7 @@ from spurless.core.errors import UserError
 
 NEAR = 0.03  # by how much a repair of the input may score less than one of the last layer
 LEVEL = 0.05  # the chance that any repair is chosen where none is better
+LEAST = 0.1  # gain where the cue misleads that is believed where exchanged samples tell of it
 AGAINST = 0.2  # the chance that a repair is put aside where it loses no real conflicting samples
 
 
@@ -74,9 +75,9 @@ def repair(case: Case, leading: Suspect | None, cue: Cue | None, out: Path | Non
     chosen = choose(tried, follows)
     exchanged = "" if tried[0].kept is None else f" and {len(tried[0].kept):,} with the cue of another class"
     rule = (
-        "the highest mean of the accuracies where it helps and where it misleads "
-        f"({int((~follows).sum()):,} conflicting samples{exchanged}), all out of fold, "
-        f"if that is better than before by more than chance (level {LEVEL:.0%} for all together)"
+        "the best accuracies where it helps and where it misleads, of which the worse counts three times as much "
+        f"({int((~follows).sum()):,} conflicting samples{exchanged}), all out of fold, if more is mended than broken "
+        f"where it misleads, beyond chance (level {LEVEL:.0%} for all together)"
     )
     text = _text(tried[0], chosen, leading)
     groups = None if out is None else _write_groups(case, leading, out)
@@ -91,7 +92,12 @@ def choose(tried: Sequence[Repair], follows: Tensor) -> Repair | None:
     """The best repair, if it mends clearly more than it breaks where the cue misleads, and real samples do not speak
     against it."""
     before = tried[0]
-    others = [each for each in tried[1:] if not _spoken_against(each.right[~follows], before.right[~follows])]
+    others = [
+        each
+        for each in tried[1:]
+        if sum(each.two(follows)) > sum(before.two(follows))
+        and not _spoken_against(each.right[~follows], before.right[~follows])
+    ]
     if not others:
         return None
     score = {id(each): each.score(follows) for each in tried}
@@ -99,7 +105,8 @@ def choose(tried: Sequence[Repair], follows: Tensor) -> Repair | None:
     for each in others:  # what is taken out of the input does not rest on the few conflicting samples
         if each.edit is not None and score[id(each)] >= score[id(best)] - NEAR:
             best = each
-    if score[id(best)] <= score[id(before)]:
+    gain = best.two(follows)[-1] - before.two(follows)[-1]
+    if score[id(best)] <= score[id(before)] or (best.kept is not None and gain < LEAST):
         return None
     mended, broken = _changes(best.where_misled(follows), before.where_misled(follows))
     return best if more_than_half(mended, broken) < LEVEL / len(tried[1:]) else None

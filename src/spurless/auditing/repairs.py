@@ -83,9 +83,9 @@ class Repair:
         return [sum(each) / len(each) for each in parts if each]
 
     def score(self, follows: Tensor) -> float:
-        """The mean of the two."""
+        """Half the mean of the two, half the worse: a repaired model is as right where the cue misleads."""
         two = self.two(follows)
-        return sum(two) / len(two)
+        return 0.5 * (sum(two) / len(two) + min(two))
 
     def row(self, follows: Tensor) -> dict[str, Any]:
         return {
