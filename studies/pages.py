@@ -282,7 +282,7 @@ def pruning_forms_table():
     """Prunability by what goes, from the least rate to the greatest."""
     by_rate = sorted(rows("pruning_forms"), key=lambda row: row["lr"])
     held = [{(f["form"], f["batchnorm_anew"]): f["prunability"] for f in row["forms"]} for row in by_rate]
-    lines = ["| what goes | test samples | training samples | BatchNorm anew: test samples | training samples |"]
+    lines = ["| what goes | test samples | training samples | BatchNorm recomputed: test samples | training samples |"]
     lines.append("| :-- | --: | --: | --: | --: |")
     for form in dict.fromkeys(form for form, _ in held[0]):
         ends = [[own[form, anew][split] for own in (held[0], held[-1])] for anew in (False, True) for split in SPLITS]

@@ -1,5 +1,6 @@
 """The tables of published numbers beside ours, as docs/papers/*-tables.md has them."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -73,8 +74,26 @@ def without_alike(table):
 
 def said_once(found, paper):
     """What several of a paper's tables say below, in a part of its own: common-PAPER."""
-    parts = {name: text.split("\n\n") for name, text in found.items() if name.startswith(paper)}
+    parts = {name: briefly(text.split("\n\n")) for name, text in found.items() if name.startswith(paper)}
     said = Counter(part for own in parts.values() for part in own[1:] if not part.startswith("|"))
     common = [part for part, times in said.items() if times > 1]
     short = {name: "\n\n".join(p for p in own if p not in common) for name, own in parts.items()}
     return found | short | {f"common-{paper}": "\n".join(f"- {part}" for part in common)}
+
+
+def briefly(parts):
+    """What every table of a page says in nearly the same words, in the same words; runs that diverged, counted.
+
+    >>> briefly(["Published: A 2023, table 1.", "Ours: seconds. ± is x.", "pgd on toy diverged: a"])
+    ['Published: A 2023.', '± is x.', 'Ours: seconds.', 'Diverged: 1 training of pgd on toy.']
+    """
+    found, diverged = [], Counter()
+    for part in parts:
+        if lost := re.match(r"(\w+ on \w+) diverged: ", part):
+            diverged[lost[1]] += 1
+        elif part.startswith("Ours: "):
+            ours, _, rest = part.partition(". ± ")
+            found += [f"± {rest}", f"{ours}."]
+        else:
+            found.append(re.sub(r"^(Published: .+), table \w+(?:: .*)?\.$", r"\1.", part))
+    return found + [f"Diverged: {n} training{'s' * (n > 1)} of {what}." for what, n in diverged.items()]

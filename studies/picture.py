@@ -1,21 +1,27 @@
-"""The pictures of the README and of docs/concepts.md, drawn from two trainings on coloured digits.
+"""The pictures of the README and of docs/concepts.md, drawn from kept pages and rows and from two trainings.
 
     python -m studies.picture          # trains (half a minute), writes results/picture.jsonl and the pictures
-    python -m studies.picture --draw   # the picture of the groups alone, which needs no training
+    python -m studies.picture --draw   # those alone which need no training: the birds and the groups
 
-Plain training and PGD see the same 3,500 digits, 98 % of which have their own digit's colour. Then every test digit is
-painted in another digit's colour, with nothing else changed: an answer that becomes that digit's was the colour's.
+The birds are those of the gallery's audit of Waterbirds. For the digits plain training and PGD see the same 3,500, 98 %
+of which have their own digit's colour. Then every test digit is painted in another digit's colour, with nothing else
+changed: an answer that becomes that digit's was the colour's.
 """
 
 import argparse
+import base64
+import io
+import re
+import statistics
 import time
 
 import torch
+from PIL import Image
 
 from spurless import fit, load_data
 from spurless.core.stats import wilson
 from spurless.data.sets.colored_digits import COLORS
-from studies.rows import RESULTS, ROOT, put_all
+from studies.rows import RESULTS, ROOT, named, put_all
 
 DATA = {"name": "colored_digits", "rho": 0.02}
 SHOWN = {"erm": "plain training", "pgd": "PGD, no colour labels"}
@@ -134,6 +140,46 @@ def groups(path, data, digits=(0, 1, 3, 6)):
     figure.savefig(path, facecolor="white")
 
 
+BIRDS = {"aligned": "Northern_Fulmar_0058", "conflicting": "Red_Faced_Cormorant_0026"}
+WATERBIRDS = {"erm": "plain training", "crossfit": "crossfit, no label of the place"}
+
+
+def birds(path):
+    """Two waterbirds with what the audit's model looked at, and the accuracy of plain training and of crossfit."""
+    plt = pyplot()
+    page = (DOCS / "examples" / "waterbirds.html").read_text(encoding="utf-8")
+    land, water = re.search(r"right on (\d+)\s% of .{1,5}waterbird.* and on (\d+)\s% with", page).groups()
+    figure = plt.figure(figsize=(7.2, 3.9), dpi=110)
+    captions = (("aligned", f"waterbird at sea:\n{water} % right"), ("conflicting", f"in the woods:\n{land} % right"))
+    for k, (kind, words) in enumerate(captions):
+        found = re.search(rf'alt="waterbird, {kind}: [^"]*{BIRDS[kind]}', page).start()
+        for j, at in enumerate((page.rindex("base64,", 0, found), page.index("base64,", found))):
+            raw = base64.b64decode(page[at + len("base64,") : page.index('"', at)])
+            axes = figure.add_axes((0.02 + 0.22 * k, 0.47 - 0.39 * j, 0.21, 0.375))
+            axes.imshow(Image.open(io.BytesIO(raw)).convert("RGB"))
+            axes.set_axis_off()
+        color = INK["pgd"] if kind == "aligned" else INK["erm"]
+        figure.text(0.125 + 0.22 * k, 0.87, words, ha="center", fontsize=11, color=color)
+    figure.text(0.235, 0.015, "below: what the model looked at", ha="center", fontsize=10)
+    axes = figure.add_axes((0.6, 0.17, 0.38, 0.62))
+    kinds = (("average", "all"), ("worst_group", "worst\ngroup"))
+    for k, (name, words) in enumerate(WATERBIRDS.items()):
+        own = [row for row in named(RESULTS / "crossfit").values() if row.get("cell") == f"waterbirds-{name}"]
+        for j, (kind, _) in enumerate(kinds):
+            value, at = statistics.mean(row["scores"][kind] for row in own), j + 0.38 * k - 0.19
+            color = INK["erm" if name == "erm" else "pgd"]
+            axes.barh(at, value, 0.34, color=color, label=words if j == 0 else None)
+            axes.text(value + 1.5, at, f"{value:.0f} %", va="center", fontsize=11)
+    axes.set_yticks(range(len(kinds)), [words for _, words in kinds], fontsize=11)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 105)
+    axes.set_xlabel(f"accuracy, {len(own)} seeds, n = {own[0]['n']:,}", fontsize=10)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), frameon=False, fontsize=10)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(path, facecolor="white")
+
+
 def pyplot():
     import matplotlib
 
@@ -145,9 +191,10 @@ def pyplot():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draw", action="store_true", help="the picture of the groups alone")
+    parser.add_argument("--draw", action="store_true", help="the pictures that need no training")
     asked = parser.parse_args()
     data = load_data(DATA)
+    birds(DOCS / "birds.png")
     groups(DOCS / "groups.png", data)
     if asked.draw:
         return

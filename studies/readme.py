@@ -1,11 +1,11 @@
-"""Write the README's numbers, and tables and picture of docs/results.md, from the rows in results/: make results."""
+"""Write the numbers of the README, docs/concepts.md and docs/results.md from the rows in results/: make results."""
 
 import json
 import statistics
 
 from studies.rows import RESULTS, ROOT, rows
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "concepts.md", ROOT / "docs" / "results.md")
 ORDER = ("erm", "jtt", "lff", "disent", "ga", "pgd", "bias_adv")
 
 
@@ -100,8 +100,24 @@ def picture(path):
     figure.savefig(path)
 
 
-def point_numbers():
-    """What the picture at the top says, in numbers."""
+def birds_numbers():
+    """The bars of the README's picture, in a sentence."""
+    found = {}
+    for row in rows("crossfit"):
+        if row.get("data") == "waterbirds@efficientnet_lite0":
+            found.setdefault(row["method"], []).append(row)
+    if not found:
+        return ""
+    worst = {name: statistics.mean(row["scores"]["worst_group"] for row in own) for name, own in found.items()}
+    seeds, n = len(found["erm"]), found["erm"][0]["n"]
+    return (
+        f"Worst group of Waterbirds, before and after: {worst['erm']:.1f} % and **{worst['crossfit']:.1f} %** "
+        f"(frozen features, {seeds} seeds, n = {n:,}, no label of the place)."
+    )
+
+
+def digits_numbers():
+    """What the picture of two digits says, in numbers."""
     found = {row["method"]: row for row in rows("picture")}
     if not found:
         return ""
@@ -123,7 +139,9 @@ def point_numbers():
 
 def filled(text):
     """A page with its numbers."""
-    return fill(text, {"demo": demo_table(), "cmnist": cmnist_table(), "point": point_numbers()})
+    return fill(
+        text, {"demo": demo_table(), "cmnist": cmnist_table(), "point": birds_numbers(), "digits": digits_numbers()}
+    )
 
 
 def fill(text, tables):

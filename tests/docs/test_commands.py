@@ -3,6 +3,7 @@
 `<!-- not run (review, serve): reason -->` leaves out the lines of the next block that hold one of these words.
 """
 
+import json
 import os
 import random
 import re
@@ -13,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pandas as pd
@@ -25,14 +26,17 @@ from spurless.cli.main import app
 from tests.support.commands import invoke
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OUTSIDE = ("README.md", "CONTRIBUTING.md", "studies/README.md")  # of docs/, and on the site too
+PAGES = [*(ROOT / name for name in OUTSIDE), *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAMS = ("spurless", "make", "pip", "python", "torchrun", "ray", ".")
 FENCED = re.compile(r"^ *(`{3,}).*?^ *\1", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"(?:^(?P<mark><!-- not run.*?-->)\n\n?)?^(?P<code> {4}\S.*\n(?:(?: {4}.*)?\n)*)", re.MULTILINE)
 MARK = re.compile(r"<!-- not run(?: \((?P<words>[^)]+)\))?: (?P<reason>.+?) -->")
 SHORTER = {  # what a line gets so that minutes become seconds
-    r"\btrain\b.* folder:|\bfix \./": "recipe.epochs=1 data.size=32",
-    r"\btrain\b.* minilm": "recipe.iterations=2 data.n=64 data.n_val=64 data.n_test=64",
+    r"\btrain\b.* (folder:|birds)|\bfix (\./|birds)": "--set recipe.epochs=1 --set data.size=32",
+    r"\btrain\b.* minilm": "--set recipe.iterations=2 --set data.n=64 --set data.n_val=64 --set data.n_test=64",
+    r"^torchrun": "--set recipe.epochs=1 --device cpu",
+    r"\bsweep moon_star": "--seeds 1 --set recipe.epochs=1 --set data.n=200 --device cpu",
 }
 NAMES = {"PATH": "photos", "FILE": "people.csv", "SPEC.toml": "table.toml", "AUDIT": "runs/audit"}  # the reader's own
 SERVE = ("serve", "review")  # these wait for a person
@@ -130,6 +134,8 @@ def first_page(words):
         late.start()
         try:
             address = next(m[0] for line in server.stdout if (m := re.search(r"http://\S+", line)))
+            if words[0] == "review":
+                decide(address)
             with urlopen(address, timeout=30) as answer:
                 return answer.read()
         finally:
@@ -141,6 +147,13 @@ def first_page(words):
                 server.kill()
 
 
+def decide(address):
+    """What a person would say on the page of a review: the first finding is a shortcut."""
+    said = json.dumps({"finding": 0, "op": "decide", "decision": "shortcut"}).encode()
+    with urlopen(Request(f"{address}edit", said, {"Content-Type": "application/json"}), timeout=30) as answer:
+        assert json.loads(answer.read())["decision"] == "shortcut"
+
+
 @pytest.mark.parametrize(
     "page",
     [pytest.param(p, marks=[pytest.mark.slow] * (p not in QUICK)) for p, lines in RUN.items() if lines],
@@ -148,13 +161,15 @@ def first_page(words):
 def test_the_commands_of_a_page_run(page, desk):
     for line in [f"spurless {before}" for before in BEFORE.get(page, ())] + RUN[page]:
         words = shlex.split(line)
-        assert words[0] == "spurless", f"{page}: run {line!r} or say why it is not run"
+        assert words[0] in ("spurless", "torchrun"), f"{page}: run {line!r} or say why it is not run"
         for name, given in NAMES.items():
             words = [word.replace(name, given) for word in words]
-        for pattern, settings in SHORTER.items():
+        for pattern, more in SHORTER.items():
             if re.search(pattern, line):
-                words += [word for setting in settings.split() for word in ("--set", setting)]
-        if words[1] in SERVE:
+                words += more.split()
+        if words[0] == "torchrun":
+            subprocess.run([sys.executable, "-m", "torch.distributed.run", *words[1:]], check=True)
+        elif words[1] in SERVE:
             assert b"<html" in first_page(words[1:])
         elif "--fail-on" in line:  # exit code 4 is a verdict
             assert CliRunner().invoke(app, words[1:]).exit_code in (0, 4), line

@@ -20,9 +20,9 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 def test_the_tables_are_those_of_the_measured_rows():
     from studies import readme as maker
 
-    for table in ("demo", "cmnist", "picture"):
+    for table in ("demo", "cmnist", "picture", "crossfit"):
         assert maker.rows(table), "no measured rows: the comparison would show nothing"
-    for page, named in zip(maker.PAGES, (("point",), ("demo", "cmnist")), strict=True):
+    for page, named in zip(maker.PAGES, (("point",), ("digits",), ("demo", "cmnist")), strict=True):
         text = page.read_text()
         assert all(f"<!-- results: {name} -->" in text for name in named)
         assert maker.filled(text) == text, "run make results"

@@ -1,4 +1,4 @@
-"""Parts of the methods for a training loop of one's own: weights of samples, and a head fitted anew.
+"""Parts of the methods for a training loop of one's own: weights of samples, and a refitted head.
 
 Nothing is computed here that the methods do not compute: a loader is read once, and what the model's last linear layer
 is given, the features, becomes the data of a run whose network is that layer alone.
@@ -104,7 +104,7 @@ def refit_head(
     head: str | None = None,
     seed: int = 0,
 ) -> nn.Module:
-    """Fit the last linear layer of your model anew, in place, on samples that it was not trained on; returns the model.
+    """Refit the last linear layer of your model, in place, on samples that it was not trained on; returns the model.
 
     Args:
         model: a trained network, whose last layer is linear.

@@ -31,7 +31,7 @@ class CrossFit(Method):
     the sample, so that none is known by heart, and m = 1 − p_y. A fresh network is trained on samples drawn by m,
     softly (β = 1) or sharply (β such that what is easy tells nothing about the label). Where the experts are sure and
     wrong, as a shortcut makes them: sharply, or with what is easy added to the logits, so that it is left with the
-    rest. Two pilots show on held-out samples which of the two. Of two classes, plain training's head is fitted anew on
+    rest. Two pilots show on held-out samples which of the two. Of two classes, plain training's head is refitted on
     the held-out samples, too. The better one takes plain training's place only where held-out samples speak for it.
     """
 

@@ -25,7 +25,7 @@ SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)  # of the smallest class of the half t
 class EVaLS(Method):
     """Loss-based sampling (Ghaznavi et al. 2024).  the k highest and the k lowest losses of each class
 
-    A network is trained plainly; its head is fitted anew on the held-out samples of each class with the highest and the
+    A network is trained plainly; its head is refitted on the held-out samples of each class with the highest and the
     lowest loss. How many, and the penalty, are those by which the worst inferred environment of a class is best.
     """
 

@@ -36,7 +36,7 @@ class PGD(Method):
     use: Annotated[Literal["resample", "reweight"], "draw samples by their odds, or weight their losses by them"] = (
         "resample"
     )
-    single_stage: Annotated[bool, "train two networks in turn, and score anew after each epoch"] = False
+    single_stage: Annotated[bool, "train two networks in turn, and score after each epoch"] = False
     form: Annotated[Form, "as in the paper; code: GCE as released, one augmented view is scored, norm l0.7"] = "paper"
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
