@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -111,7 +112,7 @@ class Candidates:
         if cue is not None and cue.swap is not None:
             of, donor = donors(self.y, self.follows & (self.fold >= 0), leading.extra.get("best"), case.seed)
             if len(of) >= FEW:
-                swap = SWAPS.get(leading.kind, cue.swap)
+                swap = stricter(cue, case.data.shape)
                 self.changed = edited(case.held[torch.arange(len(self.y))], of, donor, swap, case.images)
                 self.of, self.exchanged = of, case.outputs(_unlabelled(self.changed), features=True)
 
@@ -224,7 +225,7 @@ class Candidates:
             return _on_images(REMOVALS[kind])
         if self.cue is None or self.cue.swap is None:
             return None
-        swap, one = self.cue.swap, torch.tensor([self._neutral()])
+        swap, one = stricter(self.cue, self.case.data.shape), torch.tensor([self._neutral()])
         neutral = self.case.held[one]
 
         def edit(x: Tensor) -> Tensor:
@@ -290,7 +291,27 @@ def on_other_ground(x: Tensor, donor: Tensor) -> Tensor:
     return x * inside + background_only(donor) * (1 - inside)
 
 
-SWAPS: dict[str, Swap] = {"background": on_other_ground}  # stricter than those that show whether a cue is used
+def wider(swap: Swap, shape: tuple[int, ...]) -> Swap:
+    """An exchange of a window, with a rim of a quarter of its side: a mark may reach beyond the window that shows it.
+
+    >>> at = wider(lambda x, donor: torch.cat([donor[..., :4], x[..., 4:]], 3), (1, 4, 12))
+    >>> at(torch.zeros(1, 1, 4, 12), torch.ones(1, 1, 4, 12))[0, 0, 0].tolist()
+    [1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    window = swap(torch.zeros(1, *shape), torch.ones(1, *shape))
+    rim = max(1, round(0.25 * math.sqrt(float(window[0, 0].sum()))))
+    window = F.max_pool2d(window, 2 * rim + 1, 1, rim)
+    return lambda x, donor: torch.where(window > 0, donor, x)
+
+
+def stricter(cue: Cue, shape: tuple[int, ...]) -> Swap:
+    """An exchange that leaves less of a sample's own cue than the one that shows whether it is used."""
+    assert cue.swap is not None
+    if cue.kind == "background":
+        return on_other_ground
+    return wider(cue.swap, shape) if cue.kind in ("mark", "part") else cue.swap
+
+
 REMOVALS: dict[str, Edit] = {"margin": cropped, "file": reencoded, "background": cut_out}
 
 
