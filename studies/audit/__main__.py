@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: a pro
 from studies.audit.jobs import Job, harmed_jobs, jobs, run
 from studies.audit.tables import QUOTED, Row, quoted, read, tables
 
-SETS = ("develop", "held out", "final", "final 2", "waterbirds", "repairs", "harmed")
+SETS = ("develop", "held out", "final", "final 2", "waterbirds", "repairs", "harmed", "harmed 2")
 PARTS = ("carried", "rest")
 
 
@@ -52,8 +52,8 @@ def main() -> None:
     before = [row for row in read(given.out) if "error" not in row]
     done = {(r["kind"], r["strength"], r["seed"], r["half"]) for r in before}
     every = (
-        harmed_jobs(before)
-        if given.chosen == "harmed"
+        harmed_jobs(given.chosen, before)
+        if given.chosen.startswith("harmed")
         else jobs(given.chosen, given.draws, given.clean_draws, given.first)
     )
     left = [job for job in every if job.key not in done]

@@ -7,6 +7,8 @@ the cases. Each is then repaired once, on draw CASE, and judged on as many fresh
 tells nothing. Agreement is 98 %, so that some 14 samples of 700 conflict.
 
 Plants are of all sets; what they are planted into is new, and so are the draws and sizes (of Waterbirds these alone).
+The first set has been measured: in it one repair did harm, because the exchanged window was smaller than the mark. It
+develops since; the second set was named after that was mended, and measured once.
 """
 
 from __future__ import annotations
@@ -15,41 +17,59 @@ from collections.abc import Sequence
 from typing import Any
 
 from studies.audit.final2 import CORNER, WORD
-from studies.audit.kinds import COLOUR, LIGHT, MARGIN, MARK, Kind
+from studies.audit.kinds import COLOUR, GROUND, LIGHT, MARGIN, MARK, Kind
 
-HARMED = "harmed"
+HARMED, HARMED2 = SETS = "harmed", "harmed 2"
 STRENGTH, LEAST = 0.98, 20.0
 DEVELOP, CASE = 50, 60
 WANTED = {"small": 3, "photo": 3, "text": 2, "table": 2}
 
-CANDIDATES = tuple(
-    Kind(*fields, HARMED)
-    for fields in (
-        ("barcode on garments", "small", "fashion 2 4", "barcode", CORNER, 700),
-        ("stripe on photographs", "small", "cifar 3 6", "stripe", MARGIN, 800),
-        ("purple or lime letters", "small", "kmnist 2 6", "purple_lime", COLOUR, 450),
-        ("evening light on animals", "small", "cifar 2 4", "evening", COLOUR, 900),
-        ("overexposed garments", "small", "fashion 0 2", "overexposed", LIGHT, 700),
-        ("birds and their places, 98 %", "photo", "waterbirds", "place", ("background", "place"), 1000),
-        ("stripe on birds", "photo", "birds", "stripe", MARGIN, 500),
-        ("split tones of birds", "photo", "birds", "split_tone", (*COLOUR, *LIGHT), 600),
-        ("vivid birds", "photo", "birds", "vivid", COLOUR, 500),
-        ("barcode at 80 px", "photo", "large cifar 3 5", "barcode", CORNER, 500),
-        ("dark tag on birds", "photo", "birds", "dark_tag", CORNER, 600),
-        ("round corners of birds", "photo", "birds", "rounded", MARK, 500),
-        ("reviews that end with initials", "text", "imdb", "initials", ("ends with", *WORD), 900),
-        ("tweets that start with an announcement", "text", "tweets", "announce", ("starts with", *WORD), 800),
-        ("tweets with a mail address", "text", "tweets", "mail", ("markup", "punctuation", *WORD), 900),
-        ("reviews that start with a note", "text", "imdb", "attn", ("starts with", *WORD), 900),
-        ("a device of four, incomes", "table", "adult", "device", ("device",), 1000),
-        ("a drifting sensor, offences", "table", "compas", "sensor", ("sensor",), 1400),
-        ("gaps in visits, incomes", "table", "adult", "second_gaps", ("missing", "visits"), 1000),
-    )
+_FIRST = (
+    ("barcode on garments", "small", "fashion 2 4", "barcode", CORNER, 700),
+    ("stripe on photographs", "small", "cifar 3 6", "stripe", MARGIN, 800),
+    ("purple or lime letters", "small", "kmnist 2 6", "purple_lime", COLOUR, 450),
+    ("evening light on animals", "small", "cifar 2 4", "evening", COLOUR, 900),
+    ("overexposed garments", "small", "fashion 0 2", "overexposed", LIGHT, 700),
+    ("birds and their places, 98 %", "photo", "waterbirds", "place", ("background", "place"), 1000),
+    ("stripe on birds", "photo", "birds", "stripe", MARGIN, 500),
+    ("split tones of birds", "photo", "birds", "split_tone", (*COLOUR, *LIGHT), 600),
+    ("vivid birds", "photo", "birds", "vivid", COLOUR, 500),
+    ("barcode at 80 px", "photo", "large cifar 3 5", "barcode", CORNER, 500),
+    ("dark tag on birds", "photo", "birds", "dark_tag", CORNER, 600),
+    ("round corners of birds", "photo", "birds", "rounded", MARK, 500),
+    ("reviews that end with initials", "text", "imdb", "initials", ("ends with", *WORD), 900),
+    ("tweets that start with an announcement", "text", "tweets", "announce", ("starts with", *WORD), 800),
+    ("tweets with a mail address", "text", "tweets", "mail", ("markup", "punctuation", *WORD), 900),
+    ("reviews that start with a note", "text", "imdb", "attn", ("starts with", *WORD), 900),
+    ("a device of four, incomes", "table", "adult", "device", ("device",), 1000),
+    ("a drifting sensor, offences", "table", "compas", "sensor", ("sensor",), 1400),
+    ("gaps in visits, incomes", "table", "adult", "second_gaps", ("missing", "visits"), 1000),
 )
+_SECOND = (
+    ("sticker on garments", "small", "fashion 2 6", "sticker", CORNER, 800),
+    ("dashes on photographs", "small", "cifar 4 7", "dashed", MARGIN, 700),
+    ("reddish grounds of letters", "small", "kmnist 3 6", "tinged", (*GROUND, *COLOUR, *LIGHT), 460),
+    ("checkers on photographs", "small", "cifar 3 4", "checker_corner", CORNER, 900),
+    ("triangle on garments", "small", "fashion 4 6", "triangle_top", CORNER, 700),
+    ("birds and their places, 98 %, fewer", "photo", "waterbirds", "place", ("background", "place"), 800),
+    ("a date on birds", "photo", "birds", "date_stamp", (*CORNER, "border"), 550),
+    ("birds with less blue", "photo", "birds", "less_blue", COLOUR, 650),
+    ("pillars beside birds", "photo", "birds", "pillars", MARGIN, 500),
+    ("sticker at 80 px", "photo", "large cifar 4 5", "sticker", CORNER, 500),
+    ("an X on birds", "photo", "birds", "saltire", CORNER, 600),
+    ("tweets that start with a weekday", "text", "tweets", "weekday", ("starts with", *WORD), 900),
+    ("reviews that end with three words", "text", "imdb", "over", ("ends with", *WORD), 850),
+    ("reviews with a promotion", "text", "imdb", "promo", ("markup", "punctuation", "ends with", *WORD), 800),
+    ("tweets about a town", "text", "tweets", "town", WORD, 1000),
+    ("a batch code, offences", "table", "compas", "batch", ("batch",), 1200),
+    ("a code for gaps, incomes", "table", "adult", "minus_one", ("income",), 1100),
+    ("a ward, offences", "table", "compas", "ward", ("ward",), 1300),
+)
+CANDIDATES = tuple(Kind(*fields, name) for name, some in zip(SETS, (_FIRST, _SECOND), strict=True) for fields in some)
 
 
-def cases(rows: Sequence[dict[str, Any]]) -> list[Kind]:
-    """Those of the candidates whose plain model was harmed on the other draw, the first of each domain.
+def cases(rows: Sequence[dict[str, Any]], name: str = HARMED) -> list[Kind]:
+    """Those of a set's candidates whose plain model was harmed on the other draw, the first of each domain.
 
     >>> row = {"half": "harm", "kind": "barcode on garments", "aligned": [90, 100], "conflicting": [69, 100]}
     >>> [kind.name for kind in cases([row])], cases([row | {"conflicting": [71, 100]}])
@@ -59,7 +79,7 @@ def cases(rows: Sequence[dict[str, Any]]) -> list[Kind]:
     return [
         kind
         for domain, many in WANTED.items()
-        for kind in [k for k in CANDIDATES if k.domain == domain and k.name in harmed][:many]
+        for kind in [k for k in CANDIDATES if (k.half, k.domain) == (name, domain) and k.name in harmed][:many]
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from studies.audit.final import FINAL_KINDS
 from studies.audit.final2 import CARRIED, FINAL2, FINAL2_KINDS, FIRST_DRAW, NOTED2, REPAIRS2
-from studies.audit.harmed import CANDIDATES, CASE, DEVELOP, HARMED, STRENGTH, cases
+from studies.audit.harmed import CANDIDATES, CASE, DEVELOP, HARMED, HARMED2, STRENGTH, cases
 from studies.audit.kinds import KINDS, STRENGTHS, Kind, kinds
 from studies.audit.notes import NOTE_SHARES, noted
 
@@ -33,7 +33,7 @@ class Job(NamedTuple):
         if self.kind is None:
             return "waterbirds" if self.seed < FIRST_DRAW else "waterbirds 2"
         if self.what == "repair":
-            return {FINAL2: "repairs 2", HARMED: "repairs 3"}.get(self.kind.half, "repairs")
+            return {FINAL2: "repairs 2", HARMED: "repairs 3", HARMED2: "repairs 4"}.get(self.kind.half, "repairs")
         if self.what == "harm":
             return "harm"
         return self.kind.half
@@ -80,12 +80,12 @@ def jobs(chosen: str, draws: int, clean_draws: int, first: int) -> list[Job]:
     return sorted(every, key=lambda job: job.kind is not None and job.kind.domain != "photo")
 
 
-def harmed_jobs(rows: Sequence[dict[str, Any]]) -> list[Job]:
+def harmed_jobs(chosen: str, rows: Sequence[dict[str, Any]]) -> list[Job]:
     """How harmed the candidates are; where all of them were measured, the repairs of the cases."""
-    asked = [Job("harm", kind, STRENGTH, DEVELOP) for kind in CANDIDATES]
+    asked = [Job("harm", kind, STRENGTH, DEVELOP) for kind in CANDIDATES if kind.half == chosen]
     if {job.key for job in asked} - {(r["kind"], r["strength"], r["seed"], r["half"]) for r in rows}:
         return asked
-    return [Job("repair", kind, STRENGTH, CASE) for kind in cases(rows)]
+    return [Job("repair", kind, STRENGTH, CASE) for kind in cases(rows, chosen)]
 
 
 def run(job: Job) -> dict[str, Any]:

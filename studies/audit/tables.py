@@ -112,8 +112,9 @@ def tables(rows: Sequence[Row]) -> str:
         out += ["Waterbirds without attributes:", birds(rows, draws)]
     if repairs in halves:
         out += ["Repairs, on fresh balanced data:", repaired(rows, repairs)]
-    if "repairs 3" in halves:
-        out += ["Repairs of harmed models, on fresh balanced data:", repaired(rows, "repairs 3")]
+    for half, which in (("repairs 3", "first"), ("repairs 4", "second")):
+        if half in halves:
+            out += [f"Repairs of harmed models, {which} set, on fresh balanced data:", repaired(rows, half)]
     if NOTES2 in halves:
         out += ["Notes:", noted(rows, NOTES2)]
     if FINAL2 in halves:

@@ -9,7 +9,7 @@ import torch
 from studies.audit.__main__ import measured
 from studies.audit.final import FINAL_KINDS
 from studies.audit.final2 import FINAL2, FINAL2_KINDS, NOTED2, REPAIRS2
-from studies.audit.harmed import CANDIDATES, WANTED, points
+from studies.audit.harmed import CANDIDATES, HARMED, SETS, WANTED, points
 from studies.audit.jobs import REPAIRS, Job, harmed_jobs, jobs, run
 from studies.audit.kinds import ADDED, KINDS, Kind
 from studies.audit.make import make_apart, planted
@@ -52,17 +52,19 @@ def test_the_second_final_set_shares_no_plant_and_no_pair_of_a_split_with_what_w
             assert len({tuple(b.split()[-2:]) for b in own if not b.endswith("all")}) == 45, "not every pair"
 
 
-def test_the_cases_of_repair_are_new_and_their_models_harmed():
-    seen = [*KINDS, *FINAL_KINDS, *FINAL2_KINDS]
-    assert not {(k.base, k.plant) for k in CANDIDATES} & {(k.base, k.plant) for k in seen} - {("waterbirds", "place")}
-    assert not {k.name for k in CANDIDATES} & {k.name for k in seen}
+@pytest.mark.parametrize("name", SETS)
+def test_the_cases_of_repair_are_new_and_their_models_harmed(name):
+    seen = [*KINDS, *FINAL_KINDS, *FINAL2_KINDS, *(k for k in CANDIDATES if k.half == HARMED != name)]
+    own = [k for k in CANDIDATES if k.half == name]
+    assert not {(k.base, k.plant) for k in own} & {(k.base, k.plant) for k in seen} - {("waterbirds", "place")}
+    assert not {k.name for k in own} & {k.name for k in seen}
     row = {"half": "harm", "strength": 0.98, "seed": 50, "aligned": [95, 100]}
-    rows = [row | {"kind": k.name, "conflicting": [40 if i % 5 else 90, 100]} for i, k in enumerate(CANDIDATES)]
-    assert {job.what for job in harmed_jobs(rows[:-1])} == {"harm"}  # until all are measured
-    wanted = harmed_jobs(rows)
+    rows = [row | {"kind": k.name, "conflicting": [40 if i % 5 else 90, 100]} for i, k in enumerate(own)]
+    assert {job.what for job in harmed_jobs(name, rows[:-1])} == {"harm"}  # until all are measured
+    wanted = harmed_jobs(name, rows)
     assert Counter(job.kind.domain for job in wanted) == WANTED and {job.what for job in wanted} == {"repair"}
-    assert CANDIDATES[0].name not in {job.kind.name for job in wanted}, "its model is not harmed"
-    assert {(job.half, job.seed) for job in wanted} == {("repairs 3", 60)}
+    assert own[0].name not in {job.kind.name for job in wanted}, "its model is not harmed"
+    assert {(job.kind.half, job.seed) for job in wanted} == {(name, 60)}
 
 
 def test_doubles_and_sorted_rows_are_what_they_say():
