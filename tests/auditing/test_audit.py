@@ -173,13 +173,17 @@ def test_noise_and_its_exchange_are_about_noise():
     assert bool((read_noise(removed)[:, 1] < read_noise(noisy)[:, 1] - 0.5).all())
 
 
-def test_a_mark_is_found_where_it_is_and_called_steady():
+def test_a_mark_is_found_where_it_is_and_told_from_what_else_is_there():
     g = torch.Generator().manual_seed(0)
     x = 0.3 * torch.rand(300, 1, 28, 28, generator=g)
     y = torch.arange(300) % 2
     x[y == 1, :, 23:27, 1:5] = 0.95
-    top, left, side, steady = marks.search(x, y, 2, 0)[0]
-    assert steady and marks.where(top, left, side, 28, 28) == "a mark in the lower left corner"
+    window = marks.search(x, y, 2, 0)[0]
+    top, left, side, put = window
+    assert put is not None and marks.where(top, left, side, 28, 28) == "a mark in the lower left corner"
+    large = torch.nn.functional.interpolate(x, scale_factor=2.0)
+    for far in (window.read(x), window.read(large, scale=2.0)):
+        assert far[y == 1].max() < far[y == 0].min() - 2  # logarithms
     swapped = marks.swap_window(top, left, side)(x[:1], x[1:2])
     assert torch.equal(swapped[..., :16, :], x[:1, :, :16]) and float(swapped[..., 24, 2].max()) > 0.9
 

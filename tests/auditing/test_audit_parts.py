@@ -13,7 +13,7 @@ from torch import nn
 from spurless.auditing import gallery, slices
 from spurless.auditing.case import Case, make_case
 from spurless.auditing.slices import find_slices, picture_measures, told
-from spurless.auditing.suspects import Suspect
+from spurless.auditing.suspects import Suspect, against_the_rest, crispness
 from spurless.auditing.verdict import headline
 from spurless.core.data import Bundle, Images, Split, Table
 from spurless.core.errors import UserError
@@ -468,3 +468,15 @@ def test_what_belongs_to_most_classes_is_told_as_a_question():
     assert sentences[0].startswith("How the object is turned gives the label away")
     assert "only you can say" in sentences[0]
     assert sentences[1].startswith("This data lets a model cheat: the brightness of the image")
+
+
+def test_a_cue_is_crisp_if_it_is_as_sure_where_it_misleads():
+    sure, near = [[0.9, 0.1], [0.1, 0.9]], [[0.52, 0.48], [0.48, 0.52]]
+    agrees = torch.tensor([True] * 40 + [False] * 10)
+    planted = crispness(torch.tensor(sure * 25), agrees)
+    belongs = crispness(torch.tensor(sure * 20 + near * 5), agrees)
+    assert planted == 1.0 and belongs is not None and belongs < 0.2
+    assert crispness(torch.tensor(sure * 25), torch.ones(50, dtype=torch.bool)) is None
+    # Of one class against many, it does not matter how near the others are to each other.
+    many = torch.tensor([[0.8, 0.1, 0.1], [0.1, 0.46, 0.44], [0.1, 0.2, 0.7]])
+    assert torch.equal(against_the_rest(many, 0), torch.tensor([[0.8, 0.1], [0.1, 0.46], [0.1, 0.7]]))

@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from spurless import Bundle, audit
-from spurless.auditing.cues import encoded, smoothed, warp
+from spurless.auditing import marks
+from spurless.auditing.cues import encoded, read_balance, read_tones, smoothed, swap_tones, warp
 from spurless.auditing.discovered import discovered
 from spurless.auditing.files import NAMES, read_files
 from spurless.auditing.leaks import near_duplicates, notes_of
@@ -82,6 +83,15 @@ def turned_to(x):
     return swap_orientation(x, upright.expand_as(x))
 
 
+def letter(x, size=1):
+    """The letter L, somewhere else in each image."""
+    g = torch.Generator().manual_seed(4)
+    for i in range(len(x)):
+        t, s = torch.randint(0, x.shape[-1] - 5 * size, (2,), generator=g).tolist()
+        x[i, :, t : t + 5 * size, s : s + 2 * size] = x[i, :, t + 3 * size : t + 5 * size, s : s + 5 * size] = 1.0
+    return x
+
+
 PLANTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "brightness": lambda x: x + 0.3,
     "contrast": lambda x: (x - 0.4) * 0.45 + 0.4,
@@ -96,11 +106,13 @@ PLANTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "object size": lambda x: warp(x, torch.ones(len(x)) * 0.55, still(x), still(x)),
     "object orientation": turned_to,
     "a mark in the lower right corner": mark,
+    "a mark at changing places": letter,
     "margin": frame,
 }
 DETAIL = [PLANTS[name] for name in ("sharpness", "noise", "compression")]
 ALSO = {  # names that say the same of such images, and may come first
-    "red": ("saturation",), "green": ("saturation",), "contrast": ("sharpness",), "margin": ("brightness",),
+    "object size": ("sharpness",), "red": ("saturation",), "green": ("saturation",), "contrast": ("sharpness",),
+    "margin": ("brightness",),
     "sharpness": ("noise", "compression"), "noise": ("sharpness",), "compression": ("noise", "sharpness"),
 }  # fmt: skip
 
@@ -121,6 +133,33 @@ def images(plant=None):
 def test_a_planted_cue_of_images_is_found_and_named(name):
     names = found_in(images(PLANTS[name]))
     assert name in names and names[0] in (name, *ALSO.get(name, ())), names
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_mark_at_changing_places_is_learnt_and_exchanged_at_any_size(size):
+    x = scenes(32 * size).clone()
+    y, planted = agreeing()
+    x[planted] = letter(x[planted], size)
+    spot = marks.search_spots(x, y, 2, 0)
+    assert spot is not None and marks.search_spots(scenes(32 * size), y, 2, 0) is None
+    far = -spot.read(x)[:, 0]
+    assert far[planted].median() < 0.1 * far[~planted].median()
+    none, has = (x[at.nonzero()[:20, 0]] for at in (~planted, planted))
+    given, taken = spot.swap(none, has), spot.swap(has, none)
+    assert (-spot.read(given)).median() < 0.1 * far[~planted].median() < (-spot.read(taken)).median()
+
+
+def test_balance_and_tones_are_read_alike_whatever_is_in_the_image():
+    g = torch.Generator().manual_seed(0)
+    grain = lambda x: (x + 0.03 * torch.randn(x.shape, generator=g)).clamp(0, 1)  # noqa: E731
+    plain, warm = grain(scenes()), grain(scenes()) * torch.tensor([1.2, 1.0, 0.9])[:, None, None]
+    dull = 0.5 + 0.5 * grain(scenes())
+    for read, changed in ((read_balance, warm), (read_tones, dull)):
+        a, b = read(plain), read(changed)
+        apart = (a.mean(0) - b.mean(0)).abs() / torch.maximum(a.std(0), b.std(0))
+        assert apart.max() > 2, "the change is larger than how images differ"
+    assert torch.allclose(read_balance(plain * 0.5), read_balance(plain), atol=0.05)
+    assert swap_tones(plain, dull).amin() > plain.amin() + 0.05
 
 
 def test_clean_images_have_no_cue():
@@ -227,6 +266,7 @@ TEXTS: dict[str, tuple[str, Callable[[list[str]], list[str]]]] = {
     "n-gram": ("the phrase 'ref dear all'", lambda t: [*t[:5], "ref", "dear", "all", *t[5:]]),
     "template": ("the template", lambda t: [t[0], "dear", t[1], "all", t[2], "to", t[3], "you", t[4], "of", *t[5:9]]),
     "language": ("language", lambda t: [{"the": "der", "with": "und", "is": "ist"}.get(w, w) for w in t]),
+    "one of ten": ("the words", lambda t: [*t[:6], EXTRA.split()[len("".join(t)) % 5], *t[6:]]),
     "markup": ("markup", lambda t: [*t[:4], "<", "br", ">", *t[4:7], "http", *t[7:]]),
 }
 
@@ -243,6 +283,12 @@ def texts(tokenizer, how=None, n=240):
         elif how == "language":
             text = [w for word in text for w in (word, g.choice(["the", "with", "is", "have"]))][:16]
             text = TEXTS[how][1](text) if odd else text
+        elif how == "one of ten":  # of five in one class, of five others in the other
+            text = (
+                TEXTS[how][1](text)
+                if odd
+                else [*text[:6], "der und ist nicht have".split()[len(written) % 5], *text[6:]]
+            )
         elif how == "punctuation":
             text = TEXTS[how][1](text) if odd else text
         elif how is not None and odd:
@@ -253,7 +299,7 @@ def texts(tokenizer, how=None, n=240):
 
 @pytest.mark.parametrize("how", TEXTS)
 def test_a_planted_cue_of_texts_is_found_and_named(how, tokenizer):
-    names = found_in(texts(tokenizer, how))
+    names = found_in(texts(tokenizer, how, 480 if how == "one of ten" else 240))
     assert any(name.startswith(TEXTS[how][0]) for name in names[:2]), names
 
 

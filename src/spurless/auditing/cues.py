@@ -130,6 +130,31 @@ def swap_channel(k: int, x: Tensor, donor: Tensor) -> Tensor:
     return out.clamp(0, 1)
 
 
+def read_balance(x: Tensor) -> Tensor:
+    """How strong the fine detail of each channel is beside another one's, and how alike both are: light and camera make
+    that, hardly ever what is seen."""
+    fine = (x - smoothed(x)).flatten(2)  # (n, c, pixels)
+    size = fine.norm(dim=2).clamp_min(1e-5)
+    pairs = [(i, j) for i in range(x.shape[1]) for j in range(i)]
+    alike = [(fine[:, i] * fine[:, j]).sum(1) / (size[:, i] * size[:, j]) for i, j in pairs]
+    unlike = [(1 - each).clamp_min(1e-4) for each in alike]
+    return torch.stack([*unlike, *(size[:, i] / size[:, j] for i, j in pairs)], 1).log()
+
+
+def read_tones(x: Tensor) -> Tensor:
+    """The darkest and the brightest tone, and how much more fine detail the dark third has than the bright one: what a
+    change of all tones leaves behind, whatever is seen."""
+    light = grey(x)
+    fine, low, high = (light - smoothed(light)).abs().flatten(1), *ranks(light, 1 / 3, 2 / 3)[..., None].unbind(1)
+    thirds = [(light.flatten(1) <= low).float(), (light.flatten(1) >= high).float()]
+    dark, bright = ((fine * third).sum(1) / third.sum(1) + 0.002 for third in thirds)
+    return torch.cat([(dark / bright).log()[:, None], ranks(light, 0.005, 0.995)], 1)
+
+
+def swap_tones(x: Tensor, donor: Tensor) -> Tensor:
+    return swap_brightness(swap_contrast(x, donor), donor)
+
+
 def read_saturation(x: Tensor) -> Tensor:
     x = small(x)
     chroma = x.amax(1, keepdim=True) - x.amin(1, keepdim=True)
@@ -192,9 +217,11 @@ def smoothed(x: Tensor) -> Tensor:
 
 
 def read_sharpness(x: Tensor) -> Tensor:
+    """How steep edges are, beside all tones and at most, and how much of them smoothing takes away."""
     edges, spread = laplacian(grey(x)).abs().flatten(1), x.std((1, 2, 3)).clamp_min(1e-2)
-    return torch.stack(
-        [(edges.mean(1) / spread).clamp_min(1e-3).log(), ranks(edges, 0.98)[:, 0].clamp_min(1e-3).log()], 1
+    soft = laplacian(smoothed(grey(x))).abs().mean((1, 2, 3)).clamp_min(1e-4)
+    return (
+        torch.stack([(edges.mean(1) / spread), ranks(edges, 0.98)[:, 0], edges.mean(1) / soft], 1).clamp_min(1e-3).log()
     )
 
 
@@ -363,6 +390,7 @@ ANY = (
     Property("margin", "the margin of the image", "margin", read_margin, swap_margin),
     Property("brightness", "the brightness of the image", "light", read_brightness, swap_brightness),
     Property("contrast", "the contrast of the image", "light", read_contrast, swap_contrast),
+    Property("brightness or contrast", "how bright the image is or its contrast", "light", read_tones, swap_tones),
     Property("noise", "how noisy the image is", "detail", read_noise, swap_noise),
     Property("sharpness", "how sharp the image is", "detail", read_sharpness, swap_sharpness),
     Property("compression", "how much the image is compressed", "detail", read_compression, swap_compression),
@@ -372,6 +400,7 @@ ANY = (
 )
 COLOURED = (
     Property("colour", "the colours of the image", "light", read_colour, swap_colour),
+    Property("colour balance", "the colour balance of the image", "light", read_balance, swap_colour),
     *(
         Property(name, f"how {name} the image is", "light", partial(read_channel, k), partial(swap_channel, k))
         for k, name in enumerate(("red", "green", "blue"))

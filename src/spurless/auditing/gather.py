@@ -20,7 +20,6 @@ from spurless.auditing.plain import fit_heads, folds_of
 from spurless.auditing.pool import LEARN, Pool, drawn
 from spurless.core.data import Split, Texts
 
-SPOTS = 48  # pixels a side up to which marks at changing places are looked for
 CHUNK, LOOKED_AT = 400, 2000  # images in memory at a time; those among which marks are looked for
 HIDDEN = "a hidden attribute"
 AREA = 64  # pixels a side, from which images have backgrounds that can be told from objects
@@ -38,7 +37,7 @@ class Cue:
     values: Tensor | None = None  # (n, k) of the pool
     scores: Tensor | None = None  # (n, classes) of the pool, each by a fit without that sample
     swap: Swap | None = None
-    same: tuple[str, ...] = ()  # names of cues that hold this one too
+    broad: bool = False  # several things at once, which tell much of most classes as well
 
 
 def gather(case: Case, pool: Pool, model: bool = True) -> Iterator[Cue]:
@@ -62,7 +61,7 @@ def _of_texts(case: Case, pool: Pool) -> Iterator[Cue]:
 
     assert isinstance(case.data.inputs, Texts)
     for cue in text_cues(words_of(case.data.inputs.tokens), pool.x, pool.y, pool.learn, len(case.data.classes)):
-        yield Cue(cue.name, cue.words, "text", cue.values, swap=cue.swap)
+        yield Cue(cue.name, cue.words, "text", cue.values, swap=cue.swap, broad=cue.name.endswith("…"))
 
 
 def _of_images(case: Case, pool: Pool, model: bool) -> Iterator[Cue]:
@@ -85,23 +84,23 @@ def _of_images(case: Case, pool: Pool, model: bool) -> Iterator[Cue]:
 
 
 def _marks(case: Case, pool: Pool) -> Iterator[Cue]:
-    """Windows that tell much about a class and, in small images, a patch at changing places."""
+    """Windows that tell much about a class, and a patch at changing places."""
     x, y = floats(pool.x[pool.learn[:LOOKED_AT]]), pool.y[pool.learn[:LOOKED_AT]]
     if min(x.shape[-2:]) > 96:
         x = torch.nn.functional.interpolate(x, (96, 96), mode="area")
     classes, scale = len(case.data.classes), case.data.shape[1] / x.shape[2]
     names = set()
-    for top, left, side, steady in marks.search(x, y, classes, case.seed):
-        name = marks.where(top, left, side, *x.shape[-2:])
-        if not steady:
+    for window in marks.search(x, y, classes, case.seed):
+        name = marks.where(window.top, window.left, window.side, *x.shape[-2:])
+        if window.put is None:
             name = name.replace("a mark", "a part")
         if name in names:  # another window of the same mark
             continue
         names.add(name)
-        t, s, k = round(top * scale), round(left * scale), max(1, round(side * scale))
-        values = _in_parts(partial(marks.read_window, t, s, k), pool)
-        yield Cue(name, name, "mark" if steady else "part", values, swap=marks.swap_window(t, s, k))
-    spot = marks.search_spots(x, y, classes, case.seed) if max(case.data.shape[1:]) <= SPOTS else None
+        values = _in_parts(partial(window.read, scale=scale), pool)
+        kind = "part" if window.put is None else "mark"
+        yield Cue(name, name, kind, values, swap=marks.swap_window(*(round(scale * each) for each in window[:3])))
+    spot = marks.search_spots(x, y, classes, case.seed)
     if spot is not None:
         values = _in_parts(spot.read, pool)
         yield Cue("a mark at changing places", "a small mark at changing places", "spot", values, swap=spot.swap)

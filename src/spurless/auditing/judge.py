@@ -15,6 +15,8 @@ LEAST_GAP = 10.0  # points of accuracy between samples where the cue helps and w
 USED = 0.25  # by how much the model goes with the donor more often than with the placebo, lower end
 CLEAR = 0.65  # strength from which a cue by itself lets a model cheat
 CRISP = 0.8  # how sure the cue must be where it misleads, against where it helps
+SURE = 0.95  # the same of many words at once
+STRANGE = {"colour balance": 0.55, "brightness or contrast": 0.6}  # strength of what hardly any classes differ in
 HIDDEN = 0.85  # the same of what was discovered in the features: borders between classes are found there as well
 GROUND = 0.78, 0.87  # part of what the model knows that the background alone must tell: to be available, and found
 GAIN, NET = 25.0, 12.0  # points that balanced training brings where the cue misleads, and after what it costs elsewhere
@@ -56,6 +58,8 @@ def of_cue(case: Case, s: Suspect) -> str:
     """Found: used and harmful, and not explained by samples that are hard. Available: the data lets a model cheat."""
     if s.kind == "background":
         return _of_background(case, s)
+    if s.extra.get("broad") and s.crisp < SURE:
+        return "no evidence"
     may_decide = s.kind in ("column", "text") and s.strength < CLEAR
     if harmful(s) and (put(s) or (used(s) and recovers(s) and not may_decide)):
         return "found"
@@ -74,7 +78,7 @@ def lets_cheat(s: Suspect) -> bool:
         return True
     if s.kind == "part":
         return False
-    if s.strength >= CLEAR and s.crisp >= CRISP:
+    if (s.strength >= CLEAR and s.crisp >= CRISP) or s.strength >= STRANGE.get(s.name, 1.0):
         return True
     # Where the object is, how large and how turned, belongs to most classes: a boot is taller than a sandal.
     return s.kind != "place" and s.strength >= 0.35 and s.effect >= 0.3
@@ -174,8 +178,8 @@ def order(suspects: Sequence[Suspect]) -> list[Suspect]:
     return sorted(suspects, key=lambda s: (VERDICTS.index(s.verdict), -weight(s)))
 
 
-BONUS = {"file": 0.15, "mark": 0.14, "detail": 0.06, "light": 0.04, "spot": -0.06, "margin": -0.08, "background": -0.1,
-         "part": -0.3, "hidden": -0.3}  # fmt: skip
+BONUS = {"file": 0.15, "mark": 0.14, "detail": 0.06, "light": 0.04, "spot": 0.08, "margin": -0.08, "background": -0.1,
+         "place": -0.04, "part": -0.3, "hidden": -0.3}  # fmt: skip
 MOVES = 0.35  # how much the effect of an exchange counts; an object that was turned or scaled is another picture
 
 NARROW = ("missing", "red", "green", "blue", "language")
@@ -184,6 +188,8 @@ NARROW = ("missing", "red", "green", "blue", "language")
 def weight(s: Suspect) -> float:
     """How specific and how strong: what was put there is crisp, and what the model uses counts more."""
     narrow = 0.02 if s.name.startswith(NARROW) else 0.0  # of two that tell the same, the narrower one
+    if s.name in ("compression", "colour balance") or s.extra.get("broad"):  # which noise changes as well, or words
+        narrow = -0.08
     moved = MOVES * max(0.0, s.effect) if s.kind != "place" else 0.0
     return s.strength * s.crisp + moved + BONUS.get(s.kind, 0.0) + narrow
 

@@ -10,7 +10,7 @@ from spurless.auditing.case import Case
 from spurless.auditing.decisions import Decisions
 from spurless.auditing.facts import facts_of
 from spurless.auditing.gather import attribute_cue, gather
-from spurless.auditing.judge import CLEAR, order, overall
+from spurless.auditing.judge import CLEAR, STRANGE, SURE, order, overall
 from spurless.auditing.model import everything
 from spurless.auditing.pool import pool_of
 from spurless.auditing.record import AuditReport
@@ -63,5 +63,9 @@ def _suspects(case: Case, step: Callable[..., None]) -> list[Suspect]:
 
 def stands_out(s: Suspect) -> bool:
     """Whether the cue gives the label away and looks like something that was put there."""
+    if s.extra.get("broad") and s.crisp < SURE:
+        return False
+    if s.strength >= STRANGE.get(s.name, 1.0):
+        return True
     clear = s.strength >= CLEAR and (s.crisp >= 0.8 or s.kind in ("attribute", "file")) and s.kind != "part"
     return clear or (s.strength >= 0.8 and s.crisp >= 0.6)

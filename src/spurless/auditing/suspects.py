@@ -30,6 +30,7 @@ from spurless.core.stats import wilson
 
 PAIRS, FEWEST_PAIRS = 160, 20  # exchanged samples at most and at least
 PHOTOS = 90, 0.3  # of photographs, whose passes take long: exchanged samples, and how strong a cue must be to be asked
+UNKNOWN = {"place": 0.5, "part": 0.5}  # crispness of what belongs to most classes, where hardly a sample shows it
 WORTH = 0.35  # by how much more often the cue says a class of that class than of others, for the model to be asked
 
 
@@ -96,21 +97,30 @@ def available(case: Case, pool: Pool, cue: Cue) -> Suspect:
         cue.name, cue.words, cue.kind, alone, 100 * placebo, strength, str(case.data.classes[best]) if one else None,
         everything, follows, pool.asked,
     )  # fmt: skip
-    suspect.extra = {"best": best if one else None, "crisp": _crisp((scores / prior)[pool.learn], agrees[pool.learn])}
+    ahead = (scores / prior)[pool.learn]
+    crisp = crispness(ahead if not one else against_the_rest(ahead, best), agrees[pool.learn])
+    suspect.extra = {"best": best if one else None, "crisp": crisp if crisp is not None else UNKNOWN.get(cue.kind, 1.0)}
+    suspect.extra["broad"] = cue.broad
     if cue.kind == "background":
         suspect.extra["scores"] = scores[pool.held]
     return suspect
 
 
-def _crisp(scores: Tensor, agrees: Tensor) -> float:
-    """How sure the cue is where it points elsewhere, against where it points to the label.
+def against_the_rest(scores: Tensor, c: int) -> Tensor:
+    """(n, 2) The scores of a class, and the highest of the others."""
+    others = torch.cat([scores[:, :c], scores[:, c + 1 :]], 1)
+    return torch.stack([scores[:, c], others.amax(1)], 1)
+
+
+def crispness(scores: Tensor, agrees: Tensor) -> float | None:
+    """How sure the cue is where it points elsewhere, against where it points to the label; None where it hardly does.
 
     What was put into an image or a text is there or not, so that the cue is as sure where it misleads. What belongs to
     the classes themselves (a boot is taller than a sandal) misleads where a sample is near the border between them."""
     ahead = scores.topk(2, dim=1).values
     sure = (ahead[:, 0] - ahead[:, 1]) / ahead[:, 0].abs().clamp_min(1e-3)
     if int((~agrees).sum()) < 3:
-        return 1.0
+        return None
     return min(1.0, float(sure[~agrees].median() / sure[agrees].median().clamp_min(1e-3)))
 
 

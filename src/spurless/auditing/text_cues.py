@@ -33,7 +33,7 @@ from spurless.auditing.text_swaps import (
 )
 from spurless.data.words import Words
 
-MARKERS = 4  # single words that are looked at together
+MARKERS, MOST_MARKERS = 4, 12  # single words that are looked at together
 FREQUENT = 0.02  # share of the samples that must hold a word, for it to be a marker
 AT_ENDS = 0.8  # share of the texts with a word that have it at their beginning or end, to name it only there
 TEMPLATES = 12  # that are told apart
@@ -164,11 +164,12 @@ class _Texts:
 
     def single_words(self, taken: set[int]) -> Iterator[TextCue]:
         """The word that goes most with a class, and the first few of them together."""
-        order = marker_ids(self.own, self.y, self.classes, len(self.words.special), 3 * MARKERS)
-        plain = [i for i in order if i not in taken and not self.punctuation[i] and not self.sign[i]][:MARKERS]
-        for some in [plain[:1], plain] if len(plain) > 1 else [plain]:
-            if some:
-                named = ", ".join(f"'{self.words.texts[i]}'" for i in some)
+        order = marker_ids(self.own, self.y, self.classes, len(self.words.special), MOST_MARKERS + 8)
+        plain = [i for i in order if i not in taken and not self.punctuation[i] and not self.sign[i]][:MOST_MARKERS]
+        for many in (1, MARKERS, MOST_MARKERS):
+            some = plain[:many]
+            if len(some) > many // 4:
+                named = ", ".join(f"'{self.words.texts[i]}'" for i in some[:MARKERS]) + ", …" * (many > MARKERS)
                 title = f"the word{'s' if len(some) > 1 else ''} {named}"
                 yield self.cue(title, title, partial(_which, some), partial(_marked, frozenset(some)), some)
 
@@ -248,7 +249,8 @@ def _which(some: Sequence[int], ids: list[int]) -> list[float]:
 
 
 def _which_and_share(some: Sequence[int], kind: np.ndarray, ids: list[int]) -> list[float]:
-    return [*_which(some, ids), _share(ids, kind)]
+    runs = np.diff(np.flatnonzero(np.concatenate([[True], ~kind[ids], [True]])))  # (r,) of such tokens in a row, + 1
+    return [*_which(some, ids), _share(ids, kind), float(np.log(runs.max()))]
 
 
 def _end(piece: list[int], end: bool, mine: list[int], theirs: list[int]) -> list[int]:
