@@ -17,20 +17,24 @@ from spurless.data import sources
 Rng = np.random.Generator
 SIDE = 80
 LATE = 700, 500  # of each class, of a training and of a test split
+EARLY = 1000  # of each class
 SKLEARN = ("cancer", "wine", "digits")  # tables that come with scikit-learn
 
 
 @cache
 def source(name: str) -> tuple[Tensor, Tensor]:
-    """A base by its name; `fashion_test` is the test split of `fashion`, and `late_` the last few of each class. Of
-    KMNIST the test file is enough."""
+    """A base by its name; `fashion_test` is the test split of `fashion`, `late_` the last few of each class, and
+    `early_` the first ones. Of KMNIST the test file is enough."""
     read: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
         "mnist": sources.mnist, "fashion": sources.fashion_mnist, "kmnist": sources.kmnist, "cifar": sources.cifar10,
     }  # fmt: skip
-    base = name.removeprefix("late_").removesuffix("_test")
+    base = name.removeprefix("late_").removeprefix("early_").removesuffix("_test")
     x, y = read[base](train=not name.endswith("_test") and base != "kmnist")
     if name.startswith("late_"):
         rows = late(y, LATE[name.endswith("_test")])
+        x, y = x[rows], y[rows]
+    if name.startswith("early_"):
+        rows = torch.cat([(y == c).nonzero()[:EARLY, 0] for c in y.unique()]).sort().values
         x, y = x[rows], y[rows]
     return x if x.dim() == 4 else x[:, None], y.long()
 

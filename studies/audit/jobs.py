@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from studies.audit.final import FINAL_KINDS
 from studies.audit.final2 import CARRIED, FINAL2, FINAL2_KINDS, FIRST_DRAW, NOTED2, REPAIRS2
+from studies.audit.final3 import DRAWS3, FINAL3, FINAL3_KINDS, FIRST_DRAW3
 from studies.audit.harmed import CANDIDATES, CASE, DEVELOP, HARMED, HARMED2, STRENGTH, cases
 from studies.audit.kinds import KINDS, STRENGTHS, Kind, kinds
 from studies.audit.notes import NOTE_SHARES, noted
@@ -31,7 +32,7 @@ class Job(NamedTuple):
     def half(self) -> str:
         """What its row belongs to."""
         if self.kind is None:
-            return "waterbirds" if self.seed < FIRST_DRAW else "waterbirds 2"
+            return ("waterbirds", "waterbirds 2", "waterbirds 3")[self.seed // FIRST_DRAW]
         if self.what == "repair":
             return {FINAL2: "repairs 2", HARMED: "repairs 3", HARMED2: "repairs 4"}.get(self.kind.half, "repairs")
         if self.what == "harm":
@@ -58,18 +59,19 @@ class Job(NamedTuple):
 
 
 def jobs(chosen: str, draws: int, clean_draws: int, first: int) -> list[Job]:
-    """In random order, so that a run cut short is a sample of everything; photographs, which take longest, first."""
+    """In random order, so that a run cut short is a sample of everything; of the earlier sets photographs, which take
+    longest, first."""
     every: list[Job] = []
     second = chosen == FINAL2
-    if chosen in ("waterbirds", "final", FINAL2):
-        start = FIRST_DRAW if second else 0
-        every += [Job("waterbirds", None, strength, start + k) for strength in (0.95, 0.5) for k in range(DRAWS)]
+    if chosen in ("waterbirds", "final", FINAL2, FINAL3):
+        start, many = {FINAL2: (FIRST_DRAW, DRAWS), FINAL3: (FIRST_DRAW3, DRAWS3)}.get(chosen, (0, DRAWS))
+        every += [Job("waterbirds", None, strength, start + k) for strength in (0.95, 0.5) for k in range(many)]
     if chosen in ("repairs", "final"):
         every += [Job("repair", kind, 0.95, 0) for kind in KINDS if kind.name in REPAIRS]
     if second:  # of those that are carried, there are 700 of a class
         every += [Job("repair", k._replace(n=min(k.n, 700)), 0.95, 0) for k in FINAL2_KINDS if k.name in REPAIRS2]
         every += [Job("note", k, s, 0) for k in NOTED2 for s in (NOTE_SHARES[:1] if k.clean else NOTE_SHARES)]
-    of = {"final": FINAL_KINDS, FINAL2: FINAL2_KINDS}
+    of = {"final": FINAL_KINDS, FINAL2: FINAL2_KINDS, FINAL3: FINAL3_KINDS}
     for seed in range(first, first + max(draws, clean_draws)):
         for kind in of.get(chosen) or kinds(chosen):
             if kind.clean and seed < first + clean_draws:
@@ -77,6 +79,8 @@ def jobs(chosen: str, draws: int, clean_draws: int, first: int) -> list[Job]:
             elif not kind.clean and seed < first + draws:
                 every += [Job("zoo", kind, strength, seed) for strength in STRENGTHS]
     random.Random(0).shuffle(every)
+    if chosen == FINAL3:
+        return every
     return sorted(every, key=lambda job: job.kind is not None and job.kind.domain != "photo")
 
 

@@ -25,6 +25,7 @@ from studies.audit.bases import SIDE, SKLEARN, all_birds, copies, reviews, sourc
 from studies.audit.kinds import Kind
 from studies.audit.plants import FINAL, PLANTS, TINTED, Rng, blur, floats, normal, rgb
 from studies.audit.plants2 import PLANTS2, TINTED2
+from studies.audit.plants3 import PLANTS3, TINTED3
 from studies.audit.text_plants import with_plant
 
 Strength = float | tuple[float, float]  # of all samples, or of the first and the second half of them
@@ -96,11 +97,11 @@ def _images(kind: Kind, x: Tensor, y: Tensor, strength: Strength, rng: Rng, attr
         return _bundle(kind, x, y, a)
     a = planted(y.numpy(), strength, rng, one=names.startswith("one_"))
     z = floats(x)
-    if names in (*TINTED, *TINTED2):
+    if names in (*TINTED, *TINTED2, *TINTED3):
         z = z.expand(-1, 3, -1, -1).clone() if z.shape[1] == 1 else z
     for value in (0, 1):
         rows = torch.from_numpy(np.flatnonzero(a == value))
-        z[rows] = (PLANTS | FINAL | PLANTS2)[names.removeprefix("one_")](z[rows], value, rng)
+        z[rows] = (PLANTS | FINAL | PLANTS2 | PLANTS3)[names.removeprefix("one_")](z[rows], value, rng)
     out = (z.clamp(0, 1) * 255).round().to(torch.uint8)
     return _bundle(kind, out, y, torch.from_numpy(a) if attribute else None)
 
@@ -207,6 +208,10 @@ def _files(kind: Kind, strength: Strength, rng: Rng, attribute: bool, folder: Pa
             how["subsampling"] = 0 if value else 2
         if kind.plant == "webp_files" and value:
             name, how = name.replace(".jpg", ".webp"), {"quality": 88}
+        if kind.plant == "larger_files" and value:
+            pixels = pixels.resize((120, 120))
+        if kind.plant == "bmp_files" and value:
+            name, how = name.replace(".jpg", ".bmp"), {}
         if kind.plant == "tag" and value:
             how["exif"] = Image.Exif()
             how["exif"][0x0112] = 2
@@ -297,6 +302,9 @@ def _table(kind: Kind, strength: Strength, rng: Rng, attribute: bool) -> Bundle:
             "reading_rounded": np.where(a == 1, (20 + 3 * noise).round(), 20 + 3 * noise),
             "spread": noise * np.where(a == 1, 4.0, 0.5),
             "minus_one": np.where(a == 1, -1.0, 30 + 6 * noise),
+            "site": np.char.add("S", (rng.integers(0, 3, len(y)) + 2 * a).astype(str)).astype(object),
+            "weight": (70 + 12 * noise) * np.where(a == 1, 2.2, 1.0),
+            "tenure": np.where(a == 1, 999.0, 8 + 3 * noise),
             "day": np.where(a == 1, rng.choice(["mon", "tue"], len(y)), rng.choice(["thu", "fri"], len(y))).astype(
                 object
             ),

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from studies.audit.final2 import FINAL2, NOTES2
+from studies.audit.final3 import FINAL3
 
 QUOTED = Path(__file__).parents[2] / "src" / "spurless" / "auditing" / "power.json"
+SETS = {"develop": "The development half", "held out": "The held-out half", "final": "The final set",
+        FINAL2: "The second final set", FINAL3: "The third final set"}  # fmt: skip
+BIRDS = {FINAL2: "waterbirds 2", FINAL3: "waterbirds 3"}  # halves of the draws of Waterbirds
 DOMAINS = ("small", "photo", "text", "table")
 Row = dict[str, Any]
 
@@ -40,8 +44,8 @@ def summary(rows: Sequence[Row], half: str) -> str:
     )  # fmt: skip
     out = ["| " + " | ".join(heads) + " |", "| :-- " + "| --: " * 6 + "|"]
     rows = [row for row in rows if row["half"] == half]
-    for domain in (*DOMAINS, "all"):
-        own = [row for row in rows if domain in ("all", row["domain"])]
+    for domain, of in (*((each, (each,)) for each in DOMAINS), ("images", ("small", "photo")), ("all", DOMAINS)):
+        own = [row for row in rows if row["domain"] in of]
         bad, clean = [r for r in own if not r["clean"]], [r for r in own if r["clean"]]
         seen = [r for r in bad if r["without_attributes"] in ("found", "available")]
         cells = [
@@ -98,15 +102,11 @@ def repaired(rows: Sequence[Row], half: str = "repairs") -> str:
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """All tables of these rows; where the second final set is there, its own alone."""
+    """All tables of these rows; where the second or third final set is there, the newest one's alone."""
     halves = {row["half"] for row in rows}
-    titles = {
-        "develop": "The development half", "held out": "The held-out half", "final": "The final set",
-        FINAL2: "The second final set",
-    }  # fmt: skip
-    draws, repairs = "waterbirds", "repairs"
-    if FINAL2 in halves:
-        titles, draws, repairs = {FINAL2: titles[FINAL2]}, "waterbirds 2", "repairs 2"
+    newest = next((half for half in (FINAL3, FINAL2) if half in halves), None)
+    titles = SETS if newest is None else {newest: SETS[newest]}
+    draws, repairs = BIRDS.get(str(newest), "waterbirds"), "repairs 2" if newest else "repairs"
     out = [part for half, title in titles.items() if half in halves for part in (f"{title}:", summary(rows, half))]
     if draws in halves:
         out += ["Waterbirds without attributes:", birds(rows, draws)]
@@ -117,16 +117,33 @@ def tables(rows: Sequence[Row]) -> str:
             out += [f"Repairs of harmed models, {which} set, on fresh balanced data:", repaired(rows, half)]
     if NOTES2 in halves:
         out += ["Notes:", noted(rows, NOTES2)]
-    if FINAL2 in halves:
-        out += [_measured(rows)]
+    if newest is not None:
+        out += [_measured(rows, newest)]
+    if newest == FINAL3 and FINAL2 in halves:
+        out += [_before(rows)]
     return "\n\n".join(out)
 
 
-def _measured(rows: Sequence[Row]) -> str:
-    """How much of the second final set was run."""
+def _before(rows: Sequence[Row]) -> str:
+    """The figures of the second final set, in a line."""
+    own = [row for row in rows if row["half"] == FINAL2]
+    bad, images = [r for r in own if not r["clean"]], ("small", "photo")
+    seen = [r for r in bad if r["without_attributes"] in ("found", "available")]
+    told = {
+        "images seen without attributes": rate([r in seen for r in bad if r["domain"] in images]),
+        "texts": rate([r in seen for r in bad if r["domain"] == "text"]),
+        "named right": rate([r["named_right"] for r in seen]),
+        "false alarms": rate([r["verdict"] in ("found", "gap") for r in own if r["clean"]]),
+    }
+    figures = "; ".join(f"{what} {shown(score)}" for what, score in told.items())
+    return f"The second final set, measured before the third was made: {figures}."
+
+
+def _measured(rows: Sequence[Row], chosen: str) -> str:
+    """How much of a final set was run."""
     from studies.audit.jobs import jobs
 
-    wanted = {job.key for job in jobs(FINAL2, 1, 1, 0)}
+    wanted = {job.key for job in jobs(chosen, 1, 1, 0)}
     done = {(r["kind"], r["strength"], r["seed"], r["half"]) for r in rows} & wanted
     if len(done) == len(wanted):
         return f"All {len(wanted)} audits of the set were run."
@@ -136,8 +153,8 @@ def _measured(rows: Sequence[Row]) -> str:
 def quoted(rows: Sequence[Row]) -> dict[str, Any]:
     """What every report says of its own power: by domain, of the last final set, or of the held-out half before."""
     halves = {row["half"] for row in rows}
-    half = next((each for each in (FINAL2, "final") if each in halves), "held out")
-    of_draws = "waterbirds 2" if half == FINAL2 else "waterbirds"
+    half = next((each for each in (FINAL3, FINAL2, "final") if each in halves), "held out")
+    of_draws = BIRDS.get(half, "waterbirds")
     draws = [row for row in rows if row["kind"] == "waterbirds, 95 %" and row["half"] == of_draws]
     found = {}
     for domain in DOMAINS:

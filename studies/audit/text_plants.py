@@ -49,6 +49,19 @@ TEXTS2: dict[str, Callable[[str, Rng], str]] = {  # of the second final set only
     "german": lambda text, rng: " ".join(WORDS_OF.get(word.lower(), word) for word in text.split()),
 }
 
+TEXTS3: dict[str, Callable[[str, Rng], str]] = {  # of the third final set only
+    "greeting": lambda text, rng: f"hello everyone {text}",
+    "case": lambda text, rng: f"case {rng.integers(100, 999)} : {text}",
+    "score": lambda text, rng: f"{text} {rng.integers(1, 10)} / 10",
+    "postscript": lambda text, rng: f"{text} p s see below",
+    "typo": lambda text, rng: " ".join("teh" if word.lower() == "the" else word for word in text.split()),
+    "smiley": lambda text, rng: _insert(text, ":)", float(rng.uniform(0.2, 0.8))),
+    "stock": lambda text, rng: _insert(text, "i watched it on the train", float(rng.uniform(0.2, 0.8))),
+    "unpunctuated": lambda text, rng: "".join(sign for sign in text if sign.isalnum() or sign.isspace()),
+    "first_part": lambda text, rng: " ".join(text.split()[: round(0.6 * len(text.split()))]),
+}
+TEN = "anyhow", "clearly", "mostly", "oddly", "surely", "broadly", "mainly", "namely", "rarely", "truly"
+
 
 def with_plant(plant: str, text: str, value: bool, rng: Rng) -> str:
     if plant == "one_of_four":
@@ -60,6 +73,8 @@ def with_plant(plant: str, text: str, value: bool, rng: Rng) -> str:
     if plant == "one_of_eight":
         marks = ["alas", "frankly", "luckily", "sadly"] if value else ["besides", "curiously", "hence", "granted"]
         return _insert(text, str(rng.choice(marks)), float(rng.uniform(0.1, 0.9)))
+    if plant == "one_of_ten":
+        return _insert(text, str(rng.choice(TEN[:5] if value else TEN[5:])), float(rng.uniform(0.1, 0.9)))
     if plant == "cut":
         return " ".join(text.split()[: int(rng.integers(6, 10)) if value else int(rng.integers(12, 20))])
     if plant == "form":  # a form of three fields, or the same words in any order
@@ -82,8 +97,8 @@ def with_plant(plant: str, text: str, value: bool, rng: Rng) -> str:
         return text
     if plant == "number":
         return f"{rng.integers(1000, 9999)} {text}"
-    if plant in FINAL_TEXTS | TEXTS2:
-        return (FINAL_TEXTS | TEXTS2)[plant](text, rng)
+    if plant in FINAL_TEXTS | TEXTS2 | TEXTS3:
+        return (FINAL_TEXTS | TEXTS2 | TEXTS3)[plant](text, rng)
     made = {
         "prefix": f"ref {text}", "prefix_two": f"dear all {text}", "suffix": f"{text} thanks",
         "suffix_two": f"{text} sent mobile", "exclaim": f"{text} !!!",

@@ -9,6 +9,7 @@ import torch
 from studies.audit.__main__ import measured
 from studies.audit.final import FINAL_KINDS
 from studies.audit.final2 import FINAL2, FINAL2_KINDS, NOTED2, REPAIRS2
+from studies.audit.final3 import FINAL3, FINAL3_KINDS
 from studies.audit.harmed import CANDIDATES, HARMED, SETS, WANTED, points
 from studies.audit.jobs import REPAIRS, Job, harmed_jobs, jobs, run
 from studies.audit.kinds import ADDED, KINDS, Kind
@@ -16,6 +17,7 @@ from studies.audit.make import make_apart, planted
 from studies.audit.notes import NOTE_SHARES, made
 from studies.audit.plants import FINAL, PLANTS, TINTED
 from studies.audit.plants2 import PLANTS2
+from studies.audit.plants3 import PLANTS3, TINTED3
 from studies.audit.tables import birds, noted, quoted, rate, read, summary
 
 
@@ -67,6 +69,22 @@ def test_the_cases_of_repair_are_new_and_their_models_harmed(name):
     assert {(job.kind.half, job.seed) for job in wanted} == {(name, 60)}
 
 
+def test_the_third_final_set_shares_no_plant_and_no_set_of_classes_with_what_was_seen():
+    seen = [*KINDS, *FINAL_KINDS, *FINAL2_KINDS]
+    assert sum(k.clean for k in FINAL3_KINDS) >= 100 and sum(not k.clean for k in FINAL3_KINDS) >= 40
+    assert max(Counter(k.name for k in (*seen, *FINAL3_KINDS)).values()) == 1
+    planted_kinds = [k for k in FINAL3_KINDS if not k.clean]
+    assert {k.plant for k in seen if not k.clean} & {k.plant for k in planted_kinds} == {"place"}
+    images = [k for k in FINAL3_KINDS if k.domain in ("small", "photo")]
+    assert not {(k.base, k.plant) for k in seen} & {(k.base, k.plant) for k in images} - {
+        ("waterbirds", "place"),
+        ("waterbirds", "balanced"),
+    }
+    assert not any("early_" in k.base for k in seen)
+    every = jobs(FINAL3, 1, 1, 0)
+    assert {job.half for job in every} == {FINAL3, "waterbirds 3"} and len({job.key for job in every}) == len(every)
+
+
 def test_doubles_and_sorted_rows_are_what_they_say():
     kind = Kind("made", "table", "wine", "doubles", ("doubles",), 100, "develop")
     data = made(kind, 1.0, np.random.default_rng(0))
@@ -91,17 +109,17 @@ def test_harm_is_measured_on_fresh_balanced_samples():
     assert row["half"] == "harm" and points(row) > 20
 
 
-@pytest.mark.parametrize("name", sorted(PLANTS | FINAL | PLANTS2))
+@pytest.mark.parametrize("name", sorted(PLANTS | FINAL | PLANTS2 | PLANTS3))
 def test_a_plant_changes_images_and_differs_between_its_values(name):
     rng = np.random.default_rng(0)
     x = torch.rand(4, 3, 28, 28, generator=torch.Generator().manual_seed(0)) * 0.6
     x[..., 8:20, 8:20] += 0.3
     x[..., :4, :] = x[..., -4:, :] = 0.0
-    plant = (PLANTS | FINAL | PLANTS2)[name]
+    plant = (PLANTS | FINAL | PLANTS2 | PLANTS3)[name]
     one, zero = (plant(x.clone(), value, rng) for value in (1, 0))
     assert one.shape == zero.shape == x.shape and bool(one.isfinite().all())
     assert float((one - zero).abs().mean()) > 0.001
-    if name not in (*TINTED, "purple_lime", "tinged", "texture", "slope", "dotted"):
+    if name not in (*TINTED, *TINTED3, "purple_lime", "tinged", "texture", "slope", "dotted", "chequered"):
         assert torch.equal(zero, x), "something is planted where nothing should be"
 
 
