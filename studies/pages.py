@@ -214,7 +214,8 @@ def sweep_table(found):
 
     lines = swept(found) if "points" in found else compared_sweeps(found) if found["paper"] else listed_sweeps(found)
     many = len(found["seeds"])
-    words = [f"{f'Means of {many} seeds' if many > 1 else 'One seed'}. Measured {found['date']} on {found['machine']}."]
+    machine = found["machine"].partition(",")[0]
+    words = [f"{f'Means of {many} seeds' if many > 1 else 'One seed'}; {machine}, {found['date']}."]
     words += [watched_in_words(found["watched"])] if "watched" in found else []
     words += [core_use_in_words(found["core_use"])] if "core_use" in found else []
     return "\n".join([*lines, "", " ".join(words)])

@@ -95,5 +95,6 @@ def briefly(parts):
             ours, _, rest = part.partition(". ± ")
             found += [f"± {rest}", f"{ours}."]
         else:
-            found.append(re.sub(r"^(Published: .+), table \w+(?:: .*)?\.$", r"\1.", part))
+            part = re.sub(r"^(Published: .+), table \w+(?:: .*)?\.$", r"\1.", part)
+            found.append(re.sub(r"^(Measured .+) on ([^,]+), .*\.$", r"\1 on \2.", part))
     return found + [f"Diverged: {n} training{'s' * (n > 1)} of {what}." for what, n in diverged.items()]

@@ -3,6 +3,7 @@
 `<!-- not run (review, serve): reason -->` leaves out the lines of the next block that hold one of these words.
 """
 
+import importlib.util
 import json
 import os
 import random
@@ -204,3 +205,21 @@ def test_no_mark_stands_alone():
             assert after.startswith(("    ", "```")), f"{page.name}: {mark[0]}"
             words = mark["words"]
             assert not words or all(word in after.split("\n\n")[0] for word in words.split(", ")), mark[0]
+
+
+STUDIES = [page for page, lines in COMMANDS.items() if any("-m studies" in line.text for line in lines)]
+
+
+@pytest.mark.parametrize("page", STUDIES)
+def test_every_study_that_a_page_names_has_these_options(page):
+    """The studies take too long to be run; what their lines name is looked up."""
+    for line in COMMANDS[page]:
+        program, *words = line.text.split()
+        if program == "python":
+            name = words[1]
+            found = importlib.util.find_spec(name)
+            source = importlib.util.find_spec(f"{name}.__main__") if found.submodule_search_locations else found
+            text = Path(source.origin).read_text(encoding="utf-8")
+            options = [word[2:] for word in words if word.startswith("--")]
+            assert [name for name in options if not re.search(rf'"(--)?{name}"', text)] == [], line.text
+            assert all((ROOT / w).exists() for w in words if w.startswith("studies/")), line.text
