@@ -389,6 +389,15 @@ def test_a_mark_that_is_painted_over_no_longer_decides_on_fresh_samples():
         repairs(data, report, name="no such finding", device="cpu")
 
 
+def test_a_mark_is_found_in_samples_that_lie_class_by_class():
+    x, y, _ = stamped(1600, 0.95, 0)
+    order = y.argsort(stable=True)  # as in a folder
+    report = audit(
+        Bundle("stamped", Split(x[order], y[order]), inputs=Images((0.3,), (0.25,))), progress=False, device="cpu"
+    )
+    assert "upper left" in report.shortcut["name"]
+
+
 def test_a_repair_of_the_input_goes_before_one_of_the_last_layer_that_scores_no_better():
     follows = torch.arange(1000) >= 100
     shares = lambda low, high: torch.where(follows, torch.arange(1000) % 100 < high, torch.arange(1000) % 100 < low)  # noqa: E731

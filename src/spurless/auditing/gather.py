@@ -17,7 +17,7 @@ from spurless.auditing.discovered import discovered
 from spurless.auditing.files import NAMES, read_files
 from spurless.auditing.foreground import background_only, fills_frame, swap_background
 from spurless.auditing.plain import fit_heads, folds_of
-from spurless.auditing.pool import LEARN, Pool, drawn
+from spurless.auditing.pool import LEARN, Pool, drawn, mixed
 from spurless.core.data import Split, Texts
 
 CHUNK, LOOKED_AT = 400, 2000  # images in memory at a time; those among which marks are looked for
@@ -75,7 +75,7 @@ def _of_images(case: Case, pool: Pool, model: bool) -> Iterator[Cue]:
         yield Cue(p.name, p.words, p.kind, torch.cat(read[p.name]), swap=p.swap)
     yield from _marks(case, pool)
     photographs = model and min(shape[1:]) >= AREA and case.own is not False
-    if photographs and not fills_frame(floats(pool.x[pool.learn[:200]])):
+    if photographs and not fills_frame(floats(pool.x[mixed(pool.learn, case.seed)[:200]])):
         yield _background(case, pool)
     if model and case.fold is not None:
         values = discovered(case.features[pool.asked], pool.y, pool.learn, case.seed)
@@ -85,7 +85,8 @@ def _of_images(case: Case, pool: Pool, model: bool) -> Iterator[Cue]:
 
 def _marks(case: Case, pool: Pool) -> Iterator[Cue]:
     """Windows that tell much about a class, and a patch at changing places."""
-    x, y = floats(pool.x[pool.learn[:LOOKED_AT]]), pool.y[pool.learn[:LOOKED_AT]]
+    rows = mixed(pool.learn, case.seed)[:LOOKED_AT]
+    x, y = floats(pool.x[rows]), pool.y[rows]
     if min(x.shape[-2:]) > 96:
         x = torch.nn.functional.interpolate(x, (96, 96), mode="area")
     classes, scale = len(case.data.classes), case.data.shape[1] / x.shape[2]

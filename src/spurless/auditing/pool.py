@@ -74,3 +74,8 @@ def _size(case: Case) -> int:
 
 def drawn(n: int, most: int, seed: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:most].sort().values
+
+
+def mixed(rows: Tensor, seed: int) -> Tensor:
+    """In random order: the first few of a folder's samples are of one class."""
+    return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))]
