@@ -112,7 +112,7 @@ PLANTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 DETAIL = [PLANTS[name] for name in ("sharpness", "noise", "compression")]
 ALSO = {  # names that say the same of such images, and may come first
     "object size": ("sharpness",), "red": ("saturation",), "green": ("saturation",), "contrast": ("sharpness",),
-    "margin": ("brightness",),
+    "margin": ("brightness",), "a mark at changing places": ("sharpness",),  # by which patches were drawn
     "sharpness": ("noise", "compression"), "noise": ("sharpness",), "compression": ("noise", "sharpness"),
 }  # fmt: skip
 
