@@ -75,7 +75,7 @@ def waterbirds_table():
     words = (
         "Waterbirds from 80-px files, enlarged to 160 px for a frozen EfficientNet-lite0 with its packaged ImageNet "
         "weights; a hidden layer of 256 and a head are trained, 20 epochs of Adam. One test split, so the spread is "
-        "that of training only; the interval of a worst group of 642 rows is about ± 4 points on top of it."
+        "that of training only; the interval of a worst group of 642 samples is about ± 4 points on top of it."
     )
     return "\n".join([*scores_table(by_cell(found), names), "", facts(found, words)])
 
@@ -95,7 +95,7 @@ def inference_table():
         quality += [f"{statistics.mean(t['ami'] for t in told):.2f}" if told else "–"]
         quality += [f"{statistics.mean(t['n_groups'] for t in told):.0f}" if told else "4"]
         lines.append(f"| `{how}` | {' | '.join(scores + quality)} |")
-    return "\n".join([*lines, "", "Worst-group accuracy in percent of every training on every guess; set-up as above."])
+    return "\n".join([*lines, "", "Worst-group accuracy in percent, each training on each inference; set-up as above."])
 
 
 def tables_table():
