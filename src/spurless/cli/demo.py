@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-SHOWN = ("erm", "pgd")
+SHOWN = ("erm", "pgd", "crossfit")
 EPOCHS = 10
 DATA = {"name": "colored_digits", "rho": 0.02}
 

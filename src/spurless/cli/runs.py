@@ -209,7 +209,7 @@ def demo(
     seed: Seed = 0,
     device: Device = None,
 ) -> None:
-    """Train a plain and a debiased classifier on coloured digits, and show what the shortcut costs. Half a minute."""
+    """Train plain and debiased classifiers on coloured digits, and show what the shortcut costs. Half a minute."""
     from spurless.cli.demo import run_demo
 
     run_demo(out, seed, device)
