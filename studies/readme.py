@@ -6,7 +6,7 @@ import statistics
 from studies.rows import RESULTS, ROOT, rows
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "concepts.md", ROOT / "docs" / "results.md")
-ORDER = ("erm", "jtt", "lff", "disent", "ga", "pgd", "bias_adv")
+ORDER = ("erm", "jtt", "lff", "disent", "ga", "pgd", "bias_adv", "crossfit")
 
 
 def by_order(row):
