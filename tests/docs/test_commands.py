@@ -69,7 +69,10 @@ def lines_of(page: str) -> list[Line]:
 
 COMMANDS = {page.relative_to(ROOT).as_posix(): lines_of(page.read_text(encoding="utf-8")) for page in PAGES}
 RUN = {page: [line.text for line in lines if not line.reason] for page, lines in COMMANDS.items()}
-QUICK = ("docs/report.md", "docs/adding.md", "docs/fix.md")
+QUICK = tuple(
+    f"docs/{name}.md"
+    for name in ("adding", "datasets", "fix", "methods", "python", "report", "reproduction", "shrink", "training")
+)
 BEFORE = {  # what the reader of a page has by then
     "docs/adding.md": [
         "train erm toy --set data.n=300 --set recipe.epochs=1 --out runs/mine/erm-0",
