@@ -28,7 +28,7 @@ class SecondLook(spurless.Method):
         )
 
         wrong = run.outputs(first).argmax(1) != run.data.train.y.to(run.device)
-        run.report_conflicting(wrong)  # the result scores this guess, where the truth is known
+        run.report_conflicting(wrong)  # the result scores this, where the truth is known
 
         net = run.net()
         odds = torch.where(wrong, self.times, 1.0)
@@ -50,7 +50,7 @@ mine
 mine.plot()
 
 # %% [markdown]
-# How good was its guess of the conflicting samples?
+# How many of the conflicting samples did it find?
 
 # %%
 for found in mine.mining.values():

@@ -50,7 +50,7 @@ plain.plot()
 #
 # ## 200 labels: only the last layer
 #
-# DFR keeps the network and fits its last layer anew, on held-out samples in which every group weighs the same.
+# DFR keeps the network and refits its last layer, on held-out samples in which every group weighs the same.
 
 # %%
 repaired = spurless.fit("dfr", data, net="simconv1", recipe=recipe, device="cpu", progress=False)
