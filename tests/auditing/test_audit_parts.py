@@ -12,9 +12,10 @@ from torch import nn
 
 from spurless.auditing import gallery, slices
 from spurless.auditing.case import Case, make_case
+from spurless.auditing.model import plain_case
 from spurless.auditing.slices import find_slices, picture_measures, told
 from spurless.auditing.suspects import Suspect, against_the_rest, crispness
-from spurless.auditing.verdict import headline
+from spurless.auditing.verdict import doubt, headline
 from spurless.core.data import Bundle, Images, Split, Table
 from spurless.core.errors import UserError
 from spurless.core.stats import wilson
@@ -480,3 +481,10 @@ def test_a_cue_is_crisp_if_it_is_as_sure_where_it_misleads():
     # Of one class against many, it does not matter how near the others are to each other.
     many = torch.tensor([[0.8, 0.1, 0.1], [0.1, 0.46, 0.44], [0.1, 0.2, 0.7]])
     assert torch.equal(against_the_rest(many, 0), torch.tensor([[0.8, 0.1], [0.1, 0.46], [0.1, 0.7]]))
+
+
+def test_of_a_few_samples_nothing_can_be_told():
+    few, more = (plain_case(load_data({"name": "toy", "n": n}), 0, torch.device("cpu"))[0] for n in (40, 600))
+    assert len(few.held) < 100 <= len(more.held) and doubt(more, True) is None
+    told = doubt(few, True)
+    assert told is not None and told.says.startswith(f"Only {len(few.held)} samples") and "100" in told.advice

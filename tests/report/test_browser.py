@@ -98,7 +98,8 @@ def test_the_charts_have_marks_that_can_be_seen(browser, pages):
         assert seen.page.evaluate(marks, ".section-mined rect.fill-conflicting") == 20
         assert seen.page.evaluate(marks, ".section-points figure > svg > path") == 4
         assert seen.page.evaluate(marks, ".section-cost rect[class^=fill]") == 2
-        assert seen.page.evaluate(marks, ".section-fix rect[class^=fill]") == 4
+        assert seen.page.evaluate(marks, ".section-fix details rect[class^=fill]") == 6  # all that was tried
+        assert seen.page.evaluate(marks, ".section-fix rect[class^=fill]") == 4 + 6  # before and after come first
     with look_at(browser, pages / "runs.html") as seen:
         assert seen.page.evaluate(marks, ".section-accuracy rect.fill-conflicting") == 3  # one run diverged
         assert seen.page.evaluate(marks, ".section-change rect.fill-before") == 4

@@ -64,6 +64,15 @@ def test_an_audit_says_its_verdict_first_and_shows_all_of_it(tmp_path):
     assert sum("map-of" in a.get("class", "") for a in pictures) == 44
 
 
+def test_what_was_advised_is_not_said_again_of_the_repair(tmp_path):
+    audit = make_audit(tmp_path)
+    audit["advice"][0]["why"] = audit["fix"]["text"][0]
+    audit["fix"]["text"].append("More of them would help.")
+    (tmp_path / "audit.json").write_text(json.dumps(audit))
+    page = report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert page.count("DFR gains 15 points") == 1 and page.count("More of them would help.") == 1
+
+
 def test_the_bars_of_an_audit_are_its_numbers(tmp_path):
     audit = make_audit(tmp_path)
     page = shown(report.write_audit(tmp_path / "audit.json", tmp_path / "a.html").read_text(encoding="utf-8"))
@@ -72,9 +81,10 @@ def test_the_bars_of_an_audit_are_its_numbers(tmp_path):
     against = [a["width"] for a, _ in page.find("rect", class_="fill-conflicting") if a["width"].endswith("%")]
     assert follow[0] == f"{audit['cost']['aligned']['value']:.2f}%"
     assert against[0] == f"{audit['cost']['conflicting']['value']:.2f}%"
-    # Two bars of the cost and two of the repair come before those of the groups.
-    assert [f"{g['accuracy']:.2f}%" for g in groups if g["aligned"]] == follow[3:5]
-    assert [f"{g['accuracy']:.2f}%" for g in groups if not g["aligned"]] == against[3:5]
+    # Two bars of the repair, and three of all that was tried, come before those of the groups.
+    assert follow[1:3] == ["97.20%", "95.10%"] and against[1:3] == ["66.80%", "82.00%"]
+    assert [f"{g['accuracy']:.2f}%" for g in groups if g["aligned"]] == follow[6:8]
+    assert [f"{g['accuracy']:.2f}%" for g in groups if not g["aligned"]] == against[6:8]
     scores = [float(a["data-key"]) for a, _ in page.find("td") if a.get("data-name") == "score"]
     assert scores == [r["score"] for r in audit["rows"]]
 
@@ -89,7 +99,7 @@ def test_findings_come_first_in_whole_per_cent_and_the_weak_ones_are_folded(tmp_
     page = shown(report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8"))
     names = [text.split()[-1] for _, text in page.find("th", scope="row")]
     assert names[:7] == ["background", "place", "0", "1", "2", "3", "4"]
-    assert next(text for _, text in page.find("summary")) == "3 more"
+    assert [text for _, text in page.find("summary")][:2] == ["All that was tried", "3 more"]
     cells = [text.replace("\xa0", " ") for a, text in page.find("td") if a.get("data-name", "").startswith("answers")]
     assert cells[:3] == ["49 % (placebo 0 %)", "cannot be exchanged", "cannot be exchanged"]
     assert any(text == "Called legitimate in a review, and so not accused: sharpness." for _, text in page.find("p"))

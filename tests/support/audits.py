@@ -145,7 +145,7 @@ def make_audit(folder, classes=CLASSES, grounds=GROUND, pictures=6, points=300, 
                     "average": score(a),
                     "exchanged": None,
                 }
-                for m, f, c, a in (("before", 97.2, 66.8, 86.7), ("dfr", 95.1, 82.0, 90.2))
+                for m, f, c, a in (("before", 97.2, 66.8, 86.7), ("afr", 90.0, 71.0, 83.0), ("dfr", 95.1, 82.0, 90.2))
             ]
         },
         "settings": {"budget": 10, "seed": 0},

@@ -20,7 +20,7 @@ from spurless.core.errors import UserError
 
 NEAR = 0.03  # by how much a repair of the input may score less than one of the last layer
 LEVEL = 0.05  # the chance that any repair is chosen where none is better
-LEAST = 0.1  # gain where the cue misleads that is believed where exchanged samples tell of it
+LEAST = 0.1  # gain where the cue misleads, below which an exchange is not believed and a change not worth it
 AGAINST = 0.2  # the chance that a repair is put aside where it loses no real conflicting samples
 
 
@@ -76,8 +76,8 @@ def repair(case: Case, leading: Suspect | None, cue: Cue | None, out: Path | Non
     exchanged = "" if tried[0].kept is None else f" and {len(tried[0].kept):,} with the cue of another class"
     rule = (
         "the best accuracies where it helps and where it misleads, of which the worse counts three times as much "
-        f"({int((~follows).sum()):,} conflicting samples{exchanged}), all out of fold, if more is mended than broken "
-        f"where it misleads, beyond chance (level {LEVEL:.0%} for all together)"
+        f"({int((~follows).sum()):,} conflicting samples{exchanged}), all out of fold, if it is right on more where it "
+        f"misleads, by {100 * LEAST:.0f} points and beyond chance (level {LEVEL:.0%} for all together)"
     )
     text = _text(tried[0], chosen, leading)
     groups = None if out is None else _write_groups(case, leading, out)
@@ -106,7 +106,7 @@ def choose(tried: Sequence[Repair], follows: Tensor) -> Repair | None:
         if each.edit is not None and score[id(each)] >= score[id(best)] - NEAR:
             best = each
     gain = best.two(follows)[-1] - before.two(follows)[-1]
-    if score[id(best)] <= score[id(before)] or (best.kept is not None and gain < LEAST):
+    if score[id(best)] <= score[id(before)] or gain < LEAST:
         return None
     mended, broken = _changes(best.where_misled(follows), before.where_misled(follows))
     return best if more_than_half(mended, broken) < LEVEL / len(tried[1:]) else None
@@ -131,7 +131,9 @@ def _text(before: Repair, chosen: Repair | None, leading: Suspect) -> list[str]:
         "do. Look for them among the samples that are listed as conflicting, or make some by exchanging it."
     )
     if chosen is None:
-        return [f"No repair of the last layer or of the input was clearly better out of fold. {more}"]
+        return [
+            f"No repair of the last layer or of the input was better by {100 * LEAST:.0f} points out of fold. {more}"
+        ]
     old, new = before.row(follows), chosen.row(follows)
     told = [f"{chosen.words[0].upper()}{chosen.words[1:]} ({chosen.method})."]
     if new["conflicting"] and old["conflicting"]:

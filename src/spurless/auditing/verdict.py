@@ -40,6 +40,9 @@ def shortcut_of(leading: Suspect | None) -> Shortcut | None:
     )  # fmt: skip
 
 
+FEWEST = 100  # answered samples, below which finding nothing means nothing
+
+
 class Doubt(NamedTuple):
     """Why it would mean nothing that no shortcut was found."""
 
@@ -53,6 +56,12 @@ def doubt(case: Case, unseen: bool) -> Doubt | None:
     if not unseen:
         return Doubt(
             "No samples are known to be new to the model, and on samples that it has learnt a shortcut need not show."
+        )
+    if len(case.held) < FEWEST:
+        return Doubt(
+            f"Only {len(case.held):,} samples were looked at: too few to show a shortcut that some of them contradict.",
+            f"Collect {FEWEST} samples or more",
+            "How often such tests see a shortcut was measured with hundreds.",
         )
     accuracy, guess = share(case.right.numpy()), 100 * int(case.held.y.bincount().max()) / len(case.held)
     if accuracy is not None and accuracy["low"] <= guess and not _knows_classes(case):

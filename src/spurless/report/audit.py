@@ -39,7 +39,7 @@ def part(audit: Mapping[str, Any], folder: Path) -> Part:
         Section("texts", "What it looks like", texts.first(passages, FIRST), short="Texts"),
         Section("cost", "What it costs", _cost(audit), short="Cost", half=bool(now)),
         Section("now", "What to do now", now, short="Do", half=bool(audit.get("cost"))),
-        Section("fix", "Before and after the repair", _fix(audit.get("fix")), short="Repair"),
+        Section("fix", "Before and after the repair", _fix(audit.get("fix"), advice), short="Repair"),
         Section("evidence", "Evidence", evidence.evidence(audit)),
         Section("findings", "Each finding in full", evidence.findings(audit), short="Findings", detail=True),
         Section("advice", "What else can be done", advice[1:], short="More", detail=True),
@@ -249,9 +249,12 @@ def _cost(audit: Mapping[str, Any]) -> dict[str, Any]:
     return {"text": told, "bars": bars}
 
 
-def _fix(repair: Mapping[str, Any] | None) -> dict[str, Any]:
+def _fix(repair: Mapping[str, Any] | None, advice: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Before and after; what the first advice says is not said again."""
     if not repair:
         return {}
+    told = [each.get("why") for each in advice[:1]]
+    text = [each for each in repair.get("text") or [] if each not in told]
     chosen, rows = repair.get("chosen"), list(repair.get("rows") or [])
     panels = [
         {
@@ -270,9 +273,12 @@ def _fix(repair: Mapping[str, Any] | None) -> dict[str, Any]:
         )
         if any(as_score(r.get(key)) for r in rows)
     ]
+    two = [
+        panel | {"rows": [row for k, row in enumerate(panel["rows"]) if k == 0 or row["chosen"]]} for panel in panels
+    ]
     times = [f"{r.get('method')} {duration(s)} s" for r in rows if (s := number(r.get("seconds"))) is not None]
-    return {"text": list(repair.get("text") or []), "rule": repair.get("rule"), "chosen": chosen,
-            "panels": panels, "times": ", ".join(times)}  # fmt: skip
+    return {"text": text, "rule": repair.get("rule"), "chosen": chosen,
+            "two": two, "panels": panels, "times": ", ".join(times)}  # fmt: skip
 
 
 def _samples(data: Mapping[str, Any]) -> str | None:
