@@ -420,6 +420,8 @@ def test_samples_with_the_cue_of_another_class_speak_where_few_conflict():
     assert better.score(follows) == pytest.approx(0.25 * 504 / 594 + 0.75 * 426 / 606)
     assert choose([before, replace(better, kept=first(0.36))], follows) is None  # hardly brings anything
     assert choose([before, replace(better, right=first(0.4) | ~follows)], follows) is None  # costs more than that
+    enough = torch.arange(600) >= 40  # real ones, on which the model is as right: the exchange itself does harm
+    assert choose([replace(before, right=torch.arange(600) < 580), better], enough) is None
     lost = replace(better, right=better.right & follows)
     assert choose([replace(before, right=first(0.95)), lost], follows) is None  # real ones speak against it
 

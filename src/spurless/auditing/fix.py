@@ -14,11 +14,11 @@ from spurless.auditing.advice import Advice
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import more_than_half
 from spurless.auditing.gather import Cue
-from spurless.auditing.repairs import Candidates, Repair, removal
+from spurless.auditing.repairs import FEW, Candidates, Repair, removal
 from spurless.auditing.suspects import Suspect
 from spurless.core.errors import UserError
 
-NEAR = 0.03  # by how much a repair of the input may score less than one of the last layer
+NEAR = 0.03  # what counts as alike: scores of two repairs, or accuracies where the cue helps and where it misleads
 LEVEL = 0.05  # the chance that any repair is chosen where none is better
 LEAST = 0.1  # gain where the cue misleads, below which an exchange is not believed and a change not worth it
 AGAINST = 0.2  # the chance that a repair is put aside where it loses no real conflicting samples
@@ -92,6 +92,8 @@ def choose(tried: Sequence[Repair], follows: Tensor) -> Repair | None:
     """The best repair, if it mends clearly more than it breaks where the cue misleads, and real samples do not speak
     against it."""
     before = tried[0]
+    if unharmed(before.right, follows):
+        return None
     others = [
         each
         for each in tried[1:]
@@ -110,6 +112,12 @@ def choose(tried: Sequence[Repair], follows: Tensor) -> Repair | None:
         return None
     mended, broken = _changes(best.where_misled(follows), before.where_misled(follows))
     return best if more_than_half(mended, broken) < LEVEL / len(tried[1:]) else None
+
+
+def unharmed(right: Tensor, follows: Tensor) -> bool:
+    """Whether enough real samples conflict, and the model is as right on them: an exchange may spoil what it edits."""
+    there, elsewhere = right[~follows].float(), right[follows].float()
+    return len(there) >= FEW and float(there.mean()) >= float(elsewhere.mean()) - NEAR
 
 
 def _spoken_against(now: Tensor, then: Tensor) -> bool:

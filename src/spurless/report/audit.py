@@ -256,7 +256,7 @@ def _fix(repair: Mapping[str, Any] | None, advice: Sequence[Mapping[str, Any]]) 
     told = [each.get("why") for each in advice[:1]]
     text = [each for each in repair.get("text") or [] if each not in told]
     chosen, rows = repair.get("chosen"), list(repair.get("rows") or [])
-    panels = [
+    panels: list[dict[str, Any]] = [
         {
             "kind": kind,
             "title": title,
