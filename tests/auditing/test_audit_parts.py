@@ -12,6 +12,7 @@ from torch import nn
 
 from spurless.auditing import gallery, slices
 from spurless.auditing.case import Case, make_case
+from spurless.auditing.judge import of_cue
 from spurless.auditing.model import plain_case
 from spurless.auditing.slices import find_slices, picture_measures, told
 from spurless.auditing.suspects import Suspect, against_the_rest, crispness
@@ -488,3 +489,17 @@ def test_of_a_few_samples_nothing_can_be_told():
     assert doubt(case, True) is None
     told = doubt(replace(case, held=Split(case.held[torch.arange(40)], case.held.y[:40])), True)
     assert told is not None and told.says.startswith("Only 40 samples") and "100" in told.advice
+
+
+def test_several_words_at_once_take_more_harm_and_many_more_certainty():
+    def judged(gap, several, crisp=1.0):
+        y = torch.zeros(40, dtype=torch.long)
+        case = Case.__new__(Case)
+        s = Suspect("words", "words", "text", {"value": 90.0}, 50.0, 0.7, None, y, y == 0, torch.arange(40))
+        s.used = {"p": 1e-6, "effect": {"low": 40.0}}
+        s.harm = {"gap": {"value": gap}, "p": 1e-6, "balanced": None}
+        s.extra = {"several": several, "crisp": crisp}
+        return of_cue(case, s)
+
+    assert judged(22.0, 1) == "found" and judged(22.0, 4) == "available" and judged(60.0, 4) == "found"
+    assert judged(60.0, 12) == "found" and judged(60.0, 12, crisp=0.93) == "no evidence"

@@ -37,7 +37,7 @@ class Cue:
     values: Tensor | None = None  # (n, k) of the pool
     scores: Tensor | None = None  # (n, classes) of the pool, each by a fit without that sample
     swap: Swap | None = None
-    broad: bool = False  # several things at once, which tell much of most classes as well
+    several: int = 1  # words at once: those of many a class tell much as well
 
 
 def gather(case: Case, pool: Pool, model: bool = True) -> Iterator[Cue]:
@@ -61,7 +61,8 @@ def _of_texts(case: Case, pool: Pool) -> Iterator[Cue]:
 
     assert isinstance(case.data.inputs, Texts)
     for cue in text_cues(words_of(case.data.inputs.tokens), pool.x, pool.y, pool.learn, len(case.data.classes)):
-        yield Cue(cue.name, cue.words, "text", cue.values, swap=cue.swap, broad=cue.name.endswith("…"))
+        several = len(cue.tokens) if cue.name.startswith("the words") else 1
+        yield Cue(cue.name, cue.words, "text", cue.values, swap=cue.swap, several=several)
 
 
 def _of_images(case: Case, pool: Pool, model: bool) -> Iterator[Cue]:

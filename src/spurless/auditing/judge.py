@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 from spurless.auditing.case import Case
 from spurless.auditing.evidence import holm
 from spurless.auditing.suspects import Suspect, background_part
+from spurless.auditing.text_cues import MARKERS
 
 VERDICTS = ("found", "gap", "available", "cannot tell", "no evidence")  # the worst first
 LEVEL = 0.005  # of corrected p-values
 LEAST_GAP = 10.0  # points of accuracy between samples where the cue helps and where it misleads
+WORDS_GAP = 40.0  # the same of several words at once: those of a class make its samples easy
 USED = 0.25  # by how much the model goes with the donor more often than with the placebo, lower end
 CLEAR = 0.65  # strength from which a cue by itself lets a model cheat
 CRISP = 0.8  # how sure the cue must be where it misleads, against where it helps
@@ -58,12 +60,22 @@ def of_cue(case: Case, s: Suspect) -> str:
     """Found: used and harmful, and not explained by samples that are hard. Available: the data lets a model cheat."""
     if s.kind == "background":
         return _of_background(case, s)
-    if s.extra.get("broad") and s.crisp < SURE:
+    if too_many(s):
         return "no evidence"
     may_decide = s.kind in ("column", "text") and s.strength < CLEAR
     if harmful(s) and (put(s) or (used(s) and recovers(s) and not may_decide)):
         return "found"
     return "available" if lets_cheat(s) or matches(case, s) else "no evidence"
+
+
+def too_many(s: Suspect) -> bool:
+    """Whether it is many words at once, and not as sure of them as of what was put there."""
+    return several(s) > MARKERS and s.crisp < SURE
+
+
+def several(s: Suspect) -> int:
+    """How many words a cue is made of, each of which may belong to a class."""
+    return int(s.extra.get("several", 1))
 
 
 def lets_cheat(s: Suspect) -> bool:
@@ -140,9 +152,8 @@ def used(s: Suspect) -> bool:
 
 
 def harmful(s: Suspect) -> bool:
-    return (
-        s.harm is not None and s.harm["gap"] is not None and s.harm["gap"]["value"] >= LEAST_GAP and s.harm["p"] < LEVEL
-    )
+    least = LEAST_GAP if several(s) == 1 else WORDS_GAP
+    return s.harm is not None and s.harm["gap"] is not None and s.harm["gap"]["value"] >= least and s.harm["p"] < LEVEL
 
 
 def recovers(s: Suspect) -> bool:
@@ -188,7 +199,7 @@ NARROW = ("missing", "red", "green", "blue", "language")
 def weight(s: Suspect) -> float:
     """How specific and how strong: what was put there is crisp, and what the model uses counts more."""
     narrow = 0.02 if s.name.startswith(NARROW) else 0.0  # of two that tell the same, the narrower one
-    if s.name in ("compression", "colour balance") or s.extra.get("broad"):  # which noise changes as well, or words
+    if s.name in ("compression", "colour balance") or several(s) > MARKERS:  # noise or single words change them, too
         narrow = -0.08
     moved = MOVES * max(0.0, s.effect) if s.kind != "place" else 0.0
     return s.strength * s.crisp + moved + BONUS.get(s.kind, 0.0) + narrow

@@ -10,7 +10,7 @@ from spurless.auditing.case import Case
 from spurless.auditing.decisions import Decisions
 from spurless.auditing.facts import facts_of
 from spurless.auditing.gather import attribute_cue, gather
-from spurless.auditing.judge import CLEAR, STRANGE, SURE, order, overall
+from spurless.auditing.judge import CLEAR, STRANGE, order, overall, too_many
 from spurless.auditing.model import everything
 from spurless.auditing.pool import pool_of
 from spurless.auditing.record import AuditReport
@@ -63,7 +63,7 @@ def _suspects(case: Case, step: Callable[..., None]) -> list[Suspect]:
 
 def stands_out(s: Suspect) -> bool:
     """Whether the cue gives the label away and looks like something that was put there."""
-    if s.extra.get("broad") and s.crisp < SURE:
+    if too_many(s):
         return False
     if s.strength >= STRANGE.get(s.name, 1.0):
         return True

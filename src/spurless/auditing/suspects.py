@@ -100,7 +100,7 @@ def available(case: Case, pool: Pool, cue: Cue) -> Suspect:
     ahead = (scores / prior)[pool.learn]
     crisp = crispness(ahead if not one else against_the_rest(ahead, best), agrees[pool.learn])
     suspect.extra = {"best": best if one else None, "crisp": crisp if crisp is not None else UNKNOWN.get(cue.kind, 1.0)}
-    suspect.extra["broad"] = cue.broad
+    suspect.extra["several"] = cue.several
     if cue.kind == "background":
         suspect.extra["scores"] = scores[pool.held]
     return suspect
