@@ -11,7 +11,17 @@ from PIL import Image
 
 from spurless import Bundle, audit
 from spurless.auditing import marks
-from spurless.auditing.cues import encoded, read_balance, read_tones, smoothed, swap_tones, warp
+from spurless.auditing.cues import (
+    encoded,
+    middle,
+    middle_of_nine,
+    ranks,
+    read_balance,
+    read_tones,
+    smoothed,
+    swap_tones,
+    warp,
+)
 from spurless.auditing.discovered import discovered
 from spurless.auditing.files import NAMES, read_files
 from spurless.auditing.leaks import near_duplicates, notes_of
@@ -394,3 +404,11 @@ def test_texts_that_are_nearly_the_same_in_two_splits_are_counted(tokenizer):
     assert near_duplicates(fresh) == []
     found = near_duplicates(copied)[0]
     assert found["n"] >= 28 and all(i == j - 120 for i, j in found["rows"])
+
+
+def test_medians_and_quantiles_without_a_sort_are_those_of_a_sort():
+    x = torch.rand(7, 9, 2, 5, generator=torch.Generator().manual_seed(0)).mul(20).round()  # with ties
+    assert torch.equal(middle_of_nine(x), x.median(1).values)
+    assert torch.equal(middle(x), x.median(0).values) and torch.equal(middle(x[:4]), x[:4].median(0).values)
+    flat = x.flatten(1).sort(1).values
+    assert torch.equal(ranks(x, 0.0, 0.5, 1.0), flat[:, [0, 45, 89]])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -46,8 +47,27 @@ def object_mask(x: Tensor) -> Tensor:
 
 def ranks(x: Tensor, *quantiles: float) -> Tensor:
     """(n, k) Quantiles of the pixels of each image."""
-    flat = x.flatten(1).sort(1).values
-    return torch.stack([flat[:, min(flat.shape[1] - 1, round(q * flat.shape[1]))] for q in quantiles], 1)
+    flat = x.flatten(1)
+    at = [min(flat.shape[1] - 1, round(q * flat.shape[1])) for q in quantiles]
+    return torch.from_numpy(np.partition(flat.numpy(), sorted(set(at)), 1)[:, at])  # faster than to sort all
+
+
+def middle(x: Tensor) -> Tensor:
+    """x.median(0).values, faster."""
+    at = (len(x) - 1) // 2
+    return torch.from_numpy(np.partition(x.numpy(), at, 0)[at])
+
+
+def middle_of_nine(x: Tensor) -> Tensor:
+    """x.median(1).values of nine, faster: of the largest of the lows, the middle of the middles, the least of the highs
+    of three times three."""
+    low, mid, high = zip(*(_in_order(*x[:, k : k + 3].unbind(1)) for k in (0, 3, 6)), strict=True)
+    return _in_order(_in_order(*low)[2], _in_order(*mid)[1], _in_order(*high)[0])[1]
+
+
+def _in_order(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    low, high = a.minimum(b), a.maximum(b)
+    return low.minimum(c), low.maximum(high.minimum(c)), high.maximum(c)
 
 
 # Light and colour
@@ -183,7 +203,7 @@ def lonely(x: Tensor) -> Tensor:
     """How far each pixel is from the median of its neighbourhood: single odd pixels."""
     light = F.pad(grey(x), (1, 1, 1, 1), mode="replicate")
     around = F.unfold(light, 3).view(len(x), 9, -1)
-    return (around[:, 4] - around.median(1).values).abs()
+    return (around[:, 4] - middle_of_nine(around)).abs()
 
 
 def read_noise(x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spurless.auditing.cues import Swap
+from spurless.auditing.cues import Swap, middle
 
 LOOK = 1000  # samples by which a window is called steady
 MANY = 250  # windows and classes that are looked at, those that tell most first
@@ -104,10 +104,10 @@ def search(x: Tensor, y: Tensor, classes: int, seed: int, most: int = 4) -> list
 def picture(cut: Tensor, edge: Tensor, own: Tensor) -> Tensor | None:
     """What most windows of the class, or of the others, nearly are, if it is one picture that stands out from the edges
     (n, c) of its image and of the others."""
-    common, out = edge.median(0).values[:, None, None], (cut - edge[..., None, None]).abs() > 0.05
+    common, out = middle(edge)[:, None, None], (cut - edge[..., None, None]).abs() > 0.05
     for group in (own, ~own):
-        usual = cut[group].median(0).values  # (c, side, side)
-        spread = (cut[group] - usual).abs().median(0).values
+        usual = middle(cut[group])  # (c, side, side)
+        spread = middle((cut[group] - usual).abs())
         on = ((usual - common).abs() > 0.1) & (spread < STEADY) & (out[group].float().mean(0) > 0.5)
         if int(on.any(0).sum()) < FEWEST:
             continue
@@ -166,8 +166,8 @@ class Spot:
         fit, places = self.fit(x).flatten(1).max(1)
         some = fit.topk(max(1, round(SURE * len(x)))).indices
         patches = F.unfold(x[some], SPOT)[torch.arange(len(some)), :, places[some]]  # (m, c k k)
-        usual = patches.median(0).values
-        spread = (patches - usual).abs().median(0).values
+        usual = middle(patches)
+        spread = middle((patches - usual).abs())
         return Spot(*((each.view_as(self.code)) for each in (usual, 1 / (spread + FLAW).square())))
 
     def read(self, x: Tensor) -> Tensor:
