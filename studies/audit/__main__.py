@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: a pro
 from studies.audit.jobs import Job, harmed_jobs, jobs, run
 from studies.audit.tables import QUOTED, Row, quoted, read, tables
 
-SETS = ("develop", "held out", "final", "final 2", "final 3", "waterbirds", "repairs", "harmed", "harmed 2")
+SETS = ("develop", "held out", "final", "final 2", "final 3", "controls", "waterbirds", "repairs", "harmed", "harmed 2")
 PARTS = ("carried", "rest")
 
 

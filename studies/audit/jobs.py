@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from studies.audit.final import FINAL_KINDS
 from studies.audit.final2 import CARRIED, FINAL2, FINAL2_KINDS, FIRST_DRAW, NOTED2, REPAIRS2
-from studies.audit.final3 import DRAWS3, FINAL3, FINAL3_KINDS, FIRST_DRAW3
+from studies.audit.final3 import CONTROL_SEEDS, CONTROLS, DRAWS3, FINAL3, FINAL3_KINDS, FIRST_DRAW3, FIRST_DRAW4
 from studies.audit.harmed import CANDIDATES, CASE, DEVELOP, HARMED, HARMED2, STRENGTH, cases
 from studies.audit.kinds import KINDS, STRENGTHS, Kind, kinds
 from studies.audit.notes import NOTE_SHARES, noted
@@ -23,7 +23,7 @@ REPAIRS = (  # of the development half, and the birds in their places
 
 
 class Job(NamedTuple):
-    what: str  # zoo, waterbirds, repair, harm or note
+    what: str  # zoo, control, waterbirds, repair, harm or note
     kind: Kind | None
     strength: float
     seed: int
@@ -32,11 +32,11 @@ class Job(NamedTuple):
     def half(self) -> str:
         """What its row belongs to."""
         if self.kind is None:
-            return ("waterbirds", "waterbirds 2", "waterbirds 3")[self.seed // FIRST_DRAW]
+            return ("waterbirds", "waterbirds 2", "waterbirds 3", "waterbirds 4")[self.seed // FIRST_DRAW]
         if self.what == "repair":
             return {FINAL2: "repairs 2", HARMED: "repairs 3", HARMED2: "repairs 4"}.get(self.kind.half, "repairs")
-        if self.what == "harm":
-            return "harm"
+        if self.what in ("harm", "control"):
+            return {"harm": "harm", "control": CONTROLS}[self.what]
         return self.kind.half
 
     @property
@@ -45,7 +45,7 @@ class Job(NamedTuple):
             return "waterbirds, 95 %" if self.strength > 0.5 else "waterbirds, balanced", None, self.seed, self.half
         return (
             self.kind.name,
-            None if self.kind.clean and self.what in ("zoo", "note") else self.strength,
+            None if self.kind.clean and self.what in ("zoo", "control", "note") else self.strength,
             self.seed,
             self.half,
         )
@@ -63,14 +63,19 @@ def jobs(chosen: str, draws: int, clean_draws: int, first: int) -> list[Job]:
     longest, first."""
     every: list[Job] = []
     second = chosen == FINAL2
-    if chosen in ("waterbirds", "final", FINAL2, FINAL3):
-        start, many = {FINAL2: (FIRST_DRAW, DRAWS), FINAL3: (FIRST_DRAW3, DRAWS3)}.get(chosen, (0, DRAWS))
+    if chosen in ("waterbirds", "final", FINAL2, FINAL3, CONTROLS):
+        starts = {FINAL2: (FIRST_DRAW, DRAWS), FINAL3: (FIRST_DRAW3, DRAWS3), CONTROLS: (FIRST_DRAW4, DRAWS)}
+        start, many = starts.get(chosen, (0, DRAWS))
         every += [Job("waterbirds", None, strength, start + k) for strength in (0.95, 0.5) for k in range(many)]
     if chosen in ("repairs", "final"):
         every += [Job("repair", kind, 0.95, 0) for kind in KINDS if kind.name in REPAIRS]
     if second:  # of those that are carried, there are 700 of a class
         every += [Job("repair", k._replace(n=min(k.n, 700)), 0.95, 0) for k in FINAL2_KINDS if k.name in REPAIRS2]
         every += [Job("note", k, s, 0) for k in NOTED2 for s in (NOTE_SHARES[:1] if k.clean else NOTE_SHARES)]
+    if chosen == CONTROLS:
+        every += [Job("control", kind, 0.5, seed) for kind in FINAL3_KINDS if kind.clean for seed in CONTROL_SEEDS]
+        random.Random(0).shuffle(every)
+        return every
     of = {"final": FINAL_KINDS, FINAL2: FINAL2_KINDS, FINAL3: FINAL3_KINDS}
     for seed in range(first, first + max(draws, clean_draws)):
         for kind in of.get(chosen) or kinds(chosen):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from studies.audit.final2 import FINAL2, NOTES2
-from studies.audit.final3 import FINAL3
+from studies.audit.final3 import CONTROLS, FINAL3
 
 QUOTED = Path(__file__).parents[2] / "src" / "spurless" / "auditing" / "power.json"
 SETS = {"develop": "The development half", "held out": "The held-out half", "final": "The final set",
@@ -121,6 +121,8 @@ def tables(rows: Sequence[Row]) -> str:
         out += [_measured(rows, newest)]
     if newest == FINAL3 and FINAL2 in halves:
         out += [_before(rows)]
+    if CONTROLS in halves:
+        out += [_controls(rows), birds(rows, "waterbirds 4")]
     return "\n\n".join(out)
 
 
@@ -137,6 +139,17 @@ def _before(rows: Sequence[Row]) -> str:
     }
     figures = "; ".join(f"{what} {shown(score)}" for what, score in told.items())
     return f"The second final set, measured before the third was made: {figures}."
+
+
+def _controls(rows: Sequence[Row]) -> str:
+    """Of other draws of the third set's controls, in a line."""
+    of = {domain: [r for r in rows if r["half"] == CONTROLS and r["domain"] == domain] for domain in DOMAINS}
+    told = {"all": [row for own in of.values() for row in own]} | of
+    figures = "; ".join(
+        f"{what} {shown(rate([r['verdict'] in ('found', 'gap') for r in own]))}" for what, own in told.items() if own
+    )
+    what = "other draws of the third set's controls, and other draws of Waterbirds"
+    return f"Measured after all changes, {what}; false alarms: {figures}."
 
 
 def _measured(rows: Sequence[Row], chosen: str) -> str:

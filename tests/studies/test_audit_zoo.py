@@ -9,7 +9,7 @@ import torch
 from studies.audit.__main__ import measured
 from studies.audit.final import FINAL_KINDS
 from studies.audit.final2 import FINAL2, FINAL2_KINDS, NOTED2, REPAIRS2
-from studies.audit.final3 import FINAL3, FINAL3_KINDS
+from studies.audit.final3 import CONTROLS, FINAL3, FINAL3_KINDS
 from studies.audit.harmed import CANDIDATES, HARMED, SETS, WANTED, points
 from studies.audit.jobs import REPAIRS, Job, harmed_jobs, jobs, run
 from studies.audit.kinds import ADDED, KINDS, Kind
@@ -83,6 +83,10 @@ def test_the_third_final_set_shares_no_plant_and_no_set_of_classes_with_what_was
     assert not any("early_" in k.base for k in seen)
     every = jobs(FINAL3, 1, 1, 0)
     assert {job.half for job in every} == {FINAL3, "waterbirds 3"} and len({job.key for job in every}) == len(every)
+    again = jobs(CONTROLS, 1, 1, 0)
+    assert {job.half for job in again} == {CONTROLS, "waterbirds 4"}
+    assert not {job.key[:3] for job in again} & {job.key[:3] for job in every}
+    assert sum(job.kind is not None and job.kind.clean for job in again) >= 200
 
 
 def test_doubles_and_sorted_rows_are_what_they_say():
