@@ -6,6 +6,7 @@ import statistics
 from studies.rows import RESULTS, ROOT, rows
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "concepts.md", ROOT / "docs" / "results.md")
+NAMES = {"erm": "plain training", "pgd": "PGD"}
 ORDER = ("erm", "jtt", "lff", "disent", "ga", "pgd", "bias_adv", "crossfit")
 
 
@@ -32,7 +33,7 @@ def demo_table():
     facts = f"Accuracy in percent on {first['n']:,} test digits, with 95 % intervals; one run (seed {first['seed']}), "
     facts += (
         f"weights: {first['selection']}; bias labels used: {first['labels_used']}. Measured {first['date']} on a CPU "
-        f"({first['versions']['threads']} threads)."
+        f"(threads: {first['versions']['threads']})."
     )
     return "\n".join([*lines, "", facts])
 
@@ -89,7 +90,7 @@ def picture(path):
         error = [[v - a for v, a in zip(value, low, strict=True)], [b - v for v, b in zip(value, high, strict=True)]]
         at = [i + offset for i in range(len(found))]
         axes.barh(at, value, 0.36, xerr=error, color=colors[metric], label=f"{metric} with the shortcut", capsize=3)
-    axes.set_yticks(range(len(found)), [row["method"].upper() for row in found])
+    axes.set_yticks(range(len(found)), [NAMES.get(row["method"], row["method"]) for row in found])
     axes.invert_yaxis()
     axes.set_xlim(0, 105)
     axes.set_xlabel("test accuracy in percent, with 95 % interval")
