@@ -10,11 +10,11 @@ from spurless.core.errors import UserError
 from spurless.methods import METHODS
 from spurless.methods.parts.losses import ce, ce_rows, gce, two_labels
 from spurless.methods.parts.mixing import Mixer
-from spurless.registry import load_data
 from spurless.train.fit import fit
 from spurless.train.loop import Interrupted
 from tests.support.quick import quick
 from tests.support.runs import CPU, StopAt, same_weights
+from tests.support.text_worlds import BAG, sentences
 from tests.support.worlds import pictures, tiny
 
 WAYS = ["mixup", "within_class", "selecmix"]
@@ -129,4 +129,4 @@ def test_within_class_mixing_takes_what_the_method_mined_else_the_errors_of_an_e
 
 def test_token_ids_are_not_mixed():
     with pytest.raises(UserError, match="token ids"):
-        fit("erm", load_data("madlibs"), recipe={"mix": "mixup", "epochs": 1}, **CPU)
+        fit("erm", sentences(), BAG, {"mix": "mixup", "epochs": 1}, **CPU)
