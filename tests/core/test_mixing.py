@@ -129,4 +129,4 @@ def test_within_class_mixing_takes_what_the_method_mined_else_the_errors_of_an_e
 
 def test_token_ids_are_not_mixed():
     with pytest.raises(UserError, match="token ids"):
-        fit("erm", sentences(), BAG, {"mix": "mixup", "epochs": 1}, **CPU)
+        fit("erm", sentences(), net=BAG, recipe={"mix": "mixup", "epochs": 1}, **CPU)
