@@ -111,7 +111,8 @@ def tables(rows: Sequence[Row]) -> str:
     if draws in halves:
         out += ["Waterbirds without attributes:", birds(rows, draws)]
     if repairs in halves:
-        out += ["Repairs, on fresh balanced data:", repaired(rows, repairs)]
+        out += ["Repairs as they were chosen before, whether the model was harmed or not, on fresh balanced data:"]
+        out += [repaired(rows, repairs)]
     for half, which in (("repairs 3", "first"), ("repairs 4", "second")):
         if half in halves:
             out += [f"Repairs of harmed models, {which} set, on fresh balanced data:", repaired(rows, half)]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from spurless.auditing import AuditReport, audit, situation, terminal
 from spurless.auditing.advice import COST, TRY, Facts, about, advise, fitting, rows_for
 from spurless.auditing.evidence import share
-from spurless.auditing.fix import choose, repair
+from spurless.auditing.fix import _text, choose, repair
 from spurless.auditing.model import SIDE, Audited, plain_case
 from spurless.auditing.repairs import Repair
 from spurless.auditing.request import Request
@@ -422,6 +422,10 @@ def test_samples_with_the_cue_of_another_class_speak_where_few_conflict():
     assert choose([before, replace(better, right=first(0.4) | ~follows)], follows) is None  # costs more than that
     enough = torch.arange(600) >= 40  # real ones, on which the model is as right: the exchange itself does harm
     assert choose([replace(before, right=torch.arange(600) < 580), better], enough) is None
+    leading = Suspect(
+        "mark", "the mark", "mark", {"value": 90.0}, 50.0, 0.9, None, follows.long(), enough, follows.long()
+    )
+    assert "as right on the 40 samples" in _text(replace(before, right=torch.arange(600) < 580), None, leading)[0]
     lost = replace(better, right=better.right & follows)
     assert choose([replace(before, right=first(0.95)), lost], follows) is None  # real ones speak against it
 

@@ -12,7 +12,8 @@ from torch import nn
 
 from spurless.auditing import gallery, slices
 from spurless.auditing.case import Case, make_case
-from spurless.auditing.judge import of_cue
+from spurless.auditing.gather import Cue
+from spurless.auditing.judge import of_cue, strange
 from spurless.auditing.model import plain_case
 from spurless.auditing.slices import find_slices, picture_measures, told
 from spurless.auditing.suspects import Suspect, against_the_rest, crispness
@@ -498,8 +499,15 @@ def test_several_words_at_once_take_more_harm_and_many_more_certainty():
         s = Suspect("words", "words", "text", {"value": 90.0}, 50.0, 0.7, None, y, y == 0, torch.arange(40))
         s.used = {"p": 1e-6, "effect": {"low": 40.0}}
         s.harm = {"gap": {"value": gap}, "p": 1e-6, "balanced": None}
-        s.extra = {"several": several, "crisp": crisp}
+        s.extra = {"cue": Cue("words", "words", "text", several=several), "crisp": crisp}
         return of_cue(case, s)
 
     assert judged(22.0, 1) == "found" and judged(22.0, 4) == "available" and judged(60.0, 4) == "found"
     assert judged(60.0, 12) == "found" and judged(60.0, 12, crisp=0.93) == "no evidence"
+
+
+def test_only_cues_in_which_hardly_any_classes_differ_are_strange():
+    y = torch.zeros(4, dtype=torch.long)
+    named = lambda name, strength: Suspect(name, name, "light", {"value": 99.0}, 50.0, strength, None, y, y == 0, y)  # noqa: E731
+    assert strange(named("colour balance", 0.55)) and not strange(named("colour balance", 0.54))
+    assert not strange(named("a part at the top", 1.0))

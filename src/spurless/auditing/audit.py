@@ -218,7 +218,7 @@ def finding_again(
     pool = pool_of(case)
     if told[name]["kind"] == "attribute":
         suspect = next(s for s in of_attributes(case, pool, request.step) if s.name == name)
-        cue = suspect.extra["cue"]
+        cue = suspect.extra.get("cue")
     else:
         cue = next((cue for cue in gather(case, pool) if cue.name == name), None)
         if cue is None:
@@ -242,7 +242,6 @@ def of_attributes(case: Case, pool: Pool, step: Callable[..., None]) -> list[Sus
         s.follows, s.asked = e["follows"], torch.arange(len(case.held))
         s.says = _said(case, e, k, s.says)
         s.extra |= {"entry": e, "needed": e["needed"], "groups": e["groups"], "classes": len(case.data.classes)}
-        s.extra["cue"] = cue  # for a repair
         s.harm = {"aligned": e["following"], "conflicting": e["contradicting"], "gap": e["gap"], "p": e["p"]}
         s.harm["balanced"] = None
         if e["finding"] in ("found", "suspected"):
@@ -292,7 +291,6 @@ def of_cues(
             continue  # the attribute itself
         step("cues", cue.name)
         s = available(case, pool, cue)
-        s.extra["cue"] = cue  # for a repair
         if worth_asking(case, s) and late():
             left_out.append(cue.name)
         elif worth_asking(case, s):

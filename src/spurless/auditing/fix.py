@@ -138,10 +138,10 @@ def _text(before: Repair, chosen: Repair | None, leading: Suspect) -> list[str]:
         f"More samples in which {leading.words} points to another class would help most: {few:,} of {len(follows):,} "
         "do. Look for them among the samples that are listed as conflicting, or make some by exchanging it."
     )
+    if chosen is None and unharmed(before.right, follows):
+        return [f"The model is as right on the {few:,} samples where it misleads: nothing is repaired. {more}"]
     if chosen is None:
-        return [
-            f"No repair of the last layer or of the input was better by {100 * LEAST:.0f} points out of fold. {more}"
-        ]
+        return [f"No repair of the last layer or of the input was clearly better out of fold. {more}"]
     old, new = before.row(follows), chosen.row(follows)
     told = [f"{chosen.words[0].upper()}{chosen.words[1:]} ({chosen.method})."]
     if new["conflicting"] and old["conflicting"]:

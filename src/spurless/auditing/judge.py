@@ -75,7 +75,13 @@ def too_many(s: Suspect) -> bool:
 
 def several(s: Suspect) -> int:
     """How many words a cue is made of, each of which may belong to a class."""
-    return int(s.extra.get("several", 1))
+    cue = s.extra.get("cue")
+    return cue.several if cue is not None else 1
+
+
+def strange(s: Suspect) -> bool:
+    """Whether it is a cue in which hardly any classes differ, and these do."""
+    return s.name in STRANGE and s.strength >= STRANGE[s.name]
 
 
 def lets_cheat(s: Suspect) -> bool:
@@ -90,7 +96,7 @@ def lets_cheat(s: Suspect) -> bool:
         return True
     if s.kind == "part":
         return False
-    if (s.strength >= CLEAR and s.crisp >= CRISP) or s.strength >= STRANGE.get(s.name, 1.0):
+    if (s.strength >= CLEAR and s.crisp >= CRISP) or strange(s):
         return True
     # Where the object is, how large and how turned, belongs to most classes: a boot is taller than a sandal.
     return s.kind != "place" and s.strength >= 0.35 and s.effect >= 0.3

@@ -10,7 +10,7 @@ from spurless.auditing.case import Case
 from spurless.auditing.decisions import Decisions
 from spurless.auditing.facts import facts_of
 from spurless.auditing.gather import attribute_cue, gather
-from spurless.auditing.judge import CLEAR, STRANGE, order, overall, too_many
+from spurless.auditing.judge import CLEAR, order, overall, strange, too_many
 from spurless.auditing.model import everything
 from spurless.auditing.pool import pool_of
 from spurless.auditing.record import AuditReport
@@ -65,7 +65,7 @@ def stands_out(s: Suspect) -> bool:
     """Whether the cue gives the label away and looks like something that was put there."""
     if too_many(s):
         return False
-    if s.strength >= STRANGE.get(s.name, 1.0):
+    if strange(s):
         return True
     clear = s.strength >= CLEAR and (s.crisp >= 0.8 or s.kind in ("attribute", "file")) and s.kind != "part"
     return clear or (s.strength >= 0.8 and s.crisp >= 0.6)

@@ -99,8 +99,8 @@ def available(case: Case, pool: Pool, cue: Cue) -> Suspect:
     )  # fmt: skip
     ahead = (scores / prior)[pool.learn]
     crisp = crispness(ahead if not one else against_the_rest(ahead, best), agrees[pool.learn])
-    suspect.extra = {"best": best if one else None, "crisp": crisp if crisp is not None else UNKNOWN.get(cue.kind, 1.0)}
-    suspect.extra["several"] = cue.several
+    crisp = crisp if crisp is not None else UNKNOWN.get(cue.kind, 1.0)
+    suspect.extra = {"best": best if one else None, "crisp": crisp, "cue": cue}
     if cue.kind == "background":
         suspect.extra["scores"] = scores[pool.held]
     return suspect
