@@ -1,5 +1,6 @@
 """crossfit scores samples by networks that have not seen them, and is plain training if nothing speaks against it."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from scipy.stats import binomtest
 
 from spurless.core.data import Bundle, Split, Texts
 from spurless.core.method import Stage
+from spurless.core.recipe import Recipe
 from spurless.methods.crossfit import CrossFit
 from spurless.methods.dfr import Samples, fit_head
 from spurless.methods.parts.evidence import (
@@ -17,6 +19,7 @@ from spurless.methods.parts.evidence import (
     Evidence,
     Sure,
     chance,
+    harmless,
     odds,
     sharpness,
     shortcut_evidence,
@@ -25,7 +28,7 @@ from spurless.methods.parts.evidence import (
 from spurless.registry import load_data
 from spurless.train.fit import fit
 from tests.support.attacks import engine_run
-from tests.support.runs import CPU, same_weights
+from tests.support.runs import CPU, same_weights, stages_of
 from tests.support.worlds import pictures, tiny
 
 
@@ -187,6 +190,27 @@ def test_with_the_gate_shut_it_is_plain_training_to_the_bit():
     assert found.mining["mined"]["n_mined"] == 0
 
 
+def test_harmless_is_what_surely_costs_less_than_half_a_point():
+    right = torch.ones(6000, dtype=torch.bool)
+    for lost, is_harmless in ((0, True), (15, True), (21, True), (22, False), (40, False)):
+        after = torch.arange(6000) >= lost  # 21 + 1.645 √(21 + 2.71) = 29.01, 22 + 1.645 √24.71 = 30.2, of 30
+        assert harmless(after, right) is (lost + 1.6449 * math.sqrt(lost + 2.7055) <= 30) is is_harmless
+    assert not harmless(right[:541], right[:541]) and harmless(right[:542], right[:542])  # 2.7055 of 541.1
+    assert harmless(right, torch.arange(6000) >= 500)  # better by far
+    assert not harmless(right, right, level=0.0) and harmless(~right, right, level=1.0)
+
+
+@pytest.mark.parametrize("changed", [0.006, 0.05])
+def test_what_costs_half_a_point_is_called_harmless_no_more_often_than_the_level_says(changed):
+    g = torch.Generator().manual_seed(0)
+    before, called = torch.rand(4000, generator=g) < 0.9, 0
+    lost, won = (changed + 0.005) / 2 / 0.9, (changed - 0.005) / 2 / 0.1
+    for _ in range(1000):
+        u = torch.rand(4000, generator=g)
+        called += harmless(torch.where(before, u >= lost, u < won), before)
+    assert called / 1000 <= 0.065
+
+
 def test_no_shortcut_no_harm():
     for seed in range(3):
         data = load_data({"name": "toy", "rho": 0.5, "seed": seed})
@@ -279,6 +303,58 @@ def test_of_two_classes_a_new_head_takes_over_what_the_features_hold(monkeypatch
     monkeypatch.setattr("spurless.methods.crossfit.FEWEST", 10**6)  # no class has so many samples: no head is fitted
     without = fit("crossfit", replace(data, val=balanced.val), net="mlp", seed=0, **CPU)
     assert without.scores["conflicting"] < found.scores["conflicting"]
+
+
+def test_small_experts_are_trained_alike_whatever_the_recipe_is(monkeypatch):
+    """Three halvings: what says p of a sample has not trained on it, and neither batch size nor augmentation decide."""
+    recipe = Recipe("sgd", 0.5, batch_size=256, epochs=1, schedule="step", augment="pgd_digits", weight_decay=0.1)
+    stages, result = stages_of(monkeypatch, "crossfit", pictures(), "simconv1", recipe)
+    experts = [s for s in stages if s.name.startswith("expert")]
+    assert len(experts) == 6 and result.status == "done"
+    for one, other in zip(experts[::2], experts[1::2], strict=True):
+        assert set(one.rows.tolist()).isdisjoint(other.rows.tolist()) and len(one.rows) + len(other.rows) == 64
+    assert len({tuple(s.rows.tolist()) for s in experts}) == 6
+    for stage in experts:
+        assert isinstance(stage.optimizer, torch.optim.Adam) and stage.optimizer.param_groups[0]["weight_decay"] == 0
+        own = stage.recipe
+        assert (own.lr, own.schedule, own.augment, own.epochs) == (3e-3, "cosine", "none", 16)
+
+
+def test_a_sample_is_scored_by_the_experts_that_have_not_seen_it():
+    """An expert that answers 0 of what it has seen and 1 of the rest: the mean of those asked is all 1."""
+    run, method, seen = engine_run(pictures(), "simconv1"), CrossFit(), []
+
+    class Told(torch.nn.Module):
+        def __init__(self, rows):
+            super().__init__()
+            self.rows = rows
+
+    def outputs(net, split=None, **_):
+        knows = torch.isin(torch.arange(64), net.rows)
+        return torch.where(knows[:, None], 50.0, -50.0) * torch.tensor([1.0, -1.0, -1.0, -1.0])
+
+    run.outputs = outputs
+
+    def expert(run, name, half):
+        seen.append(half)
+        yield from ()
+        return Told(half), True
+
+    object.__setattr__(method, "expert", expert)
+    walk = method.easy(run, torch.arange(60), lambda net: torch.zeros(2, 4))  # the last four are held out of all
+    with pytest.raises(StopIteration) as end:
+        next(walk)
+    p, held_out = end.value.value
+    assert len(seen) == 6 and held_out.shape == (2, 4)
+    assert p[:, 0].max() < 1e-6
+
+
+def test_what_the_gate_says_changes_no_training(tmp_path):
+    """With level 1 and 0 the same stages are shared: the second run trains none of them."""
+    settings = {"net": "mlp", "stages": tmp_path, **CPU}
+    always, never = (fit(CrossFit(level=level), tiny(n=400), **settings) for level in (1, 0))
+    assert not any(row.get("shared") for row in always.history) and all(row["shared"] for row in never.history)
+    assert not same_weights(always.classifier, never.classifier)
 
 
 def test_the_experts_of_images_are_small_whatever_the_network_is():

@@ -161,7 +161,8 @@ class Loop:
         if self.shelf is None or stage.shared is None or self.dynamics:  # what is taken over cannot be watched
             return None
         n = len(self.data.train) if stage.rows is None else len(stage.rows)
-        steps = stage_length(stage, self.recipe, len(batch_sizes(n, self.recipe)))
+        recipe = stage.recipe or self.recipe
+        steps = stage_length(stage, recipe, len(batch_sizes(n, recipe)))
         return self.shelf.key(index, stage, steps, self.run.modules)
 
     def _wait_for_shared(self, key: str, stage: Stage) -> Generator[Progress, None, Saved | None]:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,6 +51,8 @@ class Shelf:
         decides = [self.settings, stage.shared, index, steps, stage.span, picks, draws, optimizers, start]
         if recipe["until_accuracy"] or recipe["until_loss"]:  # else it decides nothing, and older shelves stay valid
             decides.append(stage.may_end_early)
+        if stage.recipe:
+            decides.append(asdict(stage.recipe))
         return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
     def take(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

@@ -43,7 +43,8 @@ class StageLoop:
     """The epochs and steps of one stage."""
 
     def __init__(self, loop: Loop, index: int, stage: Stage):
-        self.loop, self.index, self.stage, self.run, self.recipe = loop, index, stage, loop.run, loop.recipe
+        self.loop, self.index, self.stage, self.run = loop, index, stage, loop.run
+        self.recipe = stage.recipe or loop.recipe
         self.n = len(loop.data.train) if stage.rows is None else len(stage.rows)
         self.sizes = batch_sizes(self.n, self.recipe)
         self.total = stage_length(stage, self.recipe, len(self.sizes))

@@ -27,6 +27,7 @@ from spurless.core.method import Loss, Stage
 from spurless.core.parallel import average_gradients, dividing, world
 from spurless.data.tokens import bucket, row_lengths
 from spurless.methods.parts.losses import two_labels
+from spurless.nets.outputs import Inputs
 from spurless.train.engine_run import EngineRun
 from spurless.train.feed import Resident, Streamed
 from spurless.train.graphs import compiler, recording, renew_generator
@@ -58,8 +59,9 @@ class Steps:
         watch: StepWatch,
     ):
         self.watch, self.warn = watch, warn
-        self.stage, self.samples, self.inputs = stage, samples, run.inputs
-        data, recipe, device = run.data, run.recipe, run.device
+        data, recipe, device = run.data, stage.recipe or run.recipe, run.device
+        self.stage, self.samples = stage, samples
+        self.inputs = Inputs(data, recipe, device) if stage.recipe else run.inputs
         self.recipe, self.device = recipe, device
         self.shape, self.y = data.shape, data.train.y.to(device)
         self.a = None if data.train.a is None else data.train.a.to(device)  # the run's data is blinded
@@ -68,7 +70,7 @@ class Steps:
         compiles = recipe.compile and world() == 1 and stage.mix is None  # a second label would be a constant of it
         compiled = compiler(compiles)
         self.quick = {id(loss): compiled(loss) for loss, _, _ in self.updates}
-        self.quick_inputs = compiled(run.inputs.training)
+        self.quick_inputs = compiled(self.inputs.training)
         self.graphs: dict[tuple[Shape, int], torch.cuda.CUDAGraph] = {}  # by shape, and by how many steps it does
         self.seen: dict[Shape, int] = {}
         x = data.train.x

@@ -1,6 +1,7 @@
 """What held-out answers say: which samples a shortcut misleads, and whether one network is better there."""
 
 import math
+from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
@@ -10,9 +11,10 @@ FIXED = 0.2  # the least share that must be gone of plain training's errors wher
 MOST = 0.45  # the same, where other samples are lost for it
 LUCK = 0.2  # so many lost samples are put down to luck where their chance is higher, if nothing was made worse
 ONLY_EASY = 1 / 3  # of the samples where what is easy misleads: right on fewer, a network knows little else
-SURE = 0.1  # share of the experts' errors that their confidence must leave unexplained where a shortcut shows
+SURE = 0.05  # share of the experts' errors that their confidence must leave unexplained where a shortcut shows
 GAIN, FOR_EACH = 10.0, 0.05  # nats of the likelihood that ε must bring, and for each error
 FEWEST_ERRORS = 20
+MARGIN = 0.005  # of the held-out samples: what a network may cost that is called harmless
 SHARES = (0.0, *(0.0005 * 2 ** (k / 2) for k in range(20)))  # ε: 0, 0.0005 … 0.36
 TEMPERATURES = tuple(2 ** (k / 4) for k in range(-8, 17))  # T: 1/4 … 16
 
@@ -145,6 +147,22 @@ def shortcut_evidence(misled: Tensor, before: Tensor, after: Tensor, level: floa
     """
     up, down = int((after & ~before & misled).sum()), int((before & ~after & misled).sum())
     return chance(up, down) <= level and up - down >= share * int((~before & misled).sum())
+
+
+def harmless(after: Tensor, before: Tensor, level: float = 0.05) -> bool:
+    """Whether the second network costs less than MARGIN of what is right (m,), but for a chance of at most `level`.
+
+    The upper limit of (lost − won) / m, by a normal approximation that is 2.7 / m where nothing changes (at 5 %).
+
+    >>> right = torch.ones(1000, dtype=torch.bool)
+    >>> harmless(right, right), harmless(right[:500], right[:500]), harmless(torch.arange(1000) >= 4, right)
+    (True, False, False)
+    """
+    if not 0 < level < 1:
+        return level == 1
+    z = NormalDist().inv_cdf(1 - level)
+    won, lost = int((after & ~before).sum()), int((before & ~after).sum())
+    return lost - won + z * math.sqrt(lost + won + z**2) <= MARGIN * len(after)
 
 
 def chance(more: int, less: int) -> float:
