@@ -147,6 +147,9 @@ def test_where_nothing_was_found_it_says_what_was_tested_and_how_often_such_test
     ):
         assert said in tested
     assert "known attribute" not in tested  # there is none
+    audit["tested"].append("the words 'bad', 'dull'")
+    (tmp_path / "audit.json").write_text(json.dumps(audit))
+    assert "contrast; noise; the words" in report.write_audit(tmp_path, tmp_path / "r.html").read_text()
     assert "shortcut says" not in [text for _, text in page.find("th")]
     assert "the shortcut misleads" not in " ".join(text for _, text in page.find("main"))
 

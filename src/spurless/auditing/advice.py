@@ -295,7 +295,9 @@ def _item(title: str, why: str, command: str | None = None) -> Advice:
 def _span(seconds: float) -> str:
     """Time in words.
 
-    >>> _span(0.2), _span(42), _span(600)
-    ('1 s', '42 s', '10 min')
+    >>> _span(0.2), _span(42), _span(600), _span(20000)
+    ('1 s', '42 s', '10 min', '5.6 h')
     """
+    if seconds >= 7200:
+        return f"{seconds / 3600:.1f} h"
     return f"{max(1, seconds):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

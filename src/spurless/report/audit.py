@@ -50,10 +50,11 @@ def _samples_shown(audit: Mapping[str, Any], album: Album) -> tuple[Section, Sec
     """The pictures or texts of a few classes, for the top, and those of the others, for the details."""
     passages = texts.gallery(audit, COLUMNS, kinds_of(audit), HELP)
     if passages:
-        what = "More samples" if audit.get("words") is None else "More texts"
+        prose = audit.get("words") is not None  # not the columns of a table
+        few, what = texts.first(passages, FIRST, prose=prose), "texts" if prose else "samples"
         return (
-            Section("texts", "What it looks like", texts.first(passages, FIRST), short="Texts"),
-            Section("texts", what, passages, texts.NOTE, what.split()[1].capitalize(), detail=True),
+            Section("texts", "What it looks like", few, short=what.capitalize()),
+            Section("texts", f"More {what}", passages, texts.NOTE, what.capitalize(), detail=True),
         )
     gallery = _gallery(audit, album)
     rows = gallery.get("rows") or []

@@ -48,7 +48,8 @@ def evidence(audit: Mapping[str, Any]) -> dict[str, Any]:
     legitimate = [str(name) for name in (audit.get("decisions") or {}).get("legitimate") or []]
     if not rows and not tested and not legitimate:
         return {}
-    return {"rows": rows[:ROWS], "more": rows[ROWS:], "tested": tested, "power": _power(audit),
+    names = ("; " if any("," in name for name in tested) else ", ").join(tested)
+    return {"rows": rows[:ROWS], "more": rows[ROWS:], "tested": tested, "names": names, "power": _power(audit),
             "seen": _seen(audit.get("power") or {}), "legitimate": legitimate, "model": _model(audit)}  # fmt: skip
 
 

@@ -70,13 +70,14 @@ def gallery(
     return {"rows": rows, "tinted": tinted, "short": False} if rows else {}
 
 
-def first(shown: Mapping[str, Any], classes: int, each: int = 2) -> dict[str, Any]:
-    """The same with few texts of few classes, for the top of the page: of each text, where its strongest word is."""
+def first(shown: Mapping[str, Any], classes: int, each: int = 2, prose: bool = True) -> dict[str, Any]:
+    """The same with few texts of few classes, for the top of the page: of `prose`, where its strongest word is."""
     if not shown:
         return {}
 
     def few(kind: Mapping[str, Any]) -> dict[str, Any]:
-        return {**kind, "items": [item | {"spans": excerpt(item["spans"])} for item in kind["items"][:each]]}
+        items = kind["items"][:each]
+        return {**kind, "items": [item | {"spans": excerpt(item["spans"])} for item in items] if prose else items}
 
     rows = [{"class": row["class"], "kinds": [few(kind) for kind in row["kinds"]]} for row in shown["rows"][:classes]]
     return {"rows": rows, "tinted": shown["tinted"], "short": True}
@@ -94,15 +95,15 @@ def excerpt(pieces: Sequence[Mapping[str, Any]], before: int = BEFORE) -> list[d
     start = sum(len(piece["text"]) for piece in pieces[:at]) - before
     if start <= before:  # too little to leave out
         return [dict(piece) for piece in pieces]
-    kept = []
-    for piece in pieces:
-        left = piece["text"][max(0, start) :]
-        start -= len(piece["text"])
-        if left:
-            kept.append({**piece, "text": left})
-    first = kept[0]["text"]
-    if not kept[0]["side"] and " " in first.rstrip():
-        kept[0]["text"] = first[first.index(" ") :].lstrip()  # no half of a word
+    kept = [dict(piece) for piece in pieces]
+    while start > 0:  # whole words go
+        first = kept[0]["text"]
+        space = -1 if kept[0]["side"] else first.find(" ", start)
+        if space >= 0:
+            kept[0]["text"] = first[space + 1 :]
+            break
+        start -= len(first)
+        kept.pop(0)
     return [{"text": "… ", "side": "", "weight": 0}, *kept]
 
 
