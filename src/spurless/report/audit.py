@@ -285,7 +285,7 @@ def _cost(audit: Mapping[str, Any]) -> dict[str, Any]:
     asked = sum((cost.get(key) or {}).get("n") or 0 for key in COST)
     alone, data = as_score(cost.get("alone")), audit.get("data") or {}
     whole, answered = data.get("samples"), data.get("answered")
-    told = [f"A model that sees nothing but {_words(audit)} is right on {alone.value:.0f} %."] if alone else []
+    told = [f"{alone.value:.0f} % of the labels can be told from {_words(audit)} alone."] if alone else []
     if isinstance(whole, int) and isinstance(answered, int) and whole > asked:
         of = f"the model was asked about {answered:,}, and " if answered != asked else ""
         told.append(f"Of {whole:,} samples, {of}{asked:,} were looked at for this.")
@@ -345,10 +345,12 @@ def _fix(audit: Mapping[str, Any]) -> dict[str, Any]:
             "chosen": repair.get("chosen"), "panels": panels, "times": ", ".join(times)}  # fmt: skip
 
 
-def _samples(data: Mapping[str, Any]) -> str | None:
+def _samples(data: Mapping[str, Any], model: Any) -> str | None:
     """How many there are, and how many have an answer of a model that has not seen them."""
     if not isinstance(data.get("samples"), int):
         return None
+    if not model:
+        return f"{data['samples']:,}"
     how = "out-of-fold answers" if data.get("split") == "all" else f"answers, of the {data.get('split')} split"
     return f"{data['samples']:,}, of which {data.get('answered', 0):,} have {how}"
 
@@ -361,7 +363,7 @@ def _facts(audit: Mapping[str, Any]) -> dict[str, Any]:
         "data": data.get("name"),
         "classes": ", ".join(map(str, data.get("classes") or [])) or None,
         "attributes": ", ".join(map(str, data.get("attributes") or [])) or "none known",
-        "samples": _samples(data),
+        "samples": _samples(data, model),
         "model": f"{model.get('name')}, {model.get('source')}" if model else None,
         "selection": audit.get("selection"),
         "bias labels used": audit.get("labels_used"),

@@ -120,7 +120,9 @@ def _power(audit: Mapping[str, Any]) -> str:
     data, inputs = audit.get("data") or {}, power.get("inputs") or "such inputs"
     told = f"Of the shortcuts that were planted into {inputs}, such audits saw {without}"
     told += f" and, where it was a known attribute, {known}" if known and data.get("attributes") else ""
-    told += f"; of backgrounds, {places}" if places else ""
+    looked = [*(audit.get("tested") or []), *(finding.get("name") for finding in audit.get("findings") or [])]
+    if places:
+        told += f"; of backgrounds, {places}" if "background" in looked else "; the background was not looked at here"
     told += f". Of sets without a shortcut they accused {false}" if false else ""
     return f"{told}.{_sizes(power.get('samples') or [], data.get('answered'))}"
 
