@@ -121,6 +121,9 @@ def test_the_first_advice_says_how_long_it_takes_where_that_is_known(tmp_path, c
     (now,) = (text for a, text in page.find("section") if "section-now" in a["class"])
     assert (minutes or "Train with group labels") in now
     assert ("It takes" in now) == bool(minutes)
+    audit["model"] = None  # what was quick says nothing of an audit with a model
+    (tmp_path / "audit.json").write_text(json.dumps(audit))
+    assert "It takes" not in report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_where_nothing_was_found_it_says_what_was_tested_and_how_often_such_tests_see_it(tmp_path):

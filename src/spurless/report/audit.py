@@ -110,7 +110,7 @@ def _words(audit: Mapping[str, Any]) -> str:
 def _took(step: Mapping[str, Any], audit: Mapping[str, Any]) -> str:
     """How long the command takes, where that follows from how long this audit took."""
     seconds = number(audit.get("seconds"))
-    if seconds is None or not str(step.get("command") or "").startswith("spurless audit "):
+    if seconds is None or not audit.get("model") or not str(step.get("command") or "").startswith("spurless audit "):
         return ""
     minutes = math.ceil(REPAIR * seconds / 60)
     return f"It takes about {minutes} minute{'s' if minutes > 1 else ''}: this audit took {duration(seconds)} seconds."
