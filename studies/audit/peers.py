@@ -7,6 +7,9 @@ draw is taken, with 95 % of the samples agreeing; nothing is known of an attribu
 labels. Ours is asked twice: with `--quick` (the data alone; "found" is available) and as a whole (found or available
 where something is planted; a false alarm is a found or a gap, as in the zoo's own table). shortkit-ml reads the
 features of our frozen encoder; the time that these take is counted for ours alone. A peer that is not given is missing.
+deepchecks 0.19 needs older packages beside it: numpy<2 scikit-learn<1.6 pandas<2.3 setuptools<80 opencv-python<4.12
+opencv-python-headless<4.12 category-encoders<2.7, and torchvision. What has a row in results/audit_peers.jsonl is not
+asked again: take the rows of ours out where the audit has changed.
 """
 
 from __future__ import annotations
@@ -117,15 +120,18 @@ def judged(job: Job, tool: str, n: int, answer: Row) -> Row:
     return row
 
 
-def measured(job: Job, pythons: dict[str, str], folder: Path) -> list[Row]:
+def measured(job: Job, tools: Sequence[str], pythons: dict[str, str], folder: Path) -> list[Row]:
+    """The rows of these tools, which all look at one draw."""
     from studies.audit.make import make
 
     assert job.kind is not None
     data = make(job.kind, job.strength, job.seed, False, folder / "zoo")
     (folder / "peers").mkdir()
     n = written(data, folder / "peers")
-    answers = {"ours": ours(data, False), "quick": ours(data, True)}
-    answers |= {peer: asked(peer, python, folder / "peers") for peer, python in pythons.items()}
+    own = {"ours": False, "quick": True}
+    answers = {
+        tool: ours(data, own[tool]) if tool in own else asked(tool, pythons[tool], folder / "peers") for tool in tools
+    }
     return [judged(job, tool, n, answer) for tool, answer in answers.items()]
 
 
@@ -144,7 +150,8 @@ def table(rows: Sequence[Row]) -> str:
         if tool == "shortkit":
             cells[1] = None  # it gives no names
         failed = f" ({len(own) - len(good)} failed)" if len(good) < len(own) else ""
-        seconds = f"{np.median([row['seconds'] for row in good]):.0f}"
+        median = np.median([row["seconds"] for row in good])
+        seconds = f"{median:.0f}" if median >= 1 else "< 1"
         out.append(f"| {title}{failed} | {good[0]['version']} | {' | '.join(map(shown, cells))} | {seconds} |")
     return "\n".join(out)
 
@@ -157,13 +164,14 @@ def main() -> None:
     ask.add_argument("--minutes", type=float, default=1e9, help="begin no set after so many")
     given = ask.parse_args()
     pythons = {peer: getattr(given, peer) for peer in PEERS if getattr(given, peer)}
-    started, done = time.monotonic(), {row["kind"] for row in named(given.out).values()}
+    started, done = time.monotonic(), named(given.out)
     for job in image_jobs():
         assert job.kind is not None
-        if job.kind.name in done or time.monotonic() - started > 60 * given.minutes:
+        tools = [tool for tool in ("ours", "quick", *pythons) if f"{job.kind.name}, {tool}" not in done]
+        if not tools or time.monotonic() - started > 60 * given.minutes:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            rows = measured(job, pythons, Path(folder))
+            rows = measured(job, tools, pythons, Path(folder))
         for row in rows:
             put(given.out / f"{row['kind']}, {row['tool']}", row | {"date": time.strftime("%Y-%m-%d")})
         print(job.kind.name, {r["tool"]: r.get("names", "error") for r in rows}, flush=True)

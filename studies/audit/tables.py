@@ -14,7 +14,13 @@ QUOTED = Path(__file__).parents[2] / "src" / "spurless" / "auditing" / "power.js
 SETS = {"develop": "The development half", "held out": "The held-out half", "final": "The final set",
         FINAL2: "The second final set", FINAL3: "The third final set"}  # fmt: skip
 BIRDS = {FINAL2: "waterbirds 2", FINAL3: "waterbirds 3"}  # halves of the draws of Waterbirds
-DOMAINS = ("small", "photo", "text", "table")
+INPUTS = {
+    "small": "images of less than 64 px",
+    "photo": "photographs of 64 px or more",
+    "text": "texts",
+    "table": "tables",
+}
+DOMAINS = tuple(INPUTS)
 Row = dict[str, Any]
 
 
@@ -184,6 +190,7 @@ def quoted(rows: Sequence[Row]) -> dict[str, Any]:
             if domain == "photo":
                 places += [row["verdict"] in ("found", "available") for row in draws]
             found[domain] = {
+                "inputs": INPUTS[domain],
                 "samples": sorted({row["n"] for row in own}),
                 "found": rate([r["verdict"] in ("found", "gap", "available") for r in bad]),
                 "without_attributes": rate([hit for _, hit in seen]),

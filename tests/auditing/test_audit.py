@@ -364,6 +364,19 @@ def test_a_quick_audit_has_no_model_and_names_what_gives_the_label_away():
     assert "colour" in [f["name"] for f in found.findings] and all(f["used"] is None for f in found.findings)
 
 
+def test_a_quick_audit_does_not_clear_what_it_did_not_look_at():
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(300) % 2
+    for side, verdict in ((64, "cannot tell"), (32, "no evidence")):
+        x = torch.randint(0, 256, (300, 3, side, side), generator=g, dtype=torch.uint8)
+        found = audit(Bundle("noise", Split(x, y)), quick=True, source="folder:noise", **QUIET)
+        assert found.verdict == verdict and found.power is None  # which was measured of the whole audit
+        assert "No model was asked" in found.headline and ("background" in found.headline) == (side == 64)
+        assert [a["command"] for a in found.advice] == ["spurless audit folder:noise"]
+        known = Bundle("noise", Split(x, y, (y * 0)[:, None]), attributes=("place",), values=(("a", "b"),))
+        assert audit(known, quick=True, **QUIET).verdict == "no evidence"
+
+
 def test_a_repair_is_chosen_out_of_fold():
     g = torch.Generator().manual_seed(0)
     y = torch.arange(800) % 2

@@ -10,7 +10,7 @@ from torch import nn
 
 from spurless.auditing import audit
 from spurless.auditing.case import Case, make_case
-from spurless.auditing.gallery import galleries, highlight
+from spurless.auditing.gallery import _weighted, galleries, highlight
 from spurless.auditing.model import suited, suited_recipe, with_held_out
 from spurless.auditing.slices import in_words
 from spurless.auditing.text_cues import body, marker_ids, text_cues
@@ -20,7 +20,7 @@ from spurless.core.data import Texts
 from spurless.core.errors import UserError
 from spurless.core.recipe import Recipe
 from spurless.data.tokens import Tokens
-from spurless.data.words import words_of
+from spurless.data.words import Word, words_of
 from spurless.nets import build
 from spurless.report.texts import spans
 from tests.support.audits import undocumented
@@ -200,6 +200,18 @@ def test_the_two_texts_of_a_pair_are_shown_apart(tokenizer):
     case = make_case(data, net, "given", "test", CPU)
     shown = {"".join(word for word, _ in words) for words in highlight(case, range(len(case.held))).values()}
     assert shown == {"a good film | . it was bad", "the film | really fine"}
+
+
+@pytest.mark.parametrize(("strongest", "first", "last"), [(3, "w0", "w99"), (140, "w50", "w149"), (120, "w50", "w149")])
+def test_a_long_text_is_cut_around_its_strongest_word(strongest, first, last):
+    words = [Word(f"w{k}", k, k + 1) for k in range(150)]
+    weights = torch.full((150,), -0.1)
+    weights[strongest] = 2.0
+    shown = _weighted(torch.ones(2, 150, dtype=torch.long), words, weights)
+    told = [text.strip() for text, _ in shown]
+    assert [f"w{strongest}", 1.0] in [[text.strip(), weight] for text, weight in shown]
+    assert len(told) == 101 and told[0 if strongest < 100 else 1] == first and last in told[-2:]
+    assert (told[-1] == "…") == (strongest < 100) and (told[0] == "…") == (strongest >= 100)
 
 
 def test_rows_that_are_held_out_keep_their_overlapping_groups():

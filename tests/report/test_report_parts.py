@@ -39,7 +39,7 @@ def test_an_audit_says_its_verdict_first_and_shows_all_of_it(tmp_path):
     assert page.find("p", class_="badge")[0][1].endswith("Shortcut found")
     assert page.find("p", class_="lead")[0][1].replace("\xa0", " ") == audit["headline"]
     ids = [a["id"] for a, _ in page.find("h2")]
-    order = "gallery cost now fix evidence findings advice attributes slices suspects mined points confusion facts"
+    order = "gallery cost now evidence findings fix advice attributes slices suspects mined points confusion facts"
     assert ids == [*order.split(), "notes"]
     assert [text for _, text in page.find("a")][-1] == "Notes"
     text = " ".join(t for _, t in page.find("main"))
@@ -47,8 +47,10 @@ def test_an_audit_says_its_verdict_first_and_shows_all_of_it(tmp_path):
         "p < 0.001",
         "Collect about 150 more",
         "3 other properties were tested and gave no evidence",
-        "85 % where it was not",
-        "such tests saw 85 % of 66 planted shortcuts",
+        "such audits saw 56 of 66 planted shortcuts",
+        "such audits saw 56 of 66 (95 % CI",
+        "95 % of the labels can be told from the background alone.",
+        "Only you know whether a model may rely on the background.",
         "Of 11,788 samples, the model was asked about 1,199, and 400 were looked at for this.",
         "spurless review a",
         "smallest gap between mined",
@@ -81,10 +83,15 @@ def test_the_bars_of_an_audit_are_its_numbers(tmp_path):
     against = [a["width"] for a, _ in page.find("rect", class_="fill-conflicting") if a["width"].endswith("%")]
     assert follow[0] == f"{audit['cost']['aligned']['value']:.2f}%"
     assert against[0] == f"{audit['cost']['conflicting']['value']:.2f}%"
-    # Two bars of the repair, and three of all that was tried, come before those of the groups.
-    assert follow[1:3] == ["97.20%", "95.10%"] and against[1:3] == ["66.80%", "82.00%"]
-    assert [f"{g['accuracy']:.2f}%" for g in groups if g["aligned"]] == follow[6:8]
-    assert [f"{g['accuracy']:.2f}%" for g in groups if not g["aligned"]] == against[6:8]
+    # The chosen repair comes beside it, and three of all that was tried before those of the groups.
+    assert follow[1:5] == ["95.10%", "97.20%", "90.00%", "95.10%"]
+    assert against[1:5] == ["82.00%", "66.80%", "71.00%", "82.00%"]
+    assert [f"{g['accuracy']:.2f}%" for g in groups if g["aligned"]] == follow[5:7]
+    assert [f"{g['accuracy']:.2f}%" for g in groups if not g["aligned"]] == against[5:7]
+    (cost,) = (text.replace("\xa0", " ") for a, text in page.find("section") if a["class"] == "section-cost")
+    assert cost.startswith("What it costs, and what the repair changes")
+    for said in ("Right where it helps (n = 200)", "97 % (95 % CI 91–100)", "after the repair"):
+        assert said in cost
     scores = [float(a["data-key"]) for a, _ in page.find("td") if a.get("data-name") == "score"]
     assert scores == [r["score"] for r in audit["rows"]]
 
@@ -99,7 +106,7 @@ def test_findings_come_first_in_whole_per_cent_and_the_weak_ones_are_folded(tmp_
     page = shown(report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8"))
     names = [text.split()[-1] for _, text in page.find("th", scope="row")]
     assert names[:7] == ["background", "place", "0", "1", "2", "3", "4"]
-    assert [text for _, text in page.find("summary")][:2] == ["All that was tried", "3 more"]
+    assert next(text for _, text in page.find("summary")) == "4 more"
     cells = [text.replace("\xa0", " ") for a, text in page.find("td") if a.get("data-name", "").startswith("answers")]
     assert cells[:3] == ["49 % (placebo 0 %)", "cannot be exchanged", "cannot be exchanged"]
     assert any(text == "Called legitimate in a review, and so not accused: sharpness." for _, text in page.find("p"))
@@ -114,6 +121,54 @@ def test_the_first_advice_says_how_long_it_takes_where_that_is_known(tmp_path, c
     (now,) = (text for a, text in page.find("section") if "section-now" in a["class"])
     assert (minutes or "Train with group labels") in now
     assert ("It takes" in now) == bool(minutes)
+    audit["model"] = None  # what was quick says nothing of an audit with a model
+    (tmp_path / "audit.json").write_text(json.dumps(audit))
+    assert "It takes" not in report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_where_nothing_was_found_it_says_what_was_tested_and_how_often_such_tests_see_it(tmp_path):
+    audit = make_audit(tmp_path, points=5, number_of_rows=2)
+    audit |= {"verdict": "no evidence", "findings": [], "cost": None, "fix": None, "shortcut": None}
+    audit["kinds"] = ["right", "wrong"]
+    audit["data"] |= {"attributes": [], "answered": 400}
+    audit["power"] |= {"inputs": "photographs", "backgrounds": {"value": 100, "low": 77.2, "high": 100, "n": 13}}
+    for row in audit["rows"]:
+        row["says"] = None
+    (tmp_path / "audit.json").write_text(json.dumps(audit))
+    page = shown(report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert [text for _, text in page.find("h2")][:3] == [
+        "What was tested", "What to do now", "What the model gets right and wrong"
+    ]  # fmt: skip
+    (tested,) = (text.replace("\xa0", " ") for a, text in page.find("section") if a["class"] == "section-evidence")
+    for said in (
+        "The model is right on 1,040 of 1,199 samples (95 % CI",
+        "3 properties were tested and gave no evidence: brightness, contrast, noise.",
+        "Of the shortcuts that were planted into photographs, such audits saw 56 of 66 (95 % CI",
+        "%); the background was not looked at here.",
+        "Of sets without a shortcut they accused 2 of 64 (95 % CI",
+        "Those sets had 500 to 2,000 samples; with 400, as here, less is seen.",
+    ):
+        assert said in tested
+    assert "known attribute" not in tested  # there is none
+    audit["tested"] = ["contrast", "background", "the words 'bad', 'dull'"]
+    (tmp_path / "audit.json").write_text(json.dumps(audit))
+    text = report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "contrast; background; the words" in text and "; of backgrounds, 13 of 13 (95\xa0% CI 77–100\xa0%)." in text
+    assert "shortcut says" not in [text for _, text in page.find("th")]
+    assert "the shortcut misleads" not in " ".join(text for _, text in page.find("main"))
+
+
+def test_what_did_not_work_is_said_beside_the_cost_and_the_review_is_the_command(tmp_path):
+    audit = make_audit(tmp_path, points=5, number_of_rows=1)
+    audit["fix"] |= {"chosen": None, "text": ["No repair was clearly better."]}
+    audit["advice"] = audit["advice"][1:]  # which has no command
+    (tmp_path / "audit.json").write_text(json.dumps(audit))
+    page = shown(report.write_audit(tmp_path, tmp_path / "r.html").read_text(encoding="utf-8"))
+    by_name = {a["class"]: text for a, text in page.find("section")}
+    assert by_name["section-cost"].startswith("What it costs") and "repair changes" not in by_name["section-cost"]
+    assert "No repair was clearly better." in by_name["section-cost"]
+    assert "No repair" not in by_name["section-fix"]
+    assert next(text for _, text in page.find("pre")).startswith("spurless review")
 
 
 @pytest.mark.parametrize("verdict", ["no evidence", "gap", "cannot tell"])

@@ -12,6 +12,8 @@ from studies.audit.kinds import Kind
 
 PLANTED = Kind("made", "small", "cifar 3 5", "brighter", ("brightness", "contrast"), 40, "develop")
 CLEAN = PLANTED._replace(name="clean", names=())
+PLANTED_JOB = Job("zoo", PLANTED, 0.95, 0)
+KEPT = {"names": [], "verdict": "no evidence", "seconds": 1.0, "version": "1"}
 
 
 def test_every_image_kind_of_the_development_half_is_asked_once():
@@ -36,6 +38,23 @@ def test_names_of_the_peers_are_told_in_ours_and_a_clean_set_with_a_verdict_is_a
     assert peers.judged(clean, "quick", 40, answer)["seen"]
 
 
+def test_only_what_has_no_row_is_asked(tmp_path, monkeypatch):
+    asked = []
+
+    def answer(job, tools, pythons, folder):
+        asked.append((job.kind.name, tools))
+        return [peers.judged(job, tool, 40, KEPT) for tool in tools]
+
+    monkeypatch.setattr(peers, "measured", answer)
+    monkeypatch.setattr(peers, "image_jobs", lambda: [PLANTED_JOB, Job("zoo", CLEAN, 0.5, 0)])
+    monkeypatch.setattr(sys, "argv", ["peers", "--cleanlab", "python", "--out", str(tmp_path / "rows")])
+    peers.put(tmp_path / "rows" / "made, ours", peers.judged(PLANTED_JOB, "ours", 40, KEPT))
+    peers.main()
+    assert asked == [("made", ["quick", "cleanlab"]), ("clean", ["ours", "quick", "cleanlab"])]
+    peers.main()  # all have a row now
+    assert len(asked) == 2 and len(peers.named(tmp_path / "rows")) == 6
+
+
 def test_the_table_counts_by_hand_and_names_what_is_missing():
     rows = [
         peers.judged(Job("zoo", kind, 0.5, 0), "cleanlab", 40, {"names": names, "seconds": s, "version": "2.9"})
@@ -45,6 +64,8 @@ def test_the_table_counts_by_hand_and_names_what_is_missing():
     lines = {line.split("|")[1].strip(): line for line in peers.table(rows).splitlines()[2:]}
     shares = [cell.split("%")[0].strip() for cell in lines["cleanlab Datalab"].split("|")[3:6]]
     assert shares == ["50", "100", "100"] and lines["cleanlab Datalab"].split("|")[6].strip() == "3"
+    few = [row | {"seconds": 0.3} for row in rows if row["tool"] == "cleanlab"]
+    assert peers.table(few).splitlines()[4].endswith("| < 1 |")
     assert "failed" in lines["deepchecks"] and "not measured" in lines["shortkit-ml"]
 
 

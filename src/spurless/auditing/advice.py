@@ -36,7 +36,6 @@ class Facts:
     source: str  # the data as the user would type it: folder:photos, csv:table.csv, waterbirds; empty: not at all
     train_labels: bool  # whether the shortcut is an attribute that is known for the training samples
     val_labels: bool  # ... for the validation samples
-    rows: int
     held_out: int
     classes: int
     n_conflicting: int | None = None  # samples that contradict the shortcut
@@ -177,8 +176,8 @@ def _in_time(facts: Facts, method: str) -> bool:
 def _try_all(facts: Facts) -> Iterator[Advice]:
     yield _item(
         TRY,
-        f"{_gap(facts)}It fits the last layer again with balanced groups, takes the cue out of the input, and shows "
-        f"what each brings on {facts.held_out:,} samples, out of fold.",
+        "The command fits the last layer again with balanced groups, takes the cue out of the input, and shows what "
+        f"each brings on {facts.held_out:,} samples that it was not fitted to.",
         facts.command("audit", "--fix"),
     )
 
@@ -262,29 +261,30 @@ def _name_it(facts: Facts) -> Iterator[Advice]:
     how = (
         f"As {where}, such an attribute is tested directly, which takes far fewer samples (put its name for ATTRIBUTE)."
     )
+    n = f"{facts.held_out:,} samples"
     if facts.attributes:
         known = ", ".join(f"'{name}'" for name in facts.attributes)
         title = "Write down what else you suspect"
-        why = f"Of where, how and by whom the {facts.rows:,} samples were made, only {known} is written down. {how}"
+        why = f"Of where, how and by whom these {n} were made, only {known} is written down. {how}"
         wanted = json.dumps([*facts.attributes, "ATTRIBUTE"], ensure_ascii=False)
     else:
         title = "Write down what you suspect"
-        why = f"None of the {facts.rows:,} samples says where, how or by whom it was made. {how}"
+        why = f"Nothing tells where, how or by whom these {n} were made. {how}"
         wanted = "ATTRIBUTE"
     yield _item(title, why, facts.command("audit", sets=(f"data.attribute={wanted}",)))
 
 
 def _not_covered(facts: Facts) -> Iterator[Advice]:
+    yield from _name_it(facts)
+    yield _item(
+        "Audit again whenever data or model change",
+        f"Nothing was found in these {facts.held_out:,} samples. In CI this command fails as soon as something is.",
+        facts.command("audit", "--fail-on", "gap"),
+    )
     yield _item(
         "Know what was not covered",
         f"{facts.held_out:,} samples were looked at. A shortcut that hardly any of them contradicts, one "
         "that is none of the attributes and cues tested, and data from elsewhere are not covered.",
-    )
-    yield from _name_it(facts)
-    yield _item(
-        "Audit again whenever data or model change",
-        f"In CI this command fails as soon as a gap or a shortcut is found; this audit was of {facts.rows:,} samples.",
-        facts.command("audit", "--fail-on", "gap"),
     )
 
 
@@ -295,7 +295,9 @@ def _item(title: str, why: str, command: str | None = None) -> Advice:
 def _span(seconds: float) -> str:
     """Time in words.
 
-    >>> _span(42), _span(600)
-    ('42 s', '10 min')
+    >>> _span(0.2), _span(42), _span(600), _span(20000)
+    ('1 s', '42 s', '10 min', '5.6 h')
     """
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    if seconds >= 7200:
+        return f"{seconds / 3600:.1f} h"
+    return f"{max(1, seconds):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -99,8 +99,8 @@ Shown = dict[int, list[list[Any]]]  # sample -> its words, each with a number fr
 
 def highlight(case: Case, rows: Sequence[int]) -> Shown:
     """The words of samples, each with how much it speaks for the model's prediction: 1 for the strongest word of the
-    sample, below 0 against it; None where attribution cannot be made. Long texts are cut. Empty for data that is no
-    text."""
+    sample, below 0 against it; None where attribution cannot be made. Long texts are cut around the strongest word.
+    Empty for data that is no text."""
     wanted = sorted(set(rows))
     if not isinstance(case.data.inputs, Texts) or not wanted:
         return {}
@@ -128,13 +128,16 @@ def _weighted(x: Tensor, words: Sequence[Any], weights_of: Tensor | None) -> lis
 
     weights = [None if weights_of is None else float(weights_of[w.start : w.stop].sum()) for w in words]
     top = max((abs(w) for w in weights if w is not None), default=0.0) or 1.0
-    cut, spans = words[:MOST_WORDS], list[list[Any]]()
-    for k, (t, w) in enumerate(zip(as_text([word.text for word in cut]), weights[: len(cut)], strict=True)):
+    strongest = max(range(len(words)), key=lambda k: weights[k] or 0.0, default=0)
+    start = 0 if strongest < MOST_WORDS else min(strongest - MOST_WORDS // 2, len(words) - MOST_WORDS)
+    cut, spans = words[start : start + MOST_WORDS], list[list[Any]]([["… ", None]] if start else [])
+    shown = weights[start : start + MOST_WORDS]
+    for k, (t, w) in enumerate(zip(as_text([word.text for word in cut]), shown, strict=True)):
         if k and x[1, cut[k].start] != x[1, cut[k - 1].start]:  # the second text of a pair begins
             spans.append([" |", None])
             t = f" {t.lstrip()}"
         spans.append([t, None if w is None else round(w / top, 2)])
-    return [*spans, [" …", None]] if len(words) > len(cut) else spans
+    return [*spans, [" …", None]] if start + len(cut) < len(words) else spans
 
 
 def _of_words(encoder: Presence, weight: Tensor, x: Tensor, predicted: Tensor) -> Tensor:

@@ -6,17 +6,18 @@ from collections.abc import Callable
 
 import torch
 
+from spurless.auditing.advice import Advice, Facts
 from spurless.auditing.case import Case
 from spurless.auditing.decisions import Decisions
 from spurless.auditing.facts import facts_of
-from spurless.auditing.gather import attribute_cue, gather
+from spurless.auditing.gather import AREA, attribute_cue, gather
 from spurless.auditing.judge import CLEAR, order, overall, strange, too_many
 from spurless.auditing.model import everything
 from spurless.auditing.pool import pool_of
 from spurless.auditing.record import AuditReport
 from spurless.auditing.request import Request
 from spurless.auditing.suspects import Suspect, available
-from spurless.auditing.verdict import entry, headline, power
+from spurless.auditing.verdict import entry, headline
 from spurless.core.data import Bundle
 from spurless.nets import Net
 
@@ -32,20 +33,45 @@ def quick(
     case = Case(whole, net, "none", held, "all", device, logits, torch.zeros(len(held), 1), seed, True, None, fold)
     suspects = _suspects(case, step)
     suspects = order(suspects if reviewed is None else reviewed.without_legitimate(suspects))
-    verdict = overall([s.verdict for s in suspects])
+    verdict = overall([s.verdict for s in suspects], sure=not _has_background(case))
     leading = next((s for s in suspects if s.verdict == "available"), None)
     return AuditReport(
         verdict=verdict,
-        headline=headline(verdict, leading, case, len(suspects)).replace(
-            "; whether the model uses it could not be tested", ""
-        ),
+        headline=_headline(verdict, leading, case, len(suspects)),
         **facts_of(case, None, asked.command, None),
         shortcut=None if leading is None else {"name": leading.name, "kind": leading.kind, "words": leading.words},
         findings=[entry(s) for s in suspects if s.verdict != "no evidence"],
         tested=[s.name for s in suspects if s.verdict == "no evidence"],
-        power=power(case),
+        advice=[_ask_a_model(case, asked, verdict)],
         decisions=None if reviewed is None else reviewed.summary(),
     )
+
+
+def _has_background(case: Case) -> bool:
+    """Whether these are photographs without an attribute: nothing here looks at their backgrounds."""
+    return case.images and min(case.data.shape[1:]) >= AREA and not case.data.attributes
+
+
+def _headline(verdict: str, leading: Suspect | None, case: Case, tested: int) -> str:
+    if leading is not None or not tested:
+        return headline(verdict, leading, case, tested).replace("; whether the model uses it could not be tested", "")
+    n = len(case.held)
+    told = f"None of {tested:,} properties gives the label of these {n:,} samples away. No model was asked"
+    return f"{told}, and the background was not looked at." if _has_background(case) else f"{told}."
+
+
+def _ask_a_model(case: Case, asked: Request, verdict: str) -> Advice:
+    root = () if asked.root is None else ("--data-root", str(asked.root))
+    facts = Facts(
+        verdict, asked.source or "", False, False, len(case.held), len(case.data.classes), settings=asked.settings,
+        root=root,
+    )  # fmt: skip
+    return {
+        "title": "Ask a model, too",
+        "why": f"Only the {facts.held_out:,} samples were looked at. Without --quick a model is asked what it relies "
+        "on, and what that costs; of photographs the background is looked at, too.",
+        "command": facts.command("audit"),
+    }
 
 
 def _suspects(case: Case, step: Callable[..., None]) -> list[Suspect]:

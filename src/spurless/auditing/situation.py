@@ -54,7 +54,6 @@ def situation(
         source=asked.source or "",
         train_labels=named and case.data.train.a is not None,
         val_labels=named and case.data.val is not None and case.data.val.a is not None,
-        rows=len(case.data.train),
         held_out=len(case.held),
         classes=len(case.data.classes),
         n_conflicting=_conflicting(shortcut),

@@ -30,36 +30,13 @@ def part(audit: Mapping[str, Any], folder: Path) -> Part:
     """The verdict with its picture, what it costs, what to do, the evidence, then the details."""
     album = Album(folder)
     data = audit.get("data") or {}
-    gallery, advice = _gallery(audit, album), list(audit.get("advice") or [])
-    rows, passages = gallery.get("rows") or [], texts.gallery(audit, COLUMNS, kinds_of(audit))
-    written = "samples" if audit.get("words") is None else "texts"
-    now = [] if not advice else [{"step": advice[0], "took": _took(advice[0], audit), "review": _review(audit, folder)}]
-    sections = [
-        Section("gallery", "What it looks like", gallery | {"rows": rows[:FIRST]} if rows else {}, short="Samples"),
-        Section("texts", "What it looks like", texts.first(passages, FIRST), short="Texts"),
-        Section("cost", "What it costs", _cost(audit), short="Cost", half=bool(now)),
-        Section("now", "What to do now", now, short="Do", half=bool(audit.get("cost"))),
-        Section("fix", "Before and after the repair", _fix(audit.get("fix"), advice), short="Repair"),
-        Section("evidence", "Evidence", evidence.evidence(audit)),
-        Section("findings", "Each finding in full", evidence.findings(audit), short="Findings", detail=True),
-        Section("advice", "What else can be done", advice[1:], short="More", detail=True),
-        Section(
-            "gallery", "More samples", gallery | {"rows": rows[FIRST:]} if rows[FIRST:] else {}, GALLERY_NOTE,
-            detail=True,
-        ),
-        Section("texts", f"More {written}", passages, texts.NOTE, written.capitalize(), detail=True),
-        Section("words", "Words of the errors", texts.errors(audit), texts.ERRORS_NOTE, "Words", detail=True),
-        Section("attributes", "Accuracy by attribute", _attributes(audit), short="Attributes", detail=True),
-        Section("slices", "Groups that stand out", _slices(audit, album), short="Groups", detail=True),
-        Section("suspects", "The most suspicious samples", _suspects(audit, album), short="List", detail=True),
-        Section("mined", "How suspicious each sample is", _histogram(audit), short="Scores", detail=True),
-        Section("points", "What the network sees", _points(audit.get("map2d")), short="Map", detail=True),
-        Section(
-            "confusion", "What is predicted for what", _confusion(audit.get("confusion")), short="Confusion",
-            detail=True,
-        ),
-        Section("facts", "How this was measured", [_facts(audit)], FACTS_NOTE, "Method", detail=True),
-    ]  # fmt: skip
+    shown, more = _samples_shown(audit, album)
+    tested = Section("evidence", "Evidence", evidence.evidence(audit))
+    first = [shown, *_decided(audit, folder), tested]
+    if audit["verdict"] == "no evidence":  # the pictures show nothing that was found
+        tested.title, shown.title = "What was tested", "What the model gets right and wrong"
+        first = [tested, *_decided(audit, folder), shown]
+    sections = [*first, *_details(audit, album, more)]
     few = (audit.get("coverage") or {}).get("notes") or []
     notes = [str(note) for note in (*(data.get("notes") or []), *few)] + album.notes()
     sections.append(Section("notes", "Notes on the data", notes, short="Notes", detail=True))
@@ -69,10 +46,71 @@ def part(audit: Mapping[str, Any], folder: Path) -> Part:
     return Part([str(audit.get("headline") or "")], kept, title, [], HEADLINES.get(verdict, verdict), look(verdict), [])
 
 
+def _samples_shown(audit: Mapping[str, Any], album: Album) -> tuple[Section, Section]:
+    """The pictures or texts of a few classes, for the top, and those of the others, for the details."""
+    passages = texts.gallery(audit, COLUMNS, kinds_of(audit), HELP)
+    if passages:
+        prose = audit.get("words") is not None  # not the columns of a table
+        few, what = texts.first(passages, FIRST, prose=prose), "texts" if prose else "samples"
+        return (
+            Section("texts", "What it looks like", few, short=what.capitalize()),
+            Section("texts", f"More {what}", passages, texts.NOTE, what.capitalize(), detail=True),
+        )
+    gallery = _gallery(audit, album)
+    rows = gallery.get("rows") or []
+    return (
+        Section("gallery", "What it looks like", gallery | {"rows": rows[:FIRST]} if rows else {}, short="Samples"),
+        Section("gallery", "More samples", gallery | {"rows": rows[FIRST:]} if rows[FIRST:] else {}, GALLERY_NOTE,
+                detail=True),
+    )  # fmt: skip
+
+
+def _decided(audit: Mapping[str, Any], folder: Path) -> list[Section]:
+    """What it costs, and beside it the one thing to do now."""
+    steps, cost = list(audit.get("advice") or []), _cost(audit)
+    title = "What it costs, and what the repair changes" if cost.get("repaired") else "What it costs"
+    now = _now(steps[0], audit, folder) if steps else {}
+    return [
+        Section("cost", title, cost, short="Cost", half=bool(now)),
+        Section("now", "What to do now", now, short="Do", half=bool(cost)),
+    ]
+
+
+def _details(audit: Mapping[str, Any], album: Album, more: Section) -> list[Section]:
+    """For whoever wants to check."""
+    details = [
+        Section("findings", "Each finding in full", evidence.findings(audit), short="Findings"),
+        Section("fix", "All repairs that were tried", _fix(audit), short="Repairs"),
+        Section("advice", "What else can be done", list(audit.get("advice") or [])[1:], short="More"),
+        more,
+        Section("words", "Words of the errors", texts.errors(audit), texts.ERRORS_NOTE, "Words"),
+        Section("attributes", "Accuracy by attribute", _attributes(audit), short="Attributes"),
+        Section("slices", "Groups that stand out", _slices(audit, album), short="Groups"),
+        Section("suspects", "The most suspicious samples", _suspects(audit, album), short="List"),
+        Section("mined", "How suspicious each sample is", _histogram(audit), short="Scores"),
+        Section("points", "What the network sees", _points(audit.get("map2d")), short="Map"),
+        Section("confusion", "What is predicted for what", _confusion(audit.get("confusion")), short="Confusion"),
+        Section("facts", "How this was measured", [_facts(audit)], FACTS_NOTE, "Method"),
+    ]
+    for section in details:
+        section.detail = True
+    return details
+
+
+def _now(step: Mapping[str, Any], audit: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The first advice, with one command: its own or, where it has none, that of the review."""
+    return {"step": step, "took": _took(step, audit), "review": _review(audit, folder), "words": _words(audit)}
+
+
+def _words(audit: Mapping[str, Any]) -> str:
+    """The leading finding, in a sentence."""
+    return str((audit.get("shortcut") or {}).get("words") or "what was found")
+
+
 def _took(step: Mapping[str, Any], audit: Mapping[str, Any]) -> str:
     """How long the command takes, where that follows from how long this audit took."""
     seconds = number(audit.get("seconds"))
-    if seconds is None or not str(step.get("command") or "").startswith("spurless audit "):
+    if seconds is None or not audit.get("model") or not str(step.get("command") or "").startswith("spurless audit "):
         return ""
     minutes = math.ceil(REPAIR * seconds / 60)
     return f"It takes about {minutes} minute{'s' if minutes > 1 else ''}: this audit took {duration(seconds)} seconds."
@@ -106,6 +144,7 @@ def _bars(scores: Mapping[str, Any], names: Mapping[str, tuple[str, str, str]]) 
     ]
 
 
+HELP = {"aligned": ": the shortcut helps", "conflicting": ": the shortcut misleads"}  # what the two kinds mean
 COLUMNS = {"aligned": "aligned", "conflicting": "conflicting"}  # the gallery's, and how each is drawn
 
 
@@ -121,6 +160,7 @@ def _gallery(audit: Mapping[str, Any], album: Album) -> dict[str, Any]:
             {
                 "kind": kind,
                 "title": title,
+                "help": HELP.get(title, ""),
                 "items": _items(of_class.get(key) or [], f"{of_class['class']}, {title}", album),
             }
             for (key, kind), title in zip(COLUMNS.items(), kinds_of(audit), strict=True)
@@ -198,7 +238,8 @@ def _suspects(audit: Mapping[str, Any], album: Album) -> list[dict[str, Any]]:
         score = number(of.get("score"))
         name = _short(of["name"]) if of.get("name") is not None else f"sample {of.get('row')}"
         rows.append(
-            {k: NOTHING if of.get(k) is None else of[k] for k in ("label", "prediction", "says", "split", "row")}
+            {k: NOTHING if of.get(k) is None else of[k] for k in ("label", "prediction", "split", "row")}
+            | {"says": of.get("says")}
             | {"rank": of.get("rank") or rank + 1, "name": name, "item": album.item(of, name)}
             | {"words": _start(of.get("text"))}
             | {"score": score, "text": NOTHING if score is None else f"{score:.2f}"}
@@ -231,37 +272,63 @@ def _confusion(counts: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _cost(audit: Mapping[str, Any]) -> dict[str, Any]:
-    cost = audit.get("cost")
-    if not cost:
-        return {}
-    bars = _bars(cost, COST)
+    """Two bars; after a repair, each with a second one."""
+    cost, after = audit.get("cost") or {}, _after(audit)
+    bars = []
+    for key, bar in zip((key for key in COST if as_score(cost.get(key))), _bars(cost, COST), strict=True):
+        name = f"{bar['name']} (n\u00a0=\u00a0{cost[key].get('n', 0):,})"
+        bars.append(bar | {"name": name, "text": _in_words(bar["score"]), "after": False})
+        if s := as_score(after.get(key)):
+            bars.append(bar | {"name": "after the repair", "score": s, "text": _in_words(s), "after": True})
     if not bars:
         return {}
     asked = sum((cost.get(key) or {}).get("n") or 0 for key in COST)
-    for bar, key in zip(bars, (key for key in COST if as_score(cost.get(key))), strict=True):
-        bar["name"] += f" (n\u00a0=\u00a0{(cost.get(key) or {}).get('n', 0):,})"
     alone, data = as_score(cost.get("alone")), audit.get("data") or {}
     whole, answered = data.get("samples"), data.get("answered")
-    told = [f"A model that sees nothing else is right on {alone.value:.0f} %."] if alone else []
+    told = [f"{alone.value:.0f} % of the labels can be told from {_words(audit)} alone."] if alone else []
     if isinstance(whole, int) and isinstance(answered, int) and whole > asked:
         of = f"the model was asked about {answered:,}, and " if answered != asked else ""
         told.append(f"Of {whole:,} samples, {of}{asked:,} were looked at for this.")
-    return {"text": told, "bars": bars}
+    told += [] if after else _of_repair(audit)[:1]
+    return {"text": told, "bars": bars, "repaired": bool(after)}
 
 
-def _fix(repair: Mapping[str, Any] | None, advice: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Before and after; what the first advice says is not said again."""
+def _in_words(score: Score) -> str:
+    """For the top of the page: whole per cent, as in the headline."""
+    limits = "" if score.low is None else f" (95 % CI {score.low:.0f}–{score.high:.0f})"
+    return f"{evidence.whole(score)}{limits}"
+
+
+def _after(audit: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The scores of the chosen repair; none where none was chosen."""
+    repair = audit.get("fix") or {}
+    chosen = (row for row in repair.get("rows") or [] if row.get("method") == repair.get("chosen"))
+    return next(chosen, {}) if repair.get("chosen") else {}
+
+
+def _of_repair(audit: Mapping[str, Any]) -> list[str]:
+    """What is told of the repair, and not said by the first advice already."""
+    advised = [each.get("why") for each in (audit.get("advice") or [])[:1]]
+    return [str(each) for each in (audit.get("fix") or {}).get("text") or [] if each not in advised]
+
+
+def _fix(audit: Mapping[str, Any]) -> dict[str, Any]:
+    """Every repair that was tried, by the samples that judge it."""
+    repair = audit.get("fix")
     if not repair:
         return {}
-    told = [each.get("why") for each in advice[:1]]
-    text = [each for each in repair.get("text") or [] if each not in told]
-    chosen, rows = repair.get("chosen"), list(repair.get("rows") or [])
-    panels: list[dict[str, Any]] = [
+    rows = list(repair.get("rows") or [])
+    panels = [
         {
             "kind": kind,
             "title": title,
             "rows": [
-                {"name": r.get("method"), "score": s, "text": str(s or NOTHING), "chosen": r.get("method") == chosen}
+                {
+                    "name": r.get("method"),
+                    "score": s,
+                    "text": str(s or NOTHING),
+                    "chosen": r.get("method") == repair.get("chosen"),
+                }
                 for r in rows
                 for s in [as_score(r.get(key))]
             ],
@@ -269,22 +336,21 @@ def _fix(repair: Mapping[str, Any] | None, advice: Sequence[Mapping[str, Any]]) 
         for key, kind, title in (
             ("conflicting", "conflicting", "Right where it misleads"),
             ("aligned", "aligned", "Right where it helps"),
-            ("exchanged", "average", "Right with the cue of another class"),
+            ("exchanged", "average", "Right after it was exchanged"),
         )
         if any(as_score(r.get(key)) for r in rows)
     ]
-    two = [
-        panel | {"rows": [row for k, row in enumerate(panel["rows"]) if k == 0 or row["chosen"]]} for panel in panels
-    ]
     times = [f"{r.get('method')} {duration(s)} s" for r in rows if (s := number(r.get("seconds"))) is not None]
-    return {"text": text, "rule": repair.get("rule"), "chosen": chosen,
-            "two": two, "panels": panels, "times": ", ".join(times)}  # fmt: skip
+    return {"text": _of_repair(audit)[1 if _cost(audit) and not _after(audit) else 0 :], "rule": repair.get("rule"),
+            "chosen": repair.get("chosen"), "panels": panels, "times": ", ".join(times)}  # fmt: skip
 
 
-def _samples(data: Mapping[str, Any]) -> str | None:
+def _samples(data: Mapping[str, Any], model: Any) -> str | None:
     """How many there are, and how many have an answer of a model that has not seen them."""
     if not isinstance(data.get("samples"), int):
         return None
+    if not model:
+        return f"{data['samples']:,}"
     how = "out-of-fold answers" if data.get("split") == "all" else f"answers, of the {data.get('split')} split"
     return f"{data['samples']:,}, of which {data.get('answered', 0):,} have {how}"
 
@@ -297,7 +363,7 @@ def _facts(audit: Mapping[str, Any]) -> dict[str, Any]:
         "data": data.get("name"),
         "classes": ", ".join(map(str, data.get("classes") or [])) or None,
         "attributes": ", ".join(map(str, data.get("attributes") or [])) or "none known",
-        "samples": _samples(data),
+        "samples": _samples(data, model),
         "model": f"{model.get('name')}, {model.get('source')}" if model else None,
         "selection": audit.get("selection"),
         "bias labels used": audit.get("labels_used"),

@@ -3,7 +3,7 @@ what is there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spurless.core.stats import NOTHING
@@ -26,7 +26,7 @@ HEADLINES = {  # of a verdict, as the badge says it
     "no evidence": "No evidence",
     "cannot tell": "Cannot tell",
 }
-ROWS = 4  # findings that are listed; more are folded
+ROWS = 3  # findings that are listed; more are folded
 
 
 def look(verdict: str) -> tuple[str, str]:
@@ -48,9 +48,9 @@ def evidence(audit: Mapping[str, Any]) -> dict[str, Any]:
     legitimate = [str(name) for name in (audit.get("decisions") or {}).get("legitimate") or []]
     if not rows and not tested and not legitimate:
         return {}
-    power = audit.get("power") or {}
-    return {"rows": rows[:ROWS], "more": rows[ROWS:], "tested": tested, "power": _power(power), "seen": _seen(power),
-            "legitimate": legitimate}  # fmt: skip
+    names = ("; " if any("," in name for name in tested) else ", ").join(tested)
+    return {"rows": rows[:ROWS], "more": rows[ROWS:], "tested": tested, "names": names, "power": _power(audit),
+            "seen": _seen(audit.get("power") or {}), "legitimate": legitimate, "model": _model(audit)}  # fmt: skip
 
 
 def _measured(measured: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _measured(measured: Mapping[str, Any]) -> dict[str, Any]:
     harm, used = measured.get("harm") or {}, measured.get("used") or {}
     scores = (harm.get("aligned"), harm.get("conflicting"), used.get("other_class"), used.get("same_class"))
     helps, misleads, other, same = map(as_score, scores)
-    changes = f"{whole(other)} (placebo {whole(same)})" if other else "cannot be exchanged"
+    changes = f"{whole(other)} (placebo\u00a0{whole(same)})" if other else "cannot be exchanged"
     verdict = str(measured.get("verdict"))
     return {
         "name": measured.get("name"),
@@ -71,6 +71,12 @@ def _measured(measured: Mapping[str, Any]) -> dict[str, Any]:
             ("answers that its exchange changes", changes),
         ],
     }
+
+
+def _model(audit: Mapping[str, Any]) -> str:
+    """How good the model is that was asked: one that is hardly better than a guess relies on little."""
+    right = _count((audit.get("model") or {}).get("average"), " samples")
+    return f"The model is right on {right}. " if right else ""
 
 
 def whole(score: Score | None) -> str:
@@ -98,26 +104,51 @@ def findings(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _seen(power: Mapping[str, Any]) -> str:
-    """The share of planted shortcuts that such tests saw, for one line."""
-    seen = as_score(power.get("without_attributes"))
-    n = (power.get("without_attributes") or {}).get("n")
-    return f"such tests saw {seen.value:.0f} % of {n} planted shortcuts" if seen and n else ""
+    """How many planted shortcuts such audits saw, for one line."""
+    seen = _count(power.get("without_attributes"))
+    return f"such audits saw {seen.partition(' (')[0]} planted shortcuts" if seen else ""
 
 
-def _power(power: Mapping[str, Any]) -> str:
-    """How often such verdicts were right where the truth was known."""
-    seen, without, false = (as_score(power.get(k)) for k in ("found", "without_attributes", "false_alarms"))
-    told = []
-    if seen and without:
-        told.append(
-            f"On such inputs with a planted shortcut, {seen.value:.0f} % were seen where it was a known attribute and "
-            f"{without.value:.0f} % where it was not"
-        )
-    if false:
-        told.append(f"{false.value:.0f} % of sets without one were called found or gap")
-    sizes = power.get("samples") or []
-    many = f" ({min(sizes):,} to {max(sizes):,} samples)" if sizes else ""
-    return "; ".join(told) + f"{many}." if told else ""
+def _power(audit: Mapping[str, Any]) -> str:
+    """How often such verdicts were right where the truth was known, and whether with as many samples as here."""
+    power = audit.get("power") or {}
+    without, known, places, false = (
+        _count(power.get(key)) for key in ("without_attributes", "found", "backgrounds", "false_alarms")
+    )
+    if not without:
+        return ""
+    data, inputs = audit.get("data") or {}, power.get("inputs") or "such inputs"
+    told = f"Of the shortcuts that were planted into {inputs}, such audits saw {without}"
+    told += f" and, where it was a known attribute, {known}" if known and data.get("attributes") else ""
+    looked = [*(audit.get("tested") or []), *(finding.get("name") for finding in audit.get("findings") or [])]
+    if places:
+        told += f"; of backgrounds, {places}" if "background" in looked else "; the background was not looked at here"
+    told += f". Of sets without a shortcut they accused {false}" if false else ""
+    return f"{told}.{_sizes(power.get('samples') or [], data.get('answered'))}"
+
+
+def _sizes(measured: Sequence[int], answered: Any) -> str:
+    """How many samples those sets had, against this audit's."""
+    if not measured:
+        return ""
+    few, many = min(measured), max(measured)
+    told = f" Those sets had {few:,} to {many:,} samples"
+    if isinstance(answered, int) and answered < few:
+        return f"{told}; with {answered:,}, as here, less is seen."
+    return f"{told}{f', this audit {answered:,}' if isinstance(answered, int) else ''}."
+
+
+def _count(score: Any, of: str = "") -> str:
+    """A share as a count, with its interval.
+
+    >>> _count({"value": 96.7, "low": 83.3, "high": 99.4, "n": 30})
+    '29 of 30 (95 % CI 83–99 %)'
+    """
+    share = as_score(score)
+    if not share or not score.get("n"):
+        return ""
+    limits = "" if share.low is None else f" (95 % CI {share.low:.0f}–{share.high:.0f} %)"
+    return f"{round(share.value * score['n'] / 100):,} of {score['n']:,}{of}{limits}"
 
 
 def chance(p: float) -> str:

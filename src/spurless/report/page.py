@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from spurless.core.stats import Estimate
+
+TIGHT = r" (?=%)|(?<=\b[np]) (?=[=<])|(?<=\b[np][ \xa0][=<]) (?=\d)"  # no line begins with %, nor ends with n =
 
 
 @dataclass
@@ -86,7 +89,7 @@ def environment() -> Environment:
     )
     made.filters["percent"] = lambda x: f"{x:.2f}%"
     made.filters["words"] = lambda name: str(name).replace("_", " ")
-    made.filters["tight"] = lambda text: str(text).replace(" %", "\N{NO-BREAK SPACE}%")
+    made.filters["tight"] = lambda text: re.sub(TIGHT, "\N{NO-BREAK SPACE}", str(text))
     return made
 
 

@@ -9,6 +9,7 @@ from spurless.core.stats import NOTHING
 from spurless.report.charts import number
 
 WEAK = 0.2  # of the strongest word of a text; below it a word is not tinted
+BEFORE = 60  # characters of a text before its strongest word, where only a few lines are shown
 
 NOTE = (
     "Samples that are as most of their class are, and those that contradict the shortcut or, where none is known, that "
@@ -48,12 +49,19 @@ def spans(text: Sequence[Sequence[Any]] | None) -> list[dict[str, Any]]:
     return pieces
 
 
-def gallery(audit: Mapping[str, Any], columns: Mapping[str, str], titles: Sequence[str]) -> dict[str, Any]:
+def gallery(
+    audit: Mapping[str, Any], columns: Mapping[str, str], titles: Sequence[str], helps: Mapping[str, str]
+) -> dict[str, Any]:
     """The texts of each class, of either kind; empty where the audit is of something else."""
     rows = []
     for entry in audit.get("gallery") or []:
         kinds = [
-            {"kind": kind, "title": title, "items": [_item(f) for f in entry.get(key) or [] if f.get("text")]}
+            {
+                "kind": kind,
+                "title": title,
+                "help": helps.get(title, ""),
+                "items": [_item(f) for f in entry.get(key) or [] if f.get("text")],
+            }
             for (key, kind), title in zip(columns.items(), titles, strict=True)
         ]
         if any(kind["items"] for kind in kinds):
@@ -62,15 +70,41 @@ def gallery(audit: Mapping[str, Any], columns: Mapping[str, str], titles: Sequen
     return {"rows": rows, "tinted": tinted, "short": False} if rows else {}
 
 
-def first(shown: Mapping[str, Any], classes: int, each: int = 3) -> dict[str, Any]:
-    """The same with few texts of few classes, for the top of the page."""
+def first(shown: Mapping[str, Any], classes: int, each: int = 2, prose: bool = True) -> dict[str, Any]:
+    """The same with few texts of few classes, for the top of the page: of `prose`, where its strongest word is."""
     if not shown:
         return {}
-    rows = [
-        {"class": row["class"], "kinds": [kind | {"items": kind["items"][:each]} for kind in row["kinds"]]}
-        for row in shown["rows"][:classes]
-    ]
+
+    def few(kind: Mapping[str, Any]) -> dict[str, Any]:
+        items = kind["items"][:each]
+        return {**kind, "items": [item | {"spans": excerpt(item["spans"])} for item in items] if prose else items}
+
+    rows = [{"class": row["class"], "kinds": [few(kind) for kind in row["kinds"]]} for row in shown["rows"][:classes]]
     return {"rows": rows, "tinted": shown["tinted"], "short": True}
+
+
+def excerpt(pieces: Sequence[Mapping[str, Any]], before: int = BEFORE) -> list[dict[str, Any]]:
+    """The text from so many characters before the strongest word for the answer: a few lines then show it.
+
+    >>> long = spans([["It was", 0.0], [" seen", 0.3], [" by all of us on a train", 0.0], [" k", 1.0], [" r", 0.1]])
+    >>> "".join(piece["text"] for piece in excerpt(long, 12))
+    '… on a train k r'
+    """
+    strongest = max((piece["weight"] for piece in pieces if piece["side"] == "for"), default=0)
+    at = next((k for k, piece in enumerate(pieces) if piece["side"] == "for" and piece["weight"] == strongest), 0)
+    start = sum(len(piece["text"]) for piece in pieces[:at]) - before
+    if start <= before:  # too little to leave out
+        return [dict(piece) for piece in pieces]
+    kept = [dict(piece) for piece in pieces]
+    while start > 0:  # whole words go
+        first = kept[0]["text"]
+        space = -1 if kept[0]["side"] else first.find(" ", start)
+        if space >= 0:
+            kept[0]["text"] = first[space + 1 :]
+            break
+        start -= len(first)
+        kept.pop(0)
+    return [{"text": "… ", "side": "", "weight": 0}, *kept]
 
 
 def _item(entry: Mapping[str, Any]) -> dict[str, Any]:
