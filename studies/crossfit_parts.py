@@ -1,10 +1,11 @@
 """crossfit's parts: what each way to train the second network brings, and what held-out samples say of it.
 
     python -m studies.crossfit_parts runs/parts --device cuda --only "MB-MNIST 10 %" "CIFAR-10"
+    python -m studies.crossfit_parts runs/parts --judge
 
 Development draws (data seed 7), which stand in no table. Every way is trained whole, from the same experts, and its
-answers to validation and test samples are kept in OUT/*.pt, so that the gate and the choice can be worked on without
-training again (`python -m studies.crossfit_gate OUT`).
+answers to validation and test samples are kept in OUT/*.pt, so that the evidence and the gate can be worked on without
+training again.
 """
 
 import spurless  # noqa: F401  # isort: skip
@@ -21,7 +22,7 @@ import torch
 from spurless.core.method import PLAIN
 from spurless.methods.crossfit import SHARP, SOFT, CrossFit
 from spurless.methods.la import soft_posterior
-from spurless.methods.parts.evidence import odds, sharpness
+from spurless.methods.parts.evidence import Evidence, harmless, log, odds, sharpness, shows_shortcut
 from spurless.methods.parts.mixing import Mixer
 from spurless.registry import load_data
 from spurless.train.fit import fit
@@ -31,9 +32,9 @@ CIFAR |= {"precision": "bf16", "channels_last": True, "epochs": 40}
 DIGITS = {"name": "pgd-cmnist", "epochs": 60, "step_every": 24}
 TILES = {"name": "pgd-mbmnist", "epochs": 20, "step_every": 8}
 FEW = ("soft", "sharp", "adjusted")
-TILE_WAYS = (*FEW, "soft, from plain", "soft, mixup", "sharp, from plain", "soft, six experts", "sharp, mixup")
-CIFAR_WAYS = ("adjusted", "adjusted, six experts", "adjusted, decay", "adjusted, from plain", "sharp, mixup", "sharp")
-DIGIT_WAYS = ("sharp", "adjusted", "sharp, from plain", "adjusted, from plain", "soft", "adjusted, six experts")
+TILE_WAYS = (*FEW, "soft, from plain", "soft, mixup", "sharp, from plain", "sharp, mixup")
+CIFAR_WAYS = ("adjusted", "adjusted, decay", "adjusted, from plain", "sharp, mixup", "sharp")
+DIGIT_WAYS = ("sharp", "adjusted", "sharp, from plain", "adjusted, from plain", "soft")
 
 
 def tiles(rho, ways):
@@ -72,51 +73,48 @@ class Parts(CrossFit):
 
     def stages(self, run):
         train, val = run.data.train, run.data.val
-        y, n = train.y.to(run.device), len(train)
-        rows, every = torch.arange(n), []
-        plain = yield from self.network(run, "plain", rows, shared=PLAIN)
-        easy = []
-        for k in range(3):
-            fold = torch.zeros(n, dtype=torch.long)
-            fold[torch.randperm(n, generator=run.generator(f"folds {k}"))[: n // 2]] = 1
-            experts = []
-            for side in range(2):
-                experts.append((yield from self.expert(run, f"expert {k} {side}", rows[fold == side])))
-            p = torch.stack([run.outputs(e).double().softmax(1) for e in experts])
-            every.append(p[1 - fold.to(run.device), torch.arange(n, device=run.device)])
-            easy.append(torch.stack([run.outputs(e, val).double().softmax(1) for e in experts]).mean(0))
-        facts = {"log p": [p.log().half().cpu() for p in every], "log easy": [p.log().half().cpu() for p in easy]}
-        self.seen(facts | {"y": train.y, "y val": val.y})
+        y, rows = train.y.to(run.device), torch.arange(len(train))
+        plain = yield from self.network(run, "plain", rows, PLAIN)
+        p, easy = yield from self.easy(run, rows, lambda net: run.outputs(net, val).double().softmax(1).cpu())
+        self.seen({"log p": p.log().half().cpu(), "log easy": easy.log().half(), "y": train.y, "y val": val.y})
         self.tell(run, "plain", plain)
+        missed = 1 - p.gather(1, y[:, None])[:, 0]
         for way in self.ways:
             kind, *more = way.split(", ")
-            p = torch.stack(every).mean(0) if "six experts" in more else every[0]
-            missed, given = 1 - p.gather(1, y[:, None])[:, 0], {}
             if kind == "adjusted":
-                given["shift"] = soft_posterior(p.clamp_min(1e-12).log(), y).float()
+                given = {"shift": soft_posterior(log(p), y).float()}
             else:
                 power = sharpness(missed, y) if kind == "sharp" else 1.0
-                given["odds"] = odds(missed, y, SHARP if kind == "sharp" else SOFT, power)
-            if "mixup" in more:
-                given["mix"] = Mixer("mixup")
-            start = plain if "from plain" in more else None
-            net = yield from self.network(run, way, rows, start=start, decay="decay" in more, **given)
-            self.tell(run, way, net)
-        return plain
-
-    def network(self, run, name, rows, share=1.0, odds=None, shift=None, start=None, decay=False, **more):
-        for stage in super().network(run, name, rows, share, odds, shift, **more):
-            if start is not None:
-                stage.model.load_state_dict(start.state_dict())
-            if decay:
+                given = {"odds": odds(missed, y, SHARP if kind == "sharp" else SOFT, power)}
+            stage = next(self.network(run, way, rows, {"loss": way}, **given))
+            stage.mix = Mixer("mixup") if "mixup" in more else None
+            if "from plain" in more:
+                stage.model.load_state_dict(plain.state_dict())
+            if "decay" in more:
                 stage.optimizer = run.optimizer(stage.model, optimizer="adamw", weight_decay=0.05)
             yield stage
-            return stage.model
+            self.tell(run, way, stage.model)
+        return plain
 
     def tell(self, run, way, net):
         self.seen({f"val {way}": run.outputs(net, run.data.val).half().cpu()})
         right = run.outputs(net, self.test).argmax(1).cpu() == self.test.y
         self.seen({f"test {way}": right})
+
+
+def judge(path):
+    """What the evidence says of each way, and what the test split says."""
+    f = torch.load(path)
+    p, easy = (f[name].double().exp() for name in ("log p", "log easy"))
+    shown = shows_shortcut(p / p.sum(1, keepdim=True), f["y"])
+    evidence = Evidence(easy / easy.sum(1, keepdim=True), f["y val"], shown)
+    wrong = float((p.argmax(1) != f["y"]).float().mean())
+    print(f"{path.stem}: experts wrong on {wrong:.2%}, {shown or 'no shortcut shown'}")
+    before = f["val plain"].argmax(1) == f["y val"]
+    for way in (name[4:] for name in f if name.startswith("val ")):
+        after = f[f"val {way}"].argmax(1) == f["y val"]
+        told = f"test {f[f'test {way}'].float().mean():.2%}, score {evidence.score(after):.3f}"
+        print(f"  {way:22} {told}, prefers {evidence.prefers(after, before, 0.05)}, harmless {harmless(after, before)}")
 
 
 def main():
@@ -125,7 +123,12 @@ def main():
     parser.add_argument("--only", nargs="+", default=list(JOBS))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--epochs", type=float)
+    parser.add_argument("--judge", action="store_true", help="of what was trained, what the evidence says")
     given = parser.parse_args()
+    if given.judge:
+        for path in sorted(given.out.glob("*.pt")):
+            judge(path)
+        return
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.only:
         data, net, recipe, ways = JOBS[name]

@@ -172,6 +172,17 @@ def test_held_out_samples_weigh_as_in_the_world_that_the_errors_speak_for():
     assert not_shown.score(right) == pytest.approx((0.5 + 0.9) / 2, abs=0.02)
 
 
+def test_a_class_that_the_experts_never_give_is_rare_and_not_misled():
+    """They always say 0: of 70 samples of class 0 all are right, of 30 of class 1 none; then three of these are."""
+    y = (torch.arange(100) >= 70).long()
+    says = torch.zeros(100, dtype=torch.long)
+    p = torch.nn.functional.one_hot(says, 2).double() * 0.6 + 0.2
+    assert not Evidence(p, y, None).misled.any()
+    says[-3:] = 1  # a tenth
+    p = torch.nn.functional.one_hot(says, 2).double() * 0.6 + 0.2
+    assert Evidence(p, y, None).misled.nonzero()[:, 0].tolist() == list(range(70, 97))
+
+
 def test_a_hard_sample_does_not_count_as_misled_where_the_expert_was_unsure():
     """Ten confident errors, forty unsure ones: the world in which the shortcut tells nothing is made of the ten."""
     y = torch.zeros(1000, dtype=torch.long)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from spurless.core.data import Batch
 from spurless.core.method import PLAIN, Method, Run, Stage
@@ -32,10 +33,10 @@ class CrossFit(Method):
     """Cross-fitting with a gate (ours).  h_i = (1 − ε) m_i^β / Σ of the class / C + ε / n,  or  CE(f + log p(·), y)
 
     Small experts learn what is easy, each from one half of the samples; p is the mean of those that have not seen the
-    sample, so that none is known by heart, and m = 1 − p_y. A fresh network is trained on samples drawn by m (β = 1).
-    Where the experts are sure and wrong, as a shortcut makes them, it is trained more strongly: on sharp draws (β such
-    that what is easy tells nothing about the label), or with what is easy added to the logits, so that the network is
-    left with the rest; two pilots show on held-out samples which of the two. Of two classes, plain training's head is
+    sample, so that none is known by heart, and m = 1 − p_y. A fresh network is trained on samples drawn by m (β = 1),
+    of two classes perhaps sharply (β such that what is easy tells nothing about the label). Where the experts are sure
+    and wrong, as a shortcut makes them: sharply, or with what is easy added to the logits, so that the network is left
+    with the rest. Two pilots show on held-out samples which of the two. Of two classes, plain training's head is
     refitted on the held-out samples, too. The better one takes plain training's place where held-out samples speak for
     it, or show that it costs next to nothing: of two networks that are as right, the one that needs less of what is
     easy.
@@ -61,10 +62,12 @@ class CrossFit(Method):
         run.report_conflicting(shown.misled(p, y) > 0.5 if shown else p.argmax(1) != y)
         evidence = Evidence(easy, y_of, shown)
         missed = 1 - p.gather(1, y[:, None])[:, 0]
+        sharp = {"odds": odds(missed, y, SHARP, sharpness(missed, y))[rows]}
         ways: dict[str, dict[str, Any]] = {"soft": {"odds": odds(missed, y, SOFT)[rows]}}
         if shown:
-            sharp = odds(missed, y, SHARP, sharpness(missed, y))[rows]
-            ways = {"sharp": {"odds": sharp}, "adjusted": {"shift": soft_posterior(log(p), y).float()}}
+            ways = {"sharp": sharp, "adjusted": {"shift": soft_posterior(log(p), y).float()}}
+        elif evidence.classes == 2:
+            ways["sharp"] = sharp
         scores = dict.fromkeys(ways, 0.0)
         for name in ways if len(ways) > 1 else ():
             pilot = yield from self.network(
@@ -133,27 +136,29 @@ class CrossFit(Method):
         return net, after[best]
 
     def expert(self, run: Run, name: str, half: Tensor) -> Generator[Stage, None, tuple[Net, bool]]:
-        """A small network that learns what is easy, or a short training of the run's own kind; and whether it is small.
+        """A small network that learns what is easy, else a short training of the own kind; and whether it is small."""
+        net = run.easy_net()
+        if net is None:
+            return (yield from self.short(run, name, half)), False
+        easily = replace(run.recipe, **EASY, epochs=EPOCHS * max(1, run.recipe.batch_size / BATCH))
+        yield self.gce(name, net, run.optimizer(net, **EASY), rows=half, until=False, recipe=easily)
+        return net, True
+
+    def short(self, run: Run, name: str, rows: Tensor) -> Generator[Stage, None, Net]:
+        """A short training of the run's own kind of network.
 
         Of little data, what is easy is not learnt in a fifth of the length: LEARNT steps, but not over AT_MOST.
         """
-        n, recipe, shared, small = len(run.data.train), run.recipe, {"loss": "gce", "q": self.q}, run.easy_net()
-        net = small or run.net()
-        optimizer = run.optimizer(net, **EASY if small else {})
-
-        def loss(b: Batch) -> Tensor:
-            return gce(net(b.x), b.y, self.q)
-
-        if small:
-            easily = replace(recipe, **EASY, epochs=EPOCHS * max(1, recipe.batch_size / BATCH))
-            yield Stage(name, loss, optimizer, net, rows=half, until=False, shared=shared, recipe=easily)
-            return net, True
+        n, recipe, net = len(run.data.train), run.recipe, run.net()
         steps = recipe.iterations / 2 or recipe.epochs * n / 2 / recipe.batch_size
         share = max(self.share, min(AT_MOST, LEARNT / max(steps, 1)))
-        iterations = round(share * recipe.iterations * len(half) / n)
-        length: dict[str, Any] = {"epochs": share * recipe.epochs, "iterations": iterations or None}
-        yield Stage(name, loss, optimizer, net, **length, rows=half, shared=shared)
-        return net, False
+        iterations = round(share * recipe.iterations * len(rows) / n) or None
+        yield self.gce(name, net, run.optimizer(net), rows=rows, epochs=share * recipe.epochs, iterations=iterations)
+        return net
+
+    def gce(self, name: str, net: Net, optimizer: Optimizer, **how: Any) -> Stage:
+        shared = {"loss": "gce", "q": self.q}
+        return Stage(name, lambda b: gce(net(b.x), b.y, self.q), optimizer, net, shared=shared, **how)
 
     def network(
         self, run: Run, name: str, rows: Tensor, shared: Mapping[str, Any], share: float = 1.0, **how: Any

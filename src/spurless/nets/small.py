@@ -91,7 +91,8 @@ def simconv2(
 def easy_cnn(shape: Shape, classes: int, widths: tuple[int, ...] = (16, 32, 64)) -> Net:
     """A small network that learns what is easy (crossfit's experts): strided convolutions on images of about 48 px."""
     wide, height, width = image(shape, "easy_cnn", least=LEAST)
-    layers: list[nn.Module] = [nn.AvgPool2d(max(1, min(height, width) // 48))]
+    by = min(height, width) // 48
+    layers: list[nn.Module] = [nn.AvgPool2d(by) if by > 1 else nn.Identity()]  # by 1, it would cost as much as the rest
     for out in widths:
         layers += [nn.Conv2d(wide, out, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU()]
         wide = out

@@ -11,6 +11,7 @@ FIXED = 0.2  # the least share that must be gone of plain training's errors wher
 MOST = 0.45  # the same, where other samples are lost for it
 LUCK = 0.2  # so many lost samples are put down to luck where their chance is higher, if nothing was made worse
 ONLY_EASY = 1 / 3  # of the samples where what is easy misleads: right on fewer, a network knows little else
+KNOWN = 0.1  # share of a class that the experts must be right on for its other samples to count as misled
 SURE = 0.05  # share of the experts' errors that their confidence must leave unexplained where a shortcut shows
 GAIN, FOR_EACH = 10.0, 0.05  # nats of the likelihood that ε must bring, and for each error
 FEWEST_ERRORS = 20
@@ -46,7 +47,12 @@ class Evidence:
 
     def __init__(self, p: Tensor, y: Tensor, shown: Sure | None):
         missed, classes = 1 - p.gather(1, y[:, None])[:, 0], p.shape[1]  # p (m, C): the experts' answers
-        self.shown, self.classes, self.misled = shown, classes, p.argmax(1) != y
+        right = p.argmax(1) == y
+        known = torch.zeros(classes, dtype=torch.double).index_add(0, y, right.double()) >= KNOWN * y.bincount(
+            minlength=classes
+        )
+        self.shown, self.classes = shown, classes
+        self.misled = ~right & known[y]  # of a class that the experts never give, all samples are rare, not misled
         self.weights = odds(missed, y, 0.5, sharpness(missed, y))
         if shown:
             r = shown.misled(p, y)
