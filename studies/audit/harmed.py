@@ -9,7 +9,9 @@ tells nothing. Agreement is 98 %, so that some 14 samples of 700 conflict.
 Plants are of all sets; what they are planted into is new, and so are the draws and sizes (of Waterbirds these alone).
 The first set has been measured: in it one repair did harm, because the exchanged window was smaller than the mark. It
 develops since; the second set was named after that was mended, and measured once. Both develop now that repairs are
-judged by several findings; the third set was named before anything of it was measured: its plants are in neither.
+judged by several findings; the third set was named before anything of it was measured: its plants are in neither. Two of its photographs (a caption, cool light) had
+been seen by the detector in `final.py`; their rows are kept apart, and the last six photographs were named in their
+place before those were measured.
 """
 
 from __future__ import annotations
@@ -75,12 +77,16 @@ _THIRD = (
     ("a plus on garments", "small", "fashion 0 4", "plus", CORNER, 600),
     ("crossed photographs", "small", "cifar 3 8", "crossed", (*COLOUR, *LIGHT), 700),
     ("birds and their places, 98 %, more", "photo", "waterbirds", "place", ("background", "place"), 1200),
-    ("a caption on birds", "photo", "birds", "caption", MARGIN, 550),
-    ("cool light on birds, 98 %", "photo", "birds", "cool", (*COLOUR, "brightness"), 600),
     ("two bars on birds", "photo", "birds", "two_bars", CORNER, 520),
     ("a plus at 80 px", "photo", "large cifar 3 5", "plus", CORNER, 500),
     ("crop marks on birds", "photo", "birds", "crop_marks", MARGIN, 580),
     ("a chevron at 80 px", "photo", "large cifar 2 4", "chevron", CORNER, 500),
+    ("a white frame around birds", "photo", "birds", "white_frame", MARGIN, 560),
+    ("green or magenta birds", "photo", "birds", "green_magenta", COLOUR, 620),
+    ("a watermark on birds", "photo", "birds", "watermark", MARK, 540),
+    ("dark corners of birds", "photo", "birds", "lens", (*MARGIN, *LIGHT), 600),
+    ("squares on birds", "photo", "birds", "squares", CORNER, 520),
+    ("crossed birds", "photo", "birds", "crossed", (*COLOUR, *LIGHT), 640),
     ("tweets that start with a greeting", "text", "tweets", "greeting", ("starts with", *WORD), 850),
     ("reviews that end with a postscript", "text", "imdb", "postscript", ("ends with", *WORD), 880),
     ("tweets that end with a signature", "text", "tweets", "signed", ("ends with", *WORD), 950),

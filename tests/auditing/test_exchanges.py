@@ -119,7 +119,7 @@ def test_an_exchange_is_with_another_sample_of_the_other_and_of_the_own_class(st
 
 
 def test_a_finding_that_leads_wrongly_does_not_keep_the_next_one_from_its_repair(striped_case):
-    """The object's place leads, whose exchange moves nothing; a corner of the stripe comes second. Judged on fresh samples."""
+    """The object's place leads, whose exchange moves nothing; a corner of the stripe is second."""
     case, marked = striped_case
     alone = repair(case, [place_of(case, marked)], None)
     assert alone.chosen is None and "nothing is repaired" in alone.text[0]

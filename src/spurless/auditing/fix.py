@@ -1,4 +1,4 @@
-"""`--fix`: the repairs of an audit's findings, and which one is chosen by out-of-fold answers where shortcuts mislead."""
+"""`--fix`: repairs of an audit's findings, and the one that is chosen by out-of-fold answers where shortcuts mislead."""
 
 from __future__ import annotations
 
@@ -130,17 +130,15 @@ def repair(case: Case, findings: Sequence[Suspect], out: Path | None, most: int 
     fold = case.fold if case.fold is not None else folds_of(case.held.y, case.seed)
     every = worlds(case, next_to(findings)[:most], fold)
     judge = judged_by(every, Candidates(case, every, fold).before())
-    candidates = Candidates(case, judge.worlds if judge is not None else every[:1], fold)
-    if judge is None:
-        unharmed, leading = candidates.before(), every[0].finding
-        judge = Judge(every[:1], [1.0], len(every))
-        return Repairs("", _text(judge, unharmed, None, leading), [unharmed], None, case, leading, None, judge)
-    tried = candidates.all()
-    chosen = choose(tried, judge)
+    harmed = judge is not None
+    judge = judge or Judge(every[:1], [1.0], len(every))
+    candidates = Candidates(case, judge.worlds, fold)
+    tried = candidates.all() if harmed else [candidates.before()]
+    chosen = choose(tried, judge) if harmed else None
     leading = judge.worlds[0].finding if chosen is None or chosen.finding is None else chosen.finding
-    text = _text(judge, tried[0], chosen, leading)
     groups = None if out is None else _write_groups(case, leading, out)
-    return Repairs(_rule(judge), text, tried, chosen, case, leading, groups, judge)
+    rule = _rule(judge) if harmed else ""
+    return Repairs(rule, _text(judge, tried[0], chosen, leading), tried, chosen, case, leading, groups, judge)
 
 
 def nothing() -> Repairs:
