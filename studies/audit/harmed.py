@@ -9,9 +9,9 @@ tells nothing. Agreement is 98 %, so that some 14 samples of 700 conflict.
 Plants are of all sets; what they are planted into is new, and so are the draws and sizes (of Waterbirds these alone).
 The first set has been measured: in it one repair did harm, because the exchanged window was smaller than the mark. It
 develops since; the second set was named after that was mended, and measured once. Both develop now that repairs are
-judged by several findings; the third set was named before anything of it was measured: its plants are in neither. Two of its photographs (a caption, cool light) had
-been seen by the detector in `final.py`; their rows are kept apart, and the last six photographs were named in their
-place before those were measured.
+judged by several findings; the third set was named before anything of it was measured: its plants are in neither. Two
+of its photographs (a caption, cool light) had been seen by the detector in `final.py`; their rows are kept apart, and
+the last six photographs were named in their place before those were measured.
 """
 
 from __future__ import annotations

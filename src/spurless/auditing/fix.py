@@ -1,4 +1,4 @@
-"""`--fix`: repairs of an audit's findings, and the one that is chosen by out-of-fold answers where shortcuts mislead."""
+"""`--fix`: repairs of an audit's findings, and the one that out-of-fold answers where shortcuts mislead choose."""
 
 from __future__ import annotations
 
