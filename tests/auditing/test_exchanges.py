@@ -128,7 +128,8 @@ def test_a_finding_that_leads_wrongly_does_not_keep_the_next_one_from_its_repair
     told = found.to_dict()
     assert told["finding"] == DRAWN and [judge["name"] for judge in told["judges"]] == [DRAWN]
     assert told["judges"][0]["lost"] > 20 and told["judges"][0]["conflicting"] == int((marked != case.held.y).sum())
-    assert told["chosen"] in [row["method"] for row in told["rows"]]
+    methods = [row["method"] for row in told["rows"]]
+    assert told["chosen"] in methods and len(set(methods)) == len(methods)
     fresh, label, points = striped(600, 0.5, 1)
     against = points != label
     right = [(answers == label)[against] for answers in (found.tried[0].answers(case, fresh), found.answers(fresh))]
@@ -213,11 +214,23 @@ def test_the_removals_of_images_keep_their_size():
 def test_taken_out_of_the_input_the_drawn_pixels_are_the_same_in_all_images(striped_case):
     case, marked = striped_case
     world = next(w for w in worlds(case, [corner_of(case, marked)], case.fold) if w.finding.name == DRAWN)
-    (edit,) = edits(case, world)
+    (edit,) = edits(case, world).values()
     x = case.held[torch.arange(40)]
     assert (edit(x)[:, :, :, :2] == edit(x)[:1, :, :, :2]).all() and torch.equal(edit(x)[..., 3:], x[..., 3:])
     tones = World(replace(place_of(case, marked), kind="light"), swap=lambda x, donor: x, of=torch.arange(600))
-    assert len(edits(case, tones)) == 2  # of one sample, and evened; grey images have no colours to take away
+    assert list(edits(case, tones)) == ["", "evened"]  # of one sample; grey images have no colours to take away
+
+
+def test_every_repair_of_several_findings_has_a_name_of_its_own(striped_case):
+    case, marked = striped_case
+    red = replace(place_of(case, marked), kind="light", name="red")
+    found = repair(case, [red, corner_of(case, marked)], None)
+    methods = [row["method"] for row in found.rows()]
+    assert {judge["name"] for judge in found.to_dict()["judges"]} == {DRAWN, LIGHT}
+    assert len(set(methods)) == len(methods) and "mixed: all" in methods and methods[0] == "before"
+    first, second = (world.finding.name for world in found.judge.worlds)
+    assert {"mixed", f"mixed: {second}", "without the cue", f"without the cue: {second}"} <= set(methods)
+    assert all(row["finding"] in (None, first, second) for row in found.rows())
 
 
 def test_the_mixed_head_has_seen_each_sample_with_both_cues_alike(striped_case, monkeypatch):

@@ -83,7 +83,11 @@ class Repairs:
         names = [world.finding.name for world in self.judge.worlds]
         k = names.index(self.leading.name)
         rows = [repair.row(self.judge.worlds[k], k) for repair in self.tried]
-        return [row | {"method": _named(row["method"], row["finding"], names[0])} for row in rows]
+        of_all = [r.method == "mixed" and r.finding is None for r in self.tried]
+        return [
+            row | {"method": "mixed: all" if every else _named(row["method"], row["finding"], names[0])}
+            for row, every in zip(rows, of_all, strict=True)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """As audit.json holds it."""

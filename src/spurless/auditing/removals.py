@@ -42,12 +42,13 @@ def removal(kind: str) -> str:
     return REMOVE.get(kind, "take it out of the input")
 
 
-def edits(case: Case, world: World) -> list[Edit]:
-    """How the cue is taken out of an input: as a user would, or by giving all samples that of one and the same."""
+def edits(case: Case, world: World) -> dict[str, Edit]:
+    """How the cue is taken out of an input: as a user would, or by giving all samples that of one and the same.
+    The first is plain, the others have names."""
     kind = world.finding.kind
     changes = REMOVALS.get(kind, ()) if case.images else ()
-    made = [_on_images(change) for change in changes if change is not greyed or case.data.shape[0] == 3]
-    if world.swap is None or (made and kind != "light"):
+    made = {how: _on_images(change) for how, change in changes if change is not greyed or case.data.shape[0] == 3}
+    if world.swap is None or "" in made:
         return made
     swap, neutral = world.swap, _neutral(case, world)
 
@@ -55,7 +56,7 @@ def edits(case: Case, world: World) -> list[Edit]:
         every = torch.arange(len(x))
         return edited(torch.cat([x, neutral]), every, torch.full_like(every, len(x)), swap, case.images)
 
-    return [edit, *made]
+    return {"": edit} | made
 
 
 def _neutral(case: Case, world: World) -> Tensor:
@@ -96,12 +97,12 @@ def greyed(x: Tensor) -> Tensor:
     return evened(evened(x).mean(1, keepdim=True)).expand_as(x)
 
 
-REMOVALS: dict[str, tuple[Edit, ...]] = {
-    "margin": (cropped,),
-    "file": (reencoded,),
-    DETAIL: (reencoded,),
-    "light": (evened, greyed),
-    LIGHT: (evened, greyed),
+REMOVALS: dict[str, tuple[tuple[str, Edit], ...]] = {
+    "margin": (("", cropped),),
+    "file": (("", reencoded),),
+    DETAIL: (("", reencoded),),
+    "light": (("evened", evened), ("grey", greyed)),
+    LIGHT: (("", evened), ("grey", greyed)),
 }
 
 

@@ -114,7 +114,7 @@ class Candidates:
                 candidates += self._balanced(k)
             if world.features is not None:
                 candidates.append(self._mixed([world]))
-            candidates += [self._without(edit, world) for edit in edits(self.case, world)]
+            candidates += [self._without(edit, world, how) for how, edit in edits(self.case, world).items()]
         several = [world for world in self.worlds if world.features is not None]
         return [*candidates, self._mixed(several)] if len(several) > 1 else candidates
 
@@ -187,7 +187,7 @@ class Candidates:
         words = words if one else f"{words}, of each cue"
         return replace(self._top(tried), words=words, finding=worlds[0].finding if one else None)
 
-    def _without(self, edit: Edit, world: World) -> Repair:
+    def _without(self, edit: Edit, world: World, how: str = "") -> Repair:
         """The cue is taken out of all inputs, and the head is fitted again. What an exchange changes it may not."""
         every = self.case.held[torch.arange(len(self.case.held))]
         features = self.case.outputs(unlabelled(edit(every)), features=True)
@@ -197,8 +197,10 @@ class Candidates:
         for w in self.worlds:
             again = [self.case.outputs(unlabelled(edit(x)), features=True) for x in w.inputs or ()]
             kept.append(self._kept(w, *(heads.logits(x, self.fold[w.of]) for x in again)) if again else None)
-        words = f"the cue taken out of the input: {removal(world.finding.kind)}"
-        return Repair("without the cue", words, right, tuple(kept), (heads,), edit, world.finding)
+        words = f"the cue taken out of the input: {removal(world.finding.kind)}" + (f" ({how})" if how else "")
+        return Repair(
+            "without the cue" + (f", {how}" if how else ""), words, right, tuple(kept), (heads,), edit, world.finding
+        )
 
     def _repair(self, method: str, words: str, heads: tuple[Heads, ...]) -> Repair:
         right = added(heads, self.case.features, self.fold).argmax(1) == self.y
