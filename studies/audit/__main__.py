@@ -4,7 +4,7 @@
     python -m studies.audit --set final --workers 14 --out results/audit_zoo/final.jsonl       # once; resumable
     python -m studies.audit --set waterbirds --out results/audit_zoo/waterbirds.jsonl          # no attributes: 10 + 10
     python -m studies.audit --set repairs --out results/audit_zoo/repairs.jsonl                # what --fix brings
-    python -m studies.audit --set harmed --out results/audit_zoo/harmed.jsonl                  # twice: harm, then --fix
+    python -m studies.audit --set 'harmed 3' --out results/audit_zoo/harmed3.jsonl             # twice: harm, then --fix
     python -m studies.audit --summary results/audit_zoo                                        # tables, and power.json
 
 `final` also runs `waterbirds` and `repairs`. Rows that are in the file are left alone; the table comes last. The plain
@@ -26,7 +26,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: a pro
 from studies.audit.jobs import Job, harmed_jobs, jobs, run
 from studies.audit.tables import QUOTED, Row, quoted, read, tables
 
-SETS = ("develop", "held out", "final", "final 2", "final 3", "controls", "waterbirds", "repairs", "harmed", "harmed 2")
+SETS = ("develop", "held out", "final", "final 2", "final 3", "controls", "waterbirds", "repairs", "harmed", "harmed 2",
+        "harmed 3")  # fmt: skip
 PARTS = ("carried", "rest")
 
 

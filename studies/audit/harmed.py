@@ -8,7 +8,10 @@ tells nothing. Agreement is 98 %, so that some 14 samples of 700 conflict.
 
 Plants are of all sets; what they are planted into is new, and so are the draws and sizes (of Waterbirds these alone).
 The first set has been measured: in it one repair did harm, because the exchanged window was smaller than the mark. It
-develops since; the second set was named after that was mended, and measured once.
+develops since; the second set was named after that was mended, and measured once. Both develop now that repairs are
+judged by several findings; the third set was named before anything of it was measured: its plants are in neither. Two
+of its photographs (a caption, cool light) had been seen by the detector in `final.py`; their rows are kept apart, and
+the last six photographs were named in their place before those were measured.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any
 from studies.audit.final2 import CORNER, WORD
 from studies.audit.kinds import COLOUR, GROUND, LIGHT, MARGIN, MARK, Kind
 
-HARMED, HARMED2 = SETS = "harmed", "harmed 2"
+HARMED, HARMED2, HARMED3 = SETS = "harmed", "harmed 2", "harmed 3"
 STRENGTH, LEAST = 0.98, 20.0
 DEVELOP, CASE = 50, 60
 WANTED = {"small": 3, "photo": 3, "text": 2, "table": 2}
@@ -65,7 +68,37 @@ _SECOND = (
     ("a code for gaps, incomes", "table", "adult", "minus_one", ("income",), 1100),
     ("a ward, offences", "table", "compas", "ward", ("ward",), 1300),
 )
-CANDIDATES = tuple(Kind(*fields, name) for name, some in zip(SETS, (_FIRST, _SECOND), strict=True) for fields in some)
+_THIRD = (
+    ("squares on photographs", "small", "cifar 5 7", "squares", CORNER, 750),
+    ("blue hour on animals", "small", "cifar 2 6", "blue_hour", COLOUR, 850),
+    ("coloured papers of letters", "small", "kmnist 1 8", "papers", (*GROUND, *COLOUR, *LIGHT), 480),
+    ("crop marks on garments", "small", "fashion 2 3", "crop_marks", MARGIN, 650),
+    ("a ring on photographs", "small", "cifar 4 6", "ring", MARK, 900),
+    ("a plus on garments", "small", "fashion 0 4", "plus", CORNER, 600),
+    ("crossed photographs", "small", "cifar 3 8", "crossed", (*COLOUR, *LIGHT), 700),
+    ("birds and their places, 98 %, more", "photo", "waterbirds", "place", ("background", "place"), 1200),
+    ("two bars on birds", "photo", "birds", "two_bars", CORNER, 520),
+    ("a plus at 80 px", "photo", "large cifar 3 5", "plus", CORNER, 500),
+    ("crop marks on birds", "photo", "birds", "crop_marks", MARGIN, 580),
+    ("a chevron at 80 px", "photo", "large cifar 2 4", "chevron", CORNER, 500),
+    ("a white frame around birds", "photo", "birds", "white_frame", MARGIN, 560),
+    ("green or magenta birds", "photo", "birds", "green_magenta", COLOUR, 620),
+    ("a watermark on birds", "photo", "birds", "watermark", MARK, 540),
+    ("dark corners of birds", "photo", "birds", "lens", (*MARGIN, *LIGHT), 600),
+    ("squares on birds", "photo", "birds", "squares", CORNER, 520),
+    ("crossed birds", "photo", "birds", "crossed", (*COLOUR, *LIGHT), 640),
+    ("tweets that start with a greeting", "text", "tweets", "greeting", ("starts with", *WORD), 850),
+    ("reviews that end with a postscript", "text", "imdb", "postscript", ("ends with", *WORD), 880),
+    ("tweets that end with a signature", "text", "tweets", "signed", ("ends with", *WORD), 950),
+    ("reviews with a stock sentence", "text", "imdb", "stock", WORD, 820),
+    ("a site of five, offences", "table", "compas", "site", ("site",), 1250),
+    ("a code for missing, incomes", "table", "adult", "tenure", ("tenure",), 1050),
+    ("a weekday, incomes", "table", "adult", "day", ("day",), 1150),
+    ("a later time stamp, offences", "table", "compas", "later", ("later",), 1350),
+)
+CANDIDATES = tuple(
+    Kind(*fields, name) for name, some in zip(SETS, (_FIRST, _SECOND, _THIRD), strict=True) for fields in some
+)
 
 
 def cases(rows: Sequence[dict[str, Any]], name: str = HARMED) -> list[Kind]:

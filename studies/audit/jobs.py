@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from studies.audit.final import FINAL_KINDS
 from studies.audit.final2 import CARRIED, FINAL2, FINAL2_KINDS, FIRST_DRAW, NOTED2, REPAIRS2
 from studies.audit.final3 import CONTROL_SEEDS, CONTROLS, DRAWS3, FINAL3, FINAL3_KINDS, FIRST_DRAW3, FIRST_DRAW4
-from studies.audit.harmed import CANDIDATES, CASE, DEVELOP, HARMED, HARMED2, STRENGTH, cases
+from studies.audit.harmed import CANDIDATES, CASE, DEVELOP, HARMED, HARMED2, HARMED3, STRENGTH, cases
 from studies.audit.kinds import KINDS, STRENGTHS, Kind, kinds
 from studies.audit.notes import NOTE_SHARES, noted
 
@@ -34,7 +34,9 @@ class Job(NamedTuple):
         if self.kind is None:
             return ("waterbirds", "waterbirds 2", "waterbirds 3", "waterbirds 4")[self.seed // FIRST_DRAW]
         if self.what == "repair":
-            return {FINAL2: "repairs 2", HARMED: "repairs 3", HARMED2: "repairs 4"}.get(self.kind.half, "repairs")
+            return {FINAL2: "repairs 2", HARMED: "repairs 3", HARMED2: "repairs 4", HARMED3: "repairs 5"}.get(
+                self.kind.half, "repairs"
+            )
         if self.what in ("harm", "control"):
             return {"harm": "harm", "control": CONTROLS}[self.what]
         return self.kind.half

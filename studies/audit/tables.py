@@ -21,6 +21,7 @@ INPUTS = {
     "table": "tables",
 }
 DOMAINS = tuple(INPUTS)
+HARMED = ("repairs 3", "repairs 4", "repairs 5")  # halves of the sets of harmed models, the last one measured last
 Row = dict[str, Any]
 
 
@@ -112,16 +113,11 @@ def tables(rows: Sequence[Row]) -> str:
     halves = {row["half"] for row in rows}
     newest = next((half for half in (FINAL3, FINAL2) if half in halves), None)
     titles = SETS if newest is None else {newest: SETS[newest]}
-    draws, repairs = BIRDS.get(str(newest), "waterbirds"), "repairs 2" if newest else "repairs"
+    draws = BIRDS.get(str(newest), "waterbirds")
     out = [part for half, title in titles.items() if half in halves for part in (f"{title}:", summary(rows, half))]
     if draws in halves:
         out += ["Waterbirds without attributes:", birds(rows, draws)]
-    if repairs in halves:
-        out += ["Repairs as they were chosen before, whether the model was harmed or not, on fresh balanced data:"]
-        out += [repaired(rows, repairs)]
-    for half, which in (("repairs 3", "first"), ("repairs 4", "second")):
-        if half in halves:
-            out += [f"Repairs of harmed models, {which} set, on fresh balanced data:", repaired(rows, half)]
+    out += _repairs(rows, halves)
     if NOTES2 in halves:
         out += ["Notes:", noted(rows, NOTES2)]
     if newest is not None:
@@ -131,6 +127,40 @@ def tables(rows: Sequence[Row]) -> str:
     if CONTROLS in halves:
         out += [_controls(rows), birds(rows, "waterbirds 4")]
     return "\n\n".join(out)
+
+
+def _repairs(rows: Sequence[Row], halves: set[str]) -> list[str]:
+    """Of the newest set of harmed models each repair, of those before how many helped."""
+    sets = [half for half in HARMED if half in halves]
+    if not sets:
+        return [f"Repairs on fresh balanced data:\n\n{repaired(rows)}"] if "repairs" in halves else []
+    names = ("first", "second", "third")
+    newest = sets[-1]
+    told = [
+        f"Repairs of harmed models, {names[HARMED.index(newest)]} set, on fresh balanced data: {helped(rows, newest)}"
+    ]
+    earlier = [f"{names[HARMED.index(half)].capitalize()} set: {helped(rows, half)}" for half in sets[:-1]]
+    return [
+        *told,
+        repaired(rows, newest),
+        *(["Measured before several findings were tried. " + " ".join(earlier)] if earlier else []),
+    ]
+
+
+def helped(rows: Sequence[Row], half: str) -> str:
+    """How many cases of a set gained 20 points or more on conflicting samples, and how many lost beyond chance.
+
+    >>> row = {"half": "h", "before_conflicting": [10, 100], "after_conflicting": [35, 100], "mended": 30, "broken": 5}
+    >>> helped([row, row | {"after_conflicting": [25, 100]}, {"half": "h"}], "h")
+    '1 of 3 better by 20 points or more on conflicting samples, 0 worse beyond chance.'
+    """
+    from spurless.auditing.evidence import more_than_half
+
+    own = [row for row in rows if row["half"] == half]
+    parts = [(row["before_conflicting"], row["after_conflicting"]) for row in own if "after_conflicting" in row]
+    better = sum(100 * (now[0] / now[1] - then[0] / then[1]) >= 20 for then, now in parts)
+    worse = sum(more_than_half(row["broken"], row["mended"]) < 0.05 for row in own if "mended" in row)
+    return f"{better} of {len(own)} better by 20 points or more on conflicting samples, {worse} worse beyond chance."
 
 
 def _before(rows: Sequence[Row]) -> str:

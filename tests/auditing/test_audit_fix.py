@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from spurless.auditing import AuditReport, audit, situation, terminal
 from spurless.auditing.advice import COST, TRY, Facts, about, advise, fitting, rows_for
 from spurless.auditing.evidence import share
-from spurless.auditing.fix import _text, choose, repair
+from spurless.auditing.exchanges import World
+from spurless.auditing.fix import Judge, _text, choose, repair
 from spurless.auditing.model import SIDE, Audited, plain_case
 from spurless.auditing.repairs import Repair
 from spurless.auditing.request import Request
@@ -323,8 +324,11 @@ def leading_of(case, follows):
 def test_a_balanced_head_mends_the_toy_out_of_fold_and_says_what_it_costs(tmp_path):
     case = fixer_case()
     follows = case.data.aligned[0][case.held.y, case.held.a[:, 0]]
-    found = repair(case, leading_of(case, follows), None, tmp_path).to_dict()
+    found = repair(case, [leading_of(case, follows)], tmp_path).to_dict()
     rows = {row["method"]: row for row in found["rows"]}
+    assert found["finding"] == "spurious" and [judge["name"] for judge in found["judges"]] == ["spurious"]
+    lost = found["rows"][0]["aligned"]["value"] - found["rows"][0]["conflicting"]["value"]
+    assert found["judges"][0]["lost"] == pytest.approx(lost) and found["judges"][0]["exchanged"] == 0
     assert set(rows) == {"before", "balanced head", "dfr", "afr"}
     assert rows["before"]["conflicting"]["n"] == int((~follows).sum()) == rows["dfr"]["conflicting"]["n"]
     if found["chosen"]:
@@ -335,7 +339,7 @@ def test_a_balanced_head_mends_the_toy_out_of_fold_and_says_what_it_costs(tmp_pa
 
 
 def test_nothing_is_repaired_where_nothing_was_found():
-    found = repair(fixer_case(n=200), None, None, None)
+    found = repair(fixer_case(n=200), [], None)
     assert found.chosen is None and found.to_dict()["rows"] == []
     with pytest.raises(UserError):
         found.answers(torch.zeros(1, 4))
@@ -344,7 +348,7 @@ def test_nothing_is_repaired_where_nothing_was_found():
 def test_where_no_repair_is_better_none_is_chosen_and_nobody_is_told_to_keep_the_model():
     case = fixer_case(rho=0.5)
     chance = torch.rand(len(case.held), generator=torch.Generator().manual_seed(0)) < 0.9
-    found = repair(case, leading_of(case, chance), None, None)
+    found = repair(case, [leading_of(case, chance)], None)
     assert found.chosen is None and "keep the model" not in " ".join(found.text).lower()
     assert "More samples in which" in found.text[0]
 
@@ -366,18 +370,15 @@ def test_a_mark_that_is_painted_over_no_longer_decides_on_fresh_samples():
     report = audit(data, progress=False, device="cpu")
     assert report.findings and "upper left" in report.shortcut["name"]
     fixed = repairs(data, report, device="cpu")
-    rows = {repair.method: repair.row(fixed.leading.follows) for repair in fixed.tried}
-    assert fixed.chosen is not None and set(rows) == {
-        "before",
-        "balanced head",
-        "dfr",
-        "afr",
-        "mixed",
-        "without the cue",
-    }
+    rows = {row["method"]: row for row in fixed.rows()}
+    assert fixed.chosen is not None
+    assert {"before", "balanced head", "dfr", "afr", "mixed", "without the cue"} <= set(rows)
     fresh, label, marked = stamped(600, 0.5, 1)
     against = marked != label
-    right = {repair.method: repair.answers(fixed.case, fresh) == label for repair in fixed.tried}
+    right = {
+        row["method"]: repair.answers(fixed.case, fresh) == label
+        for row, repair in zip(fixed.rows(), fixed.tried, strict=True)
+    }
     assert right["before"][against].float().mean() < 0.5
     assert (fixed.answers(fresh) == label)[against].float().mean() >= right["before"][against].float().mean() + 0.2
     # Painted over, the mark says nothing: both kinds of samples are answered equally well, but for chance.
@@ -397,36 +398,54 @@ def test_a_mark_is_found_in_samples_that_lie_class_by_class():
     assert "upper left" in report.shortcut["name"]
 
 
+def judge_of(follows):
+    """One finding, whose cue was exchanged in every sample."""
+    everything = torch.arange(len(follows))
+    mark = Suspect("mark", "the mark", "mark", {"value": 90.0}, 50.0, 0.9, None, follows.long(), follows, everything)
+    return Judge([World(mark, of=everything)], [1.0], 1)
+
+
 def test_a_repair_of_the_input_goes_before_one_of_the_last_layer_that_scores_no_better():
     follows = torch.arange(1000) >= 100
     shares = lambda low, high: torch.where(follows, torch.arange(1000) % 100 < high, torch.arange(1000) % 100 < low)  # noqa: E731
-    before = Repair("before", "", shares(20, 95))
-    head, input_ = Repair("dfr", "", shares(80, 85)), Repair("without the cue", "", shares(80, 81), edit=lambda x: x)
-    assert choose([before, head, input_], follows) is input_
+    judge, none = judge_of(follows), (None,)
+    before, head = Repair("before", "", shares(20, 95), none), Repair("dfr", "", shares(80, 85), none)
+    input_ = Repair("without the cue", "", shares(80, 81), none, edit=lambda x: x)
+    assert choose([before, head, input_], judge) is input_
     worse = replace(input_, right=shares(60, 80))
-    assert choose([before, head, worse], follows) is head
-    assert choose([before], follows) is None
+    assert choose([before, head, worse], judge) is head
+    assert choose([before], judge) is None
 
 
 def test_samples_with_the_cue_of_another_class_speak_where_few_conflict():
     follows = torch.arange(600) >= 6
     first = lambda share: torch.arange(600) < round(600 * share)  # noqa: E731
-    before = Repair("before", "", first(0.95) & follows, kept=first(0.3))
-    better, costly = Repair("mixed", "", first(0.85), kept=first(0.7)), Repair("dfr", "", first(0.5), kept=first(0.72))
-    assert choose([before, better, costly], follows) is better
-    assert better.where_misled(follows).shape == (606,)
-    assert better.two(follows) == pytest.approx([504 / 594, 426 / 606])
-    assert better.score(follows) == pytest.approx(0.25 * 504 / 594 + 0.75 * 426 / 606)
-    assert choose([before, replace(better, kept=first(0.36))], follows) is None  # hardly brings anything
-    assert choose([before, replace(better, right=first(0.4) | ~follows)], follows) is None  # costs more than that
-    enough = torch.arange(600) >= 40  # real ones, on which the model is as right: the exchange itself does harm
-    assert choose([replace(before, right=torch.arange(600) < 580), better], enough) is None
-    leading = Suspect(
-        "mark", "the mark", "mark", {"value": 90.0}, 50.0, 0.9, None, follows.long(), enough, follows.long()
-    )
-    assert "as right on the 40 samples" in _text(replace(before, right=torch.arange(600) < 580), None, leading)[0]
+    made = lambda method, share, other: Repair(method, "", first(share), ((first(other), first(share)),))  # noqa: E731
+    judge = judge_of(follows)
+    world = judge.worlds[0]
+    before = Repair("before", "", first(0.95) & follows, ((first(0.3), first(0.95)),))
+    better, costly = made("mixed", 0.85, 0.7), made("dfr", 0.5, 0.72)
+    assert choose([before, better, costly], judge) is better
+    assert better.where_misled(world, 0).shape == (606,)
+    assert better.two(world, 0) == pytest.approx([504 / 594, 426 / 606])
+    assert better.score(world, 0) == pytest.approx(0.25 * 504 / 594 + 0.75 * 426 / 606)
+    assert better.lost(world, 0) == pytest.approx(0.15)
+    assert choose([before, made("mixed", 0.85, 0.36)], judge) is None  # hardly brings anything
+    assert choose([before, replace(better, right=first(0.4) | ~follows)], judge) is None  # costs more than that
     lost = replace(better, right=better.right & follows)
-    assert choose([replace(before, right=first(0.95)), lost], follows) is None  # real ones speak against it
+    assert choose([replace(before, right=first(0.95)), lost], judge) is None  # real ones speak against it
+    many = replace(judge, asked=10**90)  # of so many findings one is better by luck
+    assert choose([before, better, costly], many) is None
+    assert "No repair" in _text(judge, before, None, world.finding)[0]
+
+
+def test_what_the_placebo_costs_is_half_the_exchanges_own():
+    """Of 600 samples that are all right, 420 stay so with another sample's cue of the same class, 300 of another's."""
+    judge = judge_of(torch.ones(600, dtype=torch.bool))
+    right = lambda n: torch.arange(600) < n  # noqa: E731
+    spoilt = Repair("before", "", right(600), ((right(300), right(420)),))
+    assert spoilt.lost(judge.worlds[0], 0) == pytest.approx(0.2)
+    assert spoilt.two(judge.worlds[0], 0) == pytest.approx([1.0, 0.5 + 0.5 * 0.3])
 
 
 def test_weights_give_each_group_of_a_class_the_same():

@@ -112,7 +112,7 @@ def test_findings_come_first_in_whole_per_cent_and_the_weak_ones_are_folded(tmp_
     assert any(text == "Called legitimate in a review, and so not accused: sharpness." for _, text in page.find("p"))
 
 
-@pytest.mark.parametrize(("command", "minutes"), [("spurless audit --fix", "about 8 minutes"), ("spurless train", "")])
+@pytest.mark.parametrize(("command", "minutes"), [("spurless audit --fix", "about 10 minutes"), ("spurless train", "")])
 def test_the_first_advice_says_how_long_it_takes_where_that_is_known(tmp_path, command, minutes):
     audit = make_audit(tmp_path, points=5, number_of_rows=1)
     audit["advice"][0]["command"] = command

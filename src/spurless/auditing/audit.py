@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -18,7 +18,7 @@ from spurless.auditing.evidence import share
 from spurless.auditing.exhibits import exhibits, suspicion
 from spurless.auditing.facts import facts_of
 from spurless.auditing.folder import check_folder, save, set_aside_if_changed
-from spurless.auditing.gather import Cue, attribute_cue, gather
+from spurless.auditing.gather import attribute_cue, gather
 from spurless.auditing.judge import judge, of_attribute, order, overall
 from spurless.auditing.model import (
     Audited,
@@ -152,9 +152,9 @@ class _Audit:
             write_samples(case, suspects, suspicion(case, shortcut), asked.folder)
         if asked.fix:
             self.step("fix")
-            from spurless.auditing.fix import repair
+            from spurless.auditing.fix import MOST, repair
 
-            fixed = repair(case, leading, None if leading is None else leading.extra.get("cue"), asked.folder)
+            fixed = repair(case, suspects if leading else [], asked.folder, 1 if self._late() else MOST)
             report.fix = fixed.to_dict()
             report.advice = [*fixed.advice(), *(each for each in report.advice if each["title"] != TRY)]
         return report
@@ -201,32 +201,36 @@ def model_case(whole: Bundle, asked: Request, device: torch.device, step: Step) 
     return case, audited, unseen
 
 
-def finding_again(
+def findings_again(
     data: Bundle | str | Mapping[str, Any],
-    name: str,
+    names: Sequence[str],
     report: AuditReport,
     model: nn.Module | str | Path | None = None,
     root: str | Path | None = None,
     device: str | torch.device | None = None,
-) -> tuple[Case, Suspect, Cue | None]:
-    """The finding of that name, measured again on the audited data, and its cue where it can be exchanged."""
+) -> tuple[Case, list[Suspect]]:
+    """The findings of these names, measured again on the audited data, in their order."""
     told = {f["name"]: f for f in report.findings}
-    if name not in told:
-        raise unknown("finding", name, told)
+    for name in names:
+        if name not in told:
+            raise unknown("finding", name, told)
     request = _Audit(Request(data, model, seed=int(report.settings["seed"]), root=root, device=device, progress=False))
     case, _, _ = model_case(request.whole, request.asked, request.device, request.step)
     pool = pool_of(case)
-    if told[name]["kind"] == "attribute":
-        suspect = next(s for s in of_attributes(case, pool, request.step) if s.name == name)
-        cue = suspect.extra.get("cue")
-    else:
-        cue = next((cue for cue in gather(case, pool) if cue.name == name), None)
-        if cue is None:
-            raise unknown("finding", name, [c.name for c in gather(case, pool, model=False)])
-        suspect = available(case, pool, cue)
-        harm(case, suspect)
-    suspect.verdict = told[name]["verdict"]
-    return case, suspect, cue
+    again = {}
+    if any(told[name]["kind"] == "attribute" for name in names):
+        again = {s.name: s for s in of_attributes(case, pool, request.step)}
+    wanted = set(names) - set(again)
+    for cue in gather(case, pool) if wanted else ():
+        if cue.name in wanted and cue.name not in again:
+            again[cue.name] = available(case, pool, cue)
+            harm(case, again[cue.name])
+    missing = next((name for name in names if name not in again), None)
+    if missing is not None:
+        raise unknown("finding", missing, again)
+    for name in names:
+        again[name].verdict, again[name].used = told[name]["verdict"], told[name]["used"]
+    return case, [again[name] for name in names]
 
 
 def of_attributes(case: Case, pool: Pool, step: Callable[..., None]) -> list[Suspect]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spurless.auditing.audit import finding_again
-from spurless.auditing.fix import Repairs, nothing, repair
+from spurless.auditing.audit import findings_again
+from spurless.auditing.fix import ACCUSED, Repairs, nothing, repair
 
 if TYPE_CHECKING:
     import torch
@@ -29,16 +29,17 @@ def repairs(
 ) -> Repairs:
     """The repairs of an audit's finding, tried again on its data: candidates with out-of-fold evidence and the choice.
 
-    `data` and `model` are those that were audited; `name` is the finding (default: the leading one). Below `out`,
-    fix/groups.csv says for each sample what the shortcut points to.
+    `data` and `model` are those that were audited; `name` is the finding (default: the leading one and those after it,
+    as with `--fix`). Below `out`, fix/groups.csv says for each sample what the shortcut points to.
 
     >>> from spurless import audit
     >>> report = audit({"name": "toy", "n": 600}, progress=False, device="cpu")
     >>> repairs({"name": "toy", "n": 600}, report, device="cpu").tried[0].method
     'before'
     """
-    wanted = name or (report.shortcut or {}).get("name")
-    if wanted is None:
+    accused = [f["name"] for f in report.findings if f["verdict"] in ACCUSED]
+    names = [name] if name is not None else accused if report.shortcut else []
+    if not names:
         return nothing()
-    case, suspect, cue = finding_again(data, str(wanted), report, model, root, device)
-    return repair(case, suspect, cue, None if out is None else Path(out))
+    case, findings = findings_again(data, names, report, model, root, device)
+    return repair(case, findings, None if out is None else Path(out))
