@@ -66,8 +66,8 @@ def worlds(case: Case, findings: list[Suspect], fold: Tensor) -> list[World]:
     """Of each finding, and of those that are joined; what was drawn stands for its parts, where it was seen."""
     together = joined(findings, case)
     seen = any(each.name == DRAWN and each.extra["seen"] for each in together)
-    alone = [f for f in findings[:1] + [f for f in findings[1:] if f.effect >= WEAK or _swap(f) is None]
-             if not (seen and f.kind in JOINED[DRAWN])]  # fmt: skip
+    weak = [f for f in findings[1:] if f.effect < WEAK and _swap(f) is not None and family(f) in JOINED]
+    alone = [f for f in findings if f not in weak and not (seen and f.kind in JOINED[DRAWN])]
     return [exchange(case, finding, fold) for finding in [*alone, *together]]
 
 

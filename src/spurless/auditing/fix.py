@@ -172,12 +172,16 @@ def judged_by(every: Sequence[World], before: Repair) -> Judge | None:
 def _harmed(world: World, k: int, before: Repair, level: float) -> bool:
     """Whether the cue of another class costs the model LEAST, beyond chance and beyond what it costs to exchange one;
     and enough real conflicting samples do not speak against it: an exchange may spoil what it edits."""
-    there, elsewhere, kept = before.right[~world.follows], before.right[world.follows], before.kept[k]
-    if len(there) >= FEW and float(there.float().mean()) >= float(elsewhere.float().mean()) - NEAR:
-        return False
-    if before.lost(world, k) < LEAST:
+    kept = before.kept[k]
+    if _as_right(world, before) or before.lost(world, k) < LEAST:
         return False
     return kept is None or more_than_half(*_changes(kept[1], kept[0])) < level
+
+
+def _as_right(world: World, before: Repair) -> bool:
+    """Whether enough real conflicting samples say that the cue does no harm."""
+    there, elsewhere = before.right[~world.follows].float(), before.right[world.follows].float()
+    return len(there) >= FEW and float(there.mean()) >= float(elsewhere.mean()) - NEAR
 
 
 def choose(tried: Sequence[Repair], judge: Judge) -> Repair | None:
@@ -236,7 +240,12 @@ def _text(judge: Judge, before: Repair, chosen: Repair | None, leading: Suspect)
         "do. Look for them among the samples that are listed as conflicting, or make some by exchanging it."
     )
     if chosen is None and not _harmed(world, k, before, LEVEL):
-        return [f"The model is about as right where {leading.words} misleads: nothing is repaired. {more}"]
+        if _as_right(world, before):
+            return [f"The model is about as right where {leading.words} misleads: nothing is repaired. {more}"]
+        return [
+            f"With the cue of another class ({leading.words}) the model loses too little for a repair to be judged by: "
+            f"{100 * max(0.0, before.lost(world, k)):.0f} points, of which {100 * LEAST:.0f} would do. {more}"
+        ]
     if chosen is None:
         return [f"No repair of the last layer or of the input was clearly better out of fold. {more}"]
     old, new = before.row(world, k), chosen.row(world, k)
