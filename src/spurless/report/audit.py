@@ -273,7 +273,9 @@ def _confusion(counts: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 def _cost(audit: Mapping[str, Any]) -> dict[str, Any]:
     """Two bars; after a repair, each with a second one."""
-    cost, after = audit.get("cost") or {}, _after(audit)
+    cost, after, other = audit.get("cost") or {}, _after(audit), _other(audit)
+    if other:  # what a repair changes is told of the samples of its own finding, before and after
+        cost = {key: audit["fix"]["rows"][0].get(key) for key in COST}
     bars = []
     for key, bar in zip((key for key in COST if as_score(cost.get(key))), _bars(cost, COST), strict=True):
         name = f"{bar['name']} (n\u00a0=\u00a0{cost[key].get('n', 0):,})"
@@ -289,6 +291,7 @@ def _cost(audit: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(whole, int) and isinstance(answered, int) and whole > asked:
         of = f"the model was asked about {answered:,}, and " if answered != asked else ""
         told.append(f"Of {whole:,} samples, {of}{asked:,} were looked at for this.")
+    told += [f"These are the samples where '{other}' helps and misleads, which the repair is of."] if other else []
     told += [] if after else _of_repair(audit)[:1]
     return {"text": told, "bars": bars, "repaired": bool(after)}
 
@@ -304,6 +307,13 @@ def _after(audit: Mapping[str, Any]) -> Mapping[str, Any]:
     repair = audit.get("fix") or {}
     chosen = (row for row in repair.get("rows") or [] if row.get("method") == repair.get("chosen"))
     return next(chosen, {}) if repair.get("chosen") else {}
+
+
+def _other(audit: Mapping[str, Any]) -> str | None:
+    """The finding that the chosen repair is of, where that is not the leading one."""
+    finding = (audit.get("fix") or {}).get("finding")
+    leading = (audit.get("shortcut") or {}).get("name")
+    return str(finding) if finding and finding != leading and _after(audit) else None
 
 
 def _of_repair(audit: Mapping[str, Any]) -> list[str]:
