@@ -241,10 +241,10 @@ def _text(judge: Judge, before: Repair, chosen: Repair | None, leading: Suspect)
     )
     if chosen is None and not _harmed(world, k, before, LEVEL):
         if _as_right(world, before):
-            return [f"The model is about as right where {leading.words} misleads: nothing is repaired. {more}"]
+            return [f"Nothing is repaired: the model is about as right where {leading.words} misleads. {more}"]
         return [
-            f"With the cue of another class ({leading.words}) the model loses too little for a repair to be judged by: "
-            f"{100 * max(0.0, before.lost(world, k)):.0f} points, of which {100 * LEAST:.0f} would do. {more}"
+            f"Nothing is repaired: with the cue of another class ({leading.words}) the model loses "
+            f"{100 * max(0.0, before.lost(world, k)):.0f} points, too few to judge a repair by. {more}"
         ]
     if chosen is None:
         return [f"No repair of the last layer or of the input was clearly better out of fold. {more}"]
