@@ -8,6 +8,7 @@ from spurless.bench.estimate import Short, guesses
 from spurless.bench.reproduce import plan, plan_text
 from spurless.registry import load_data, make_method
 from tests.support.trials import QUICK, TOY, run, trial
+from tests.support.worlds import pictures
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -18,6 +19,15 @@ def test_an_estimate_counts_every_stage(monkeypatch):
     engine.fit(short, data, recipe={"epochs": 7, "batch_size": 40}, device="cpu", progress=False)
     # 100 rows in batches of 40, 40, 20: three steps a pass, seven passes, two stages.
     assert [(steps, epochs) for steps, epochs, _ in short.lengths] == [(21, 7), (21, 7)]
+
+
+def test_a_stage_with_a_recipe_of_its_own_is_as_long_as_that_says():
+    """Small experts train for eight epochs, 16 with batches of 256, however long the run's recipe is."""
+    method = Short(make_method("crossfit"))
+    recipe = {"epochs": 300, "batch_size": 16}
+    engine.fit(method, pictures(), net="linear", recipe=recipe, device="cpu", progress=False)
+    (plain, *_), experts = method.lengths, method.lengths[1:7]
+    assert plain[:2] == (300 * 4, 300) and {each[:2] for each in experts} == {(8 * 2, 8)}  # halves of 64 samples
 
 
 def test_estimates_are_measured_where_they_can_be_and_timed_otherwise(tmp_path):

@@ -71,8 +71,9 @@ class Short(Method):
             stage = next(generator)
             while True:
                 rows = len(run.data.train) if stage.rows is None else len(stage.rows)
-                a_pass = len(batch_sizes(rows, run.recipe))
-                length = stage_length(stage, run.recipe, a_pass)
+                recipe = stage.recipe or run.recipe
+                a_pass = len(batch_sizes(rows, recipe))
+                length = stage_length(stage, recipe, a_pass)
                 self.lengths.append((length, length / a_pass, stage.span[1]))
                 self.began.append(time.monotonic())
                 yield replace(stage, epochs=None, iterations=min(length, a_pass, STEPS), shared=None)
