@@ -1,5 +1,6 @@
 """crossfit scores samples by networks that have not seen them, and is plain training if nothing speaks against it."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -358,6 +359,15 @@ def test_a_sample_is_scored_by_the_experts_that_have_not_seen_it():
     p, held_out = end.value.value
     assert len(seen) == 6 and held_out.shape == (2, 4)
     assert p[:, 0].max() < 1e-6
+
+
+def test_what_the_experts_depend_on_is_in_the_key_of_what_follows(monkeypatch):
+    """What is added to the logits is in no digest: runs of other experts must not share that stage."""
+    keys = []
+    for changes in ({}, {"level": 1.0}, {"q": 0.5}, {"share": 0.4}):
+        stages, _ = stages_of(monkeypatch, CrossFit(**changes), tiny())
+        keys.append([json.dumps(stage.shared) for stage in stages if stage.name == "debiased"])
+    assert keys[0] == keys[1] and len(keys[0]) == 1 and keys[2] != keys[0] != keys[3]
 
 
 def test_what_the_gate_says_changes_no_training(tmp_path):

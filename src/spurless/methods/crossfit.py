@@ -68,14 +68,14 @@ class CrossFit(Method):
             ways = {"sharp": sharp, "adjusted": {"shift": soft_posterior(log(p), y).float()}}
         elif evidence.classes == 2:
             ways["sharp"] = sharp
-        scores = dict.fromkeys(ways, 0.0)
+        scores, shared = dict.fromkeys(ways, 0.0), {"q": self.q, "share": self.share}  # what p depends on
         for name in ways if len(ways) > 1 else ():
             pilot = yield from self.network(
-                run, f"pilot {name}", rows, {"loss": name, "q": self.q}, self.share, **ways[name]
+                run, f"pilot {name}", rows, shared | {"loss": name}, self.share, **ways[name]
             )
             scores[name] = evidence.score(answers(pilot).argmax(1) == y_of)
         best = max(scores, key=lambda name: scores[name])
-        net = yield from self.network(run, "debiased", rows, {"loss": best, "q": self.q}, **ways[best])
+        net = yield from self.network(run, "debiased", rows, shared | {"loss": best}, **ways[best])
         after, before = (answers(f).argmax(1) == y_of for f in (net, plain))
         if evidence.classes == 2:
             features = run.outputs(plain, split, features=True).cpu()[of]
