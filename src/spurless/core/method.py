@@ -47,7 +47,7 @@ class Stage:
     # What the outcome depends on beside data, network, recipe and seed, such as {"loss": "gce", "q": 0.7}: runs that
     # agree in all of it train the stage once. None: it is this run's alone.
     shared: Mapping[str, Any] | None = None
-    recipe: Recipe | None = None  # how it is trained, where that is not the run's recipe: as Run.recipe, but for a few
+    recipe: Recipe | None = None  # batches, length, schedule and augmentation of its own. None: the run's recipe
     mix: Mixer | None = None  # how its batches are mixed; None: not, or as the recipe says where select is set
 
     @property
