@@ -2,6 +2,7 @@
 
     python -m studies.crossfit_parts runs/parts --device cuda --only "MB-MNIST 10 %" "CIFAR-10"
     python -m studies.crossfit_parts runs/parts --judge
+    python -m studies.crossfit_parts runs/parts --exchanges           # which exchange moves the experts, data by data
 
 Development draws (data seed 7), which stand in no table. Every way is trained whole, from the same experts, and its
 answers to validation and test samples are kept in OUT/*.pt, so that the evidence and the gate can be worked on without
@@ -21,8 +22,10 @@ import torch
 
 from spurless.core.method import PLAIN
 from spurless.methods.crossfit import SHARP, SOFT, CrossFit
+from spurless.methods.group_inference.experts import train_experts
 from spurless.methods.la import soft_posterior
 from spurless.methods.parts.evidence import Evidence, harmless, log, odds, sharpness, shows_shortcut
+from spurless.methods.parts.exchange import SWAPS, Exchange, effects, strongest
 from spurless.methods.parts.mixing import Mixer
 from spurless.registry import load_data
 from spurless.train.fit import fit
@@ -32,9 +35,18 @@ CIFAR |= {"precision": "bf16", "channels_last": True, "epochs": 40}
 DIGITS = {"name": "pgd-cmnist", "epochs": 60, "step_every": 24}
 TILES = {"name": "pgd-mbmnist", "epochs": 20, "step_every": 8}
 FEW = ("soft", "sharp", "adjusted")
-TILE_WAYS = (*FEW, "soft, from plain", "soft, mixup", "sharp, from plain", "sharp, mixup")
-CIFAR_WAYS = ("adjusted", "adjusted, decay", "adjusted, from plain", "sharp, mixup", "sharp")
-DIGIT_WAYS = ("sharp", "adjusted", "sharp, from plain", "adjusted, from plain", "soft")
+TILE_WAYS = (
+    *FEW,
+    "soft, from plain",
+    "soft, mixup",
+    "sharp, from plain",
+    "sharp, mixup",
+    "soft, light",
+    "sharp, light",
+)
+CIFAR_WAYS = ("adjusted", "adjusted, decay", "adjusted, from plain", "sharp, mixup", "sharp", "soft, light_detail")
+CIFAR_WAYS += ("adjusted, light_detail",)
+DIGIT_WAYS = ("sharp", "adjusted", "sharp, from plain", "adjusted, from plain", "soft", "soft, light", "sharp, light")
 
 
 def tiles(rho, ways):
@@ -63,6 +75,20 @@ JOBS = {
 }
 
 
+SMALL = {"optimizer": "adam", "lr": 1e-3, "epochs": 1, "batch_size": 128}
+EXCHANGES = {  # with a shortcut, of which kind; and none
+    "Colored MNIST": [{"name": "colored_mnist", "family": "pgd", "rho": rho} for rho in (0.005, 0.01, 0.05, 0.9)],
+    "MB-MNIST": [{"name": "multi_bias_mnist", "standin": True, "rho": rho} for rho in (0.1, 0.2, 0.3, 0.9)],
+    "Corrupted CIFAR-10": [{"name": "corrupted_cifar10", "rho": rho} for rho in (0.005, 0.01, 0.05, 0.9)],
+    "CIFAR-10": [{"name": "cifar10", "val": 5000}],
+    "BAR": ["bar"],
+    "Waterbirds": ["waterbirds"],
+    "Double MNIST": ["double_mnist"],
+    "MNIST-CIFAR": ["mnist_cifar"],
+    "moon and star": ["moon_star"],
+}
+
+
 @dataclass(frozen=True)
 class Parts(CrossFit):
     """Every way in turn. `seen` is called with what is known after each."""
@@ -75,7 +101,8 @@ class Parts(CrossFit):
         train, val = run.data.train, run.data.val
         y, rows = train.y.to(run.device), torch.arange(len(train))
         plain = yield from self.network(run, "plain", rows, PLAIN)
-        p, easy = yield from self.easy(run, rows, lambda net: run.outputs(net, val).double().softmax(1).cpu())
+        experts = yield from train_experts(run, rows, self.q, self.share)
+        p, easy = experts.on_training(run), experts.on(lambda net: run.outputs(net, val).double().softmax(1).cpu())
         self.seen({"log p": p.log().half().cpu(), "log easy": easy.log().half(), "y": train.y, "y val": val.y})
         self.tell(run, "plain", plain)
         missed = 1 - p.gather(1, y[:, None])[:, 0]
@@ -87,7 +114,9 @@ class Parts(CrossFit):
                 power = sharpness(missed, y) if kind == "sharp" else 1.0
                 given = {"odds": odds(missed, y, SHARP if kind == "sharp" else SOFT, power)}
             stage = next(self.network(run, way, rows, {"loss": way}, **given))
+            mix = [how for how in more if how in (*SWAPS, "light_detail")]
             stage.mix = Mixer("mixup") if "mixup" in more else None
+            stage.mix = Exchange(mix[0], run.data.inputs, run.device) if mix else stage.mix
             if "from plain" in more:
                 stage.model.load_state_dict(plain.state_dict())
             if "decay" in more:
@@ -100,6 +129,40 @@ class Parts(CrossFit):
         self.seen({f"val {way}": run.outputs(net, run.data.val).half().cpu()})
         right = run.outputs(net, self.test).argmax(1).cpu() == self.test.y
         self.seen({f"test {way}": right})
+
+
+@dataclass(frozen=True)
+class Exchanged(CrossFit):
+    """The experts, and how far each exchange moves them."""
+
+    told: ClassVar = None
+
+    def stages(self, run):
+        rows = torch.arange(len(run.data.train))
+        experts = yield from train_experts(run, rows, self.q, self.share)
+        p, y = experts.on_training(run), run.data.train.y.to(run.device)
+        moved = effects(run, experts, (p.argmax(1) == y).cpu())
+        wrong = round(100 * float((p.argmax(1) != y).float().mean()), 2)
+        told = {how: round(100 * moved[how], 1) for how in moved}
+        self.told({"experts wrong": wrong, "moved": told, "exchange": strongest(moved)})
+        return experts.nets[0]
+
+
+def exchanges(out, only, seed, device):
+    for name in only:
+        for spec in EXCHANGES[name]:
+            spec = spec if isinstance(spec, dict) else {"name": spec}
+            data, start = load_data(spec), time.time()
+
+            def told(row, spec=spec, start=start):
+                row = {**spec, "seed": seed, **row, "seconds": round(time.time() - start)}
+                print(json.dumps(row), flush=True)
+                with (out / "exchanges.jsonl").open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+
+            Exchanged.told = staticmethod(told)
+            net = "linear"
+            fit(Exchanged(), data, net=net, recipe=SMALL, device=device, seed=seed, progress=False)
 
 
 def judge(path):
@@ -120,17 +183,22 @@ def judge(path):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--only", nargs="+", default=list(JOBS))
+    parser.add_argument("--only", nargs="+")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--epochs", type=float)
     parser.add_argument("--judge", action="store_true", help="of what was trained, what the evidence says")
+    parser.add_argument("--exchanges", action="store_true", help="how far each exchange moves the experts")
+    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.exchanges:
+        exchanges(given.out, given.only or EXCHANGES, given.seed, given.device)
+        return
     if given.judge:
         for path in sorted(given.out.glob("*.pt")):
             judge(path)
         return
-    given.out.mkdir(parents=True, exist_ok=True)
-    for name in given.only:
+    for name in given.only or JOBS:
         data, net, recipe, ways = JOBS[name]
         recipe = recipe | ({"epochs": given.epochs} if given.epochs else {})
         bundle = load_data(data)

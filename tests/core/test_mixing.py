@@ -17,7 +17,7 @@ from tests.support.runs import CPU, StopAt, same_weights
 from tests.support.text_worlds import BAG, sentences
 from tests.support.worlds import pictures, tiny
 
-WAYS = ["mixup", "within_class", "selecmix"]
+WAYS = ["mixup", "within_class", "selecmix", "light_detail"]
 
 
 def batch(y, x=None, t=1.0):

@@ -13,6 +13,7 @@ from spurless.core.method import Stage
 from spurless.core.recipe import Recipe
 from spurless.methods.crossfit import CrossFit
 from spurless.methods.dfr import Samples, fit_head
+from spurless.methods.group_inference.experts import train_experts
 from spurless.methods.parts.evidence import (
     FIXED,
     SHARES,
@@ -312,7 +313,7 @@ def test_of_two_classes_a_new_head_takes_over_what_the_features_hold(monkeypatch
     found, plain = (fit(m, replace(data, val=balanced.val), net="mlp", seed=0, **CPU) for m in ("crossfit", "erm"))
     assert found.scores["conflicting"] > plain.scores["conflicting"] + 5
     assert found.scores["average"] > plain.scores["average"]
-    monkeypatch.setattr("spurless.methods.crossfit.FEWEST", 10**6)  # no class has so many samples: no head is fitted
+    monkeypatch.setattr("spurless.methods.parts.refit.FEWEST", 10**6)  # no class has so many samples: no head is fitted
     without = fit("crossfit", replace(data, val=balanced.val), net="mlp", seed=0, **CPU)
     assert without.scores["conflicting"] < found.scores["conflicting"]
 
@@ -332,33 +333,28 @@ def test_small_experts_are_trained_alike_whatever_the_recipe_is(monkeypatch):
         assert (own.lr, own.schedule, own.augment, own.epochs) == (3e-3, "cosine", "none", 16)
 
 
-def test_a_sample_is_scored_by_the_experts_that_have_not_seen_it():
+def test_a_sample_is_scored_by_the_experts_that_have_not_seen_it(monkeypatch):
     """An expert that answers 0 of what it has seen and 1 of the rest: the mean of those asked is all 1."""
-    run, method, seen = engine_run(pictures(), "simconv1"), CrossFit(), []
-
-    class Told(torch.nn.Module):
-        def __init__(self, rows):
-            super().__init__()
-            self.rows = rows
+    run, seen = engine_run(pictures(), "simconv1"), []
 
     def outputs(net, split=None, **_):
-        knows = torch.isin(torch.arange(64), net.rows)
+        knows = torch.isin(torch.arange(64), seen[nets.index(net)])
         return torch.where(knows[:, None], 50.0, -50.0) * torch.tensor([1.0, -1.0, -1.0, -1.0])
 
-    run.outputs = outputs
+    nets, ended = [], []
 
-    def expert(run, name, half):
-        seen.append(half)
-        yield from ()
-        return Told(half), True
+    def walk():
+        ended.append((yield from train_experts(run, torch.arange(60), 0.7, 0.2)))  # the last four are held out of all
 
-    object.__setattr__(method, "expert", expert)
-    walk = method.easy(run, torch.arange(60), lambda net: torch.zeros(2, 4))  # the last four are held out of all
-    with pytest.raises(StopIteration) as end:
-        next(walk)
-    p, held_out = end.value.value
-    assert len(seen) == 6 and held_out.shape == (2, 4)
-    assert p[:, 0].max() < 1e-6
+    for stage in walk():
+        nets.append(stage.model)
+        seen.append(stage.rows)
+    experts = ended[0]
+    monkeypatch.setattr(run, "outputs", outputs)
+    assert experts.small and len(experts.nets) == 6 and experts.nets == tuple(nets)
+    assert experts.on_training(run)[:, 0].max() < 1e-6
+    by_number = {id(net): torch.full((2, 4), float(k)) for k, net in enumerate(nets)}
+    assert torch.equal(experts.on(lambda net: by_number[id(net)]), torch.full((2, 4), 2.5))  # all six speak
 
 
 def test_what_the_experts_depend_on_is_in_the_key_of_what_follows(monkeypatch):

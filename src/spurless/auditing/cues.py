@@ -431,13 +431,3 @@ COLOURED = (
 
 def properties(channels: int) -> tuple[Property, ...]:
     return ANY + COLOURED if channels == 3 else ANY
-
-
-def floats(images: Tensor) -> Tensor:
-    """Images of any kind as numbers from 0 to 1."""
-    return images.float() / 255 if images.dtype == torch.uint8 else images.float()
-
-
-def like(x: Tensor, original: Tensor) -> Tensor:
-    """Numbers from 0 to 1 as images of the original's kind."""
-    return (x * 255).round().clamp(0, 255).to(torch.uint8) if original.dtype == torch.uint8 else x.to(original.dtype)

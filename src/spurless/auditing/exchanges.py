@@ -18,12 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from spurless.auditing.case import Case
-from spurless.auditing.cues import floats, middle, swap_compression, swap_margin, swap_noise, swap_sharpness
+from spurless.auditing.cues import middle, swap_compression, swap_margin, swap_noise, swap_sharpness
 from spurless.auditing.foreground import background_only, foreground
 from spurless.auditing.gather import Cue, Swap
 from spurless.auditing.marks import FEWEST, STEADY
 from spurless.auditing.suspects import Suspect, edited, slow
+from spurless.core.augment import floats
 from spurless.core.data import Split
+from spurless.methods.parts.exchange import donors
 
 FEW = 10  # exchanged samples that can speak for a repair, or conflicting ones that speak for themselves
 PAIRS, OF_PHOTOS = 1500, 700  # exchanged samples at most
@@ -126,28 +128,6 @@ def exchange(case: Case, finding: Suspect, fold: Tensor) -> World:
     a, b = (edited(every, of[rows], donor[rows], stronger, case.images) for donor in (other, same))
     features = (case.outputs(unlabelled(a), features=True), case.outputs(unlabelled(b), features=True))
     return World(finding, stronger, of[rows], (a, b), features)
-
-
-def donors(y: Tensor, typical: Tensor, best: int | None, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Typical samples, and for each one of another class whose cue it is given, and another one of its own.
-
-    `best`: the one class that the cue gives away; then its samples are the donors of all others.
-
-    >>> y = torch.tensor([0, 0, 1, 1, 2, 2])
-    >>> of, donor, same = donors(y, torch.tensor([True, False, True, True, True, True]), 1, 0)
-    >>> of.tolist(), y[donor[y[of] != 1]].tolist(), bool((y[of] != y[donor]).all()), bool((y[of] == y[same]).all())
-    ([0, 2, 3, 4, 5], [1, 1, 1], True, True)
-    """
-    generator = torch.Generator().manual_seed(seed)
-    order, donor, same = typical.nonzero()[:, 0], torch.full((len(y),), -1), torch.arange(len(y))
-    for c in y[order].unique():
-        own, others = order[y[order] == c], order[(y[order] != c) if best in (None, int(c)) else (y[order] == best)]
-        if len(others):
-            donor[own] = others[torch.randint(len(others), (len(own),), generator=generator)]
-            mixed = own[torch.randperm(len(own), generator=generator)]
-            same[mixed] = mixed.roll(1)
-    of = order[donor[order] >= 0]
-    return of, donor[of], same[of]
 
 
 def unlabelled(x: Tensor) -> Split:

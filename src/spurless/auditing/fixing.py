@@ -26,6 +26,7 @@ from spurless.core.messages import log
 from spurless.core.recipe import Recipe
 from spurless.data.pseudo import with_attributes
 from spurless.methods.crossfit import CrossFit
+from spurless.methods.group_inference.experts import learn
 from spurless.methods.parts.evidence import Evidence, Sure, chance, shows_shortcut
 from spurless.nets.outputs import Inputs, outputs
 from spurless.registry import as_named, make_recipe
@@ -64,7 +65,9 @@ class Easy(CrossFit):
     """What is easy: a short training with GCE, whose errors on held-out samples show where the easy misleads."""
 
     def stages(self, run: Run) -> Generator[Stage, None, Net]:
-        return (yield from self.short(run, "easy", torch.arange(len(run.data.train))))
+        net = run.net()
+        yield learn(run, "easy", net, torch.arange(len(run.data.train)), self.q, self.share)
+        return net
 
 
 @dataclass

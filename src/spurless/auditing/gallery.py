@@ -12,8 +12,8 @@ from torch import Tensor
 
 from spurless.auditing.case import Case
 from spurless.auditing.columns import columns_of
-from spurless.auditing.cues import floats
 from spurless.auditing.plain import Presence
+from spurless.core.augment import floats
 from spurless.core.data import Texts
 from spurless.core.errors import UserError
 from spurless.core.messages import log

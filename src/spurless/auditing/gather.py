@@ -12,12 +12,13 @@ from torch import Tensor
 from spurless.auditing import marks
 from spurless.auditing.case import Case
 from spurless.auditing.columns import columns_of
-from spurless.auditing.cues import floats, like, properties
+from spurless.auditing.cues import properties
 from spurless.auditing.discovered import discovered
 from spurless.auditing.files import NAMES, read_files
 from spurless.auditing.foreground import background_only, fills_frame, swap_background
 from spurless.auditing.plain import fit_heads, folds_of
 from spurless.auditing.pool import LEARN, Pool, drawn, mixed
+from spurless.core.augment import floats, like
 from spurless.core.data import Split, Texts
 
 CHUNK, LOOKED_AT = 400, 2000  # images in memory at a time; those among which marks are looked for

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from spurless.auditing.case import Case
-from spurless.auditing.cues import encoded, floats, like, ring, smoothed
+from spurless.auditing.cues import encoded, ring, smoothed
 from spurless.auditing.exchanges import DETAIL, DRAWN, LIGHT, SEVERAL, World, moments
 from spurless.auditing.suspects import edited
+from spurless.core.augment import floats, like
 
 Edit = Callable[[Tensor], Tensor]
 GROUNDS = 20  # images whose mean is the ground of all

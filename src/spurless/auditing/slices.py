@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from spurless.auditing.case import Case
-from spurless.auditing.cues import floats
 from spurless.auditing.evidence import holm, more_errors, share
 from spurless.auditing.text_words import apart
+from spurless.core.augment import floats
 from spurless.core.data import Table
 from spurless.core.seeds import derive
 from spurless.data.tokens import row_lengths

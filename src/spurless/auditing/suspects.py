@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from spurless.auditing.case import Case
-from spurless.auditing.cues import floats, like
 from spurless.auditing.evidence import Score, apart, more_errors, more_than_half, share
 from spurless.auditing.gather import AREA, CHUNK, Cue, Swap
 from spurless.auditing.learner import Guess
 from spurless.auditing.plain import fit_heads, folds_of
 from spurless.auditing.pool import Pool
+from spurless.core.augment import floats, like
 from spurless.core.stats import wilson
 
 PAIRS, FEWEST_PAIRS = 160, 20  # exchanged samples at most and at least

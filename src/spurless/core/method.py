@@ -15,6 +15,7 @@ from spurless.core.data import Batch, Bundle, Labels, Split
 from spurless.core.recipe import Recipe
 
 if TYPE_CHECKING:
+    from spurless.methods.parts.exchange import Exchange
     from spurless.methods.parts.mixing import Mixer
     from spurless.nets import Net
 
@@ -48,7 +49,9 @@ class Stage:
     # agree in all of it train the stage once. None: it is this run's alone.
     shared: Mapping[str, Any] | None = None
     recipe: Recipe | None = None  # batches, length, schedule and augmentation of its own. None: the run's recipe
-    mix: Mixer | None = None  # how its batches are mixed; None: not, or as the recipe says where select is set
+    mix: Mixer | Exchange | None = (
+        None  # how its batches are mixed; None: not, or as the recipe says where select is set
+    )
 
     @property
     def may_end_early(self) -> bool:

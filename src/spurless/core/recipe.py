@@ -53,8 +53,9 @@ class Recipe:
     drop_last: Annotated[bool, "drop the last, smaller batch of an epoch"] = False
     augment: Annotated[str, "data: the dataset's own augmentation; none; or a preset (spurless.core.augment)"] = "data"
     mix: Annotated[
-        Literal["mixup", "within_class", "selecmix"] | None,
-        "mix the inputs of the last stage: any two; within a class, aligned with conflicting (LC); or SelecMix's pairs",
+        Literal["mixup", "within_class", "selecmix", "light", "detail", "light_detail"] | None,
+        "mix the inputs of the last stage: any two; within a class, aligned with conflicting (LC); SelecMix's pairs; "
+        "or exchange the light of images, their fine detail, or both",
     ] = None
     clip_norm: Annotated[float, "gradient clipping by norm; 0: none", Range(0)] = 0.0
     selection: Annotated[

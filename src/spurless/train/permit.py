@@ -47,3 +47,5 @@ def check_recipe(recipe: Recipe, data: Bundle) -> None:
         raise SettingError(f"recipe.augment = {recipe.augment} is for images, and {data.name} holds none; use none.")
     if recipe.mix and isinstance(data.inputs, Texts):
         raise SettingError(f"recipe.mix = {recipe.mix} mixes inputs, and {data.name} holds token ids; use none.")
+    if recipe.mix in ("light", "detail", "light_detail") and not isinstance(data.inputs, Images):
+        raise SettingError(f"recipe.mix = {recipe.mix} is for images, and {data.name} holds none; use none.")

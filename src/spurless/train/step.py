@@ -67,7 +67,8 @@ class Steps:
         self.a = None if data.train.a is None else data.train.a.to(device)  # the run's data is blinded
         self.updates = [(loss, opt, _held(opt)) for loss, opt in stage.updates]
         # Compiled for full batches only: the smaller last batch of an epoch would have everything compiled again.
-        compiles = recipe.compile and world() == 1 and stage.mix is None  # a second label would be a constant of it
+        two = stage.mix is not None and stage.mix.labels == 2  # the second would be a constant of what is compiled
+        compiles = recipe.compile and world() == 1 and not two
         compiled = compiler(compiles)
         self.quick = {id(loss): compiled(loss) for loss, _, _ in self.updates}
         self.quick_inputs = compiled(self.inputs.training)

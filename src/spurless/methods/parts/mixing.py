@@ -13,16 +13,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from spurless.core.data import Batch
+from spurless.core.data import Batch, Images
 from spurless.core.method import Stage
 from spurless.methods.group_inference.errors import wrong
 from spurless.methods.group_inference.training import biased_net, early
+from spurless.methods.parts.exchange import Exchange, Exchanged
 
 if TYPE_CHECKING:
     from spurless.nets import Net
     from spurless.train.engine_run import EngineRun
 
-How = Literal["mixup", "within_class", "selecmix"]
+Pairs = Literal["mixup", "within_class", "selecmix"]
+How = Pairs | Exchanged
 
 
 class Pair(NamedTuple):
@@ -37,7 +39,12 @@ class Pair(NamedTuple):
 class Mixer:
     """How a stage mixes its batches. All random numbers are the device's, as those of dropout: captured and resumed."""
 
-    def __init__(self, how: How, minority: Tensor | None = None, embedding: Tensor | None = None):
+    @property
+    def labels(self) -> int:
+        """Of each sample."""
+        return 2 if self.how == "mixup" else 1
+
+    def __init__(self, how: Pairs, minority: Tensor | None = None, embedding: Tensor | None = None):
         self.how, self.minority = how, minority  # (n,) bool: the conflicting samples of each class
         self.embedding = None if embedding is None else normalize(embedding.float(), dim=1)  # (n, d) of what is easy
 
@@ -100,9 +107,12 @@ def with_mixing(stages: Generator[Stage, None, Net], run: EngineRun) -> Generato
         return net
 
 
-def mixer(run: EngineRun, how: How) -> Generator[Stage, None, Mixer]:
+def mixer(run: EngineRun, how: How) -> Generator[Stage, None, Mixer | Exchange]:
     """What a way of mixing needs to know: the samples that the method identified as conflicting, else the errors and
     the features of a network trained for a fifth of the length with GCE."""
+    if how == "light" or how == "detail" or how == "light_detail":  # one by one: a type checker follows
+        assert isinstance(run.data.inputs, Images)
+        return Exchange(how, run.data.inputs, run.device)
     if how == "mixup":
         return Mixer(how)
     if how == "within_class" and run.findings:
