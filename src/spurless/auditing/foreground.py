@@ -57,7 +57,8 @@ def _inside(x: Tensor) -> Tensor:
 def grown(mask: Tensor, share: float = 0.05) -> Tensor:
     """The mask with a rim of this part of the image's side, so that nothing of the object's outline stays outside."""
     k = 2 * max(1, round(share * mask.shape[-1])) + 1
-    return F.avg_pool2d(F.max_pool2d(mask, k, 1, k // 2), k, 1, k // 2, count_include_pad=False)
+    widest = F.max_pool2d(F.max_pool2d(mask, (k, 1), 1, (k // 2, 0)), (1, k), 1, (0, k // 2))  # k + k, not k x k
+    return F.avg_pool2d(widest, k, 1, k // 2, count_include_pad=False)
 
 
 def background_only(x: Tensor) -> Tensor:

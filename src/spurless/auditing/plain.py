@@ -166,9 +166,10 @@ def fit_heads(
     w = torch.ones(len(y)) if weights is None else weights * len(y) / weights.sum()
     target = F.one_hot(y, classes).double()
     parts = [fold != k for k in range(int(fold.max()) + 1)]
+    ridge = Ridge(z, target, w.double())
     best: tuple[float, list[Tensor], float] | None = None
     for each in STRENGTHS if strength is None else (strength,):
-        heads = _ridge(z, target, w.double(), parts, each)
+        heads = [ridge.head(k, own, each) for k, own in enumerate(parts)]
         error = sum(
             float((w[~own, None] * (z[~own] @ f - target[~own]).square()).sum())
             for own, f in zip(parts, heads, strict=True)
@@ -176,31 +177,34 @@ def fit_heads(
         if best is None or error < best[0]:
             best = error, heads, each
     assert best is not None
-    whole = _ridge(z, target, w.double(), [torch.ones_like(fold, dtype=torch.bool)], best[2])[0]
+    whole = ridge.head(-1, torch.ones_like(fold, dtype=torch.bool), best[2])
     return Heads(mean, scale, whole.float(), torch.stack(best[1]).float(), best[2])
 
 
-def _ridge(z: Tensor, target: Tensor, w: Tensor, parts: list[Tensor], strength: float) -> list[Tensor]:
-    """One solution (d + 1, classes) for each part of the samples."""
-    heads, d = [], z.shape[1]
-    penalty = strength * len(z) * float(z[:, :-1].square().mean())
-    root = w.sqrt()[:, None]
-    rows = z * root
-    dual = len(z) < d
-    gram = rows @ rows.T if dual else rows.T @ rows
-    for fold in parts:
-        own = rows[fold]
-        aim = (target * root)[fold]
-        if dual:
-            block = gram[fold][:, fold]
-            block = block + penalty * torch.eye(len(block), dtype=block.dtype)
-            heads.append(own.T @ torch.cholesky_solve(aim, torch.linalg.cholesky(block)))
-        else:
-            out = rows[~fold]
-            block = gram - out.T @ out + penalty * torch.eye(d, dtype=gram.dtype)
-            block[-1, -1] -= penalty * 0.999  # the constant is hardly shrunk
-            heads.append(torch.cholesky_solve(own.T @ aim, torch.linalg.cholesky(block)))
-    return heads
+class Ridge:
+    """Ridge regressions of the same samples (n, d + 1) with several strengths: what strengths share is made once."""
+
+    def __init__(self, z: Tensor, target: Tensor, w: Tensor):
+        root = w.sqrt()[:, None]
+        self.rows, self.aim = z * root, target * root
+        self.scale = len(z) * float(z[:, :-1].square().mean())
+        self.dual = len(z) < z.shape[1]
+        self.gram = self.rows @ self.rows.T if self.dual else self.rows.T @ self.rows
+        self.kept: dict[int, tuple[Tensor, Tensor]] = {}  # of a part
+
+    def head(self, k: int, part: Tensor, strength: float) -> Tensor:
+        """The solution (d + 1, classes) of a part of the samples, whose number is k."""
+        if k not in self.kept:
+            own, out = self.rows[part], self.rows[~part]
+            block = self.gram[part][:, part] if self.dual else self.gram - out.T @ out
+            self.kept[k] = block, self.aim[part] if self.dual else own.T @ self.aim[part]
+        block, aim = self.kept[k]
+        penalty = strength * self.scale
+        block = block + penalty * torch.eye(len(block), dtype=block.dtype)
+        if self.dual:
+            return self.rows[part].T @ torch.cholesky_solve(aim, torch.linalg.cholesky(block))
+        block[-1, -1] -= penalty * 0.999  # the constant is hardly shrunk
+        return torch.cholesky_solve(aim, torch.linalg.cholesky(block))
 
 
 def head_only(net: Any, heads: Heads, classes: int) -> Net:

@@ -114,7 +114,7 @@ class Exchange:
 
 ASKED, PART = 2000, 250  # samples, and how many of them are exchanged at a time
 FEWEST = 100
-LEAST, MORE = 0.12, 0.2  # what an exchange must move, and how much more two must move than one
+LEAST, MORE = 0.15, 0.2  # what an exchange must move, and how much more two must move than one
 
 
 def carried(run: Run, experts: Experts, right: Tensor) -> Exchange | None:
