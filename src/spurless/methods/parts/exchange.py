@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from spurless.core.augment import floats, like
-from spurless.core.data import Batch, Images
+from spurless.core.data import Batch, Images, Split
 from spurless.core.messages import log
 from spurless.core.method import Run
 from spurless.methods.group_inference.experts import Experts
@@ -35,7 +35,7 @@ def light(x: Tensor, donor: Tensor) -> Tensor:
     """
     mine, theirs = x.mean((2, 3)), donor.mean((2, 3))  # (n, c)
     turned = turn(x, mine, theirs)
-    spread, wanted = (images.std((1, 2, 3)).clamp_min(0.02) for images in (x, donor))
+    spread, wanted = (deviation(images).clamp_min(0.02) for images in (x, donor))
     contrast = (wanted / spread)[:, None, None, None]
     brightness = (theirs.norm(dim=1) / mine.norm(dim=1).clamp_min(DARK))[:, None, None, None]
     mean = turned.mean((2, 3), keepdim=True)
@@ -48,11 +48,19 @@ def turn(x: Tensor, mine: Tensor, theirs: Tensor) -> Tensor:
     if x.shape[1] != 3:
         return x
     u, v = F.normalize(mine + DARK), F.normalize(theirs + DARK)
-    axis = torch.linalg.cross(u, v)[:, :, None, None]
-    cos = (u * v).sum(1)[:, None, None, None]  # at least 0: no colour is negative
-    across = axis.roll(-1, 1) * x.roll(-2, 1) - axis.roll(-2, 1) * x.roll(-1, 1)  # axis × x
-    turned: Tensor = cos * x + across + axis * (axis * x).sum(1, keepdim=True) / (1 + cos)
+    w, cos = torch.linalg.cross(u, v), (u * v).sum(1)[:, None, None]  # cos >= 0: no colour is negative
+    unit = torch.eye(3, device=x.device, dtype=x.dtype)
+    crossing = torch.linalg.cross(w[:, None].expand(-1, 3, -1), unit.expand(len(w), 3, 3)).transpose(1, 2)  # w × ·
+    rotation = cos * unit + crossing + w[:, :, None] * w[:, None] / (1 + cos)
+    turned: Tensor = (rotation @ x.flatten(2)).view(x.shape)
     return turned
+
+
+def deviation(x: Tensor) -> Tensor:
+    """(n,) x.std((1, 2, 3)), faster."""
+    centred = x - x.mean((1, 2, 3), keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(centred, dim=(1, 2, 3))
+    return length / math.sqrt(x[0].numel() - 1)
 
 
 def detail(x: Tensor, donor: Tensor) -> Tensor:
@@ -72,7 +80,10 @@ def blur(x: Tensor) -> Tensor:
     at = torch.arange(-reach, reach + 1, device=x.device, dtype=x.dtype)
     bell = torch.exp(-at.square() / (2 * deviation**2))
     kernel = (bell / bell.sum()).expand(channels, 1, 1, -1)
-    x = F.conv2d(F.pad(x, (reach,) * 4, mode="reflect"), kernel, groups=channels)
+    x = F.pad(x, (reach,) * 4, mode="reflect")
+    if x.device.type == "cpu":
+        x = x.contiguous(memory_format=torch.channels_last)  # eight times as fast
+    x = F.conv2d(x, kernel, groups=channels)
     return F.conv2d(x, kernel.transpose(2, 3), groups=channels)
 
 
@@ -112,7 +123,7 @@ class Exchange:
 
 # Which exchange carries what is easy
 
-ASKED, PART = 2000, 250  # samples, and how many of them are exchanged at a time
+ASKED, PART = 1000, 250  # samples, and how many of them are exchanged at a time
 FEWEST = 100
 LEAST, MORE = 0.15, 0.2  # what an exchange must move, and how much more two must move than one
 
@@ -131,7 +142,7 @@ def effects(run: Run, experts: Experts, right: Tensor) -> dict[Exchanged, float]
     """Of each exchange the share of the experts' right answers that it moves to the class of a donor, less the placebo:
     the share that a donor of the sample's own class turns away. Empty where nothing can be exchanged."""
     split, generator = run.data.train, run.generator("exchange")
-    if not (isinstance(run.data.inputs, Images) and experts.small):
+    if not (isinstance(run.data.inputs, Images) and experts.small and from_0_to_1(split)):
         return {}
     asked = torch.zeros(len(split), dtype=torch.bool)
     asked[right.nonzero()[:, 0][torch.randperm(int(right.sum()), generator=generator)[:ASKED]]] = True
@@ -145,6 +156,12 @@ def effects(run: Run, experts: Experts, right: Tensor) -> dict[Exchanged, float]
             to, away = (experts.says(run, _exchanged(images, donor, how)) for donor in (theirs, own))
             moved[how] += int((to == split.y[other[part]]).sum()) - int((away != split.y[of[part]]).sum())
     return {how: count / len(of) for how, count in moved.items()}
+
+
+def from_0_to_1(split: Split) -> bool:
+    """Whether images are numbers that an exchange can be made of; own arrays may hold any."""
+    some = floats(split[torch.arange(min(len(split), PART))])
+    return bool((some >= -DARK).all() and (some <= 1 + DARK).all())
 
 
 def strongest(moved: Mapping[Exchanged, float]) -> Exchanged | None:

@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from spurless.core.data import Batch, Images
+from spurless.core.errors import SettingError
 from spurless.core.method import Stage
 from spurless.methods.group_inference.errors import wrong
 from spurless.methods.group_inference.training import biased_net, early
-from spurless.methods.parts.exchange import Exchange, Exchanged
+from spurless.methods.parts.exchange import Exchange, Exchanged, from_0_to_1
 
 if TYPE_CHECKING:
     from spurless.nets import Net
@@ -112,6 +113,11 @@ def mixer(run: EngineRun, how: How) -> Generator[Stage, None, Mixer | Exchange]:
     the features of a network trained for a fifth of the length with GCE."""
     if how == "light" or how == "detail" or how == "light_detail":  # one by one: a type checker follows
         assert isinstance(run.data.inputs, Images)
+        if not from_0_to_1(run.data.train):
+            raise SettingError(
+                f"recipe.mix = {how} takes images whose pixels are numbers from 0 to 1, or bytes, and {run.data.name} "
+                "holds others; scale them, or use none."
+            )
         return Exchange(how, run.data.inputs, run.device)
     if how == "mixup":
         return Mixer(how)
