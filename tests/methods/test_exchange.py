@@ -127,6 +127,31 @@ def test_half_of_a_batch_is_exchanged_and_keeps_label_and_number(how):
     assert float(x.min()) >= -1e-5 and float(x.max()) <= 1 + 1e-5
 
 
+@pytest.mark.parametrize("how", ["light", "detail"])
+def test_what_is_exchanged_is_that_of_another_sample_of_the_batch(how):
+    """Each image is as it was, or as the function makes it of some donor; not always of the next one."""
+    inputs = Images(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.1))
+    exchange, x = Exchange(how, inputs, torch.device("cpu")), images(12, shape=(3, 8, 8))
+    mixed, _ = exchange(batch((x - exchange.mean) / exchange.std))
+    made, away = mixed.x * exchange.std + exchange.mean, set()
+    for i in range(12):
+        if torch.allclose(made[i], x[i], atol=1e-4):
+            continue
+        donors = [
+            j for j in range(12) if torch.allclose(made[i], swapped(x[i : i + 1], x[j : j + 1], how)[0], atol=1e-3)
+        ]
+        assert len(donors) == 1 and donors != [i]
+        away.add((donors[0] - i) % 12)
+    assert len(away) > 1
+
+
+def test_a_way_of_the_methods_own_is_said_to_come_first(caplog):
+    data = Bundle("tinted", tinted(400, 0.02, 0), tinted(100, 0.02, 1), tinted(100, 0.5, 2))
+    with caplog.at_level(logging.WARNING, "spurless"):
+        fit(CrossFit(level=1), data, net="simconv1", recipe=replace(FAST, epochs=1, batch_size=64, mix="mixup"), **CPU)
+    assert "recipe.mix = mixup is not used" in caplog.text
+
+
 def test_the_layout_and_the_kind_of_numbers_stay():
     b = batch(images(8).to(memory_format=torch.channels_last))
     mixed, _ = Exchange("light_detail", Images(), torch.device("cpu"))(b)
@@ -269,5 +294,5 @@ def test_pixels_that_are_not_from_0_to_1_are_left_alone():
     for scaled, exchanged in ((x, True), (x - 0.5, False), (x * 255, False)):
         own = Bundle("told", Split(scaled, data.train.y), recipe=FAST)
         assert bool(effects(engine_run(own, "linear"), experts, torch.ones(600, dtype=torch.bool))) is exchanged
-    with pytest.raises(UserError, match="from 0 to 1, or bytes, and told holds others"):
+    with pytest.raises(UserError, match="from 0 to 1, and told holds none"):
         fit("erm", Bundle("told", Split(x - 0.5, data.train.y)), net="linear", recipe=replace(FAST, mix="light"), **CPU)

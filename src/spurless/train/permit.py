@@ -7,6 +7,7 @@ from spurless.core.errors import SettingError
 from spurless.core.method import Method
 from spurless.core.recipe import Recipe
 from spurless.methods import METHODS
+from spurless.methods.parts.exchange import WAYS, from_0_to_1
 from spurless.registry import name_of
 
 
@@ -47,5 +48,8 @@ def check_recipe(recipe: Recipe, data: Bundle) -> None:
         raise SettingError(f"recipe.augment = {recipe.augment} is for images, and {data.name} holds none; use none.")
     if recipe.mix and isinstance(data.inputs, Texts):
         raise SettingError(f"recipe.mix = {recipe.mix} mixes inputs, and {data.name} holds token ids; use none.")
-    if recipe.mix in ("light", "detail", "light_detail") and not isinstance(data.inputs, Images):
-        raise SettingError(f"recipe.mix = {recipe.mix} is for images, and {data.name} holds none; use none.")
+    if recipe.mix in WAYS and not (isinstance(data.inputs, Images) and from_0_to_1(data.train)):
+        raise SettingError(
+            f"recipe.mix = {recipe.mix} is for images, of bytes or of numbers from 0 to 1, and {data.name} holds none; "
+            "use none."
+        )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from spurless.methods.group_inference.experts import Experts
 
 Swap = Callable[[Tensor, Tensor], Tensor]  # (n, c, h, w) from 0 to 1, and as many donors
 Exchanged = Literal["light", "detail", "light_detail"]
+WAYS: tuple[Exchanged, ...] = get_args(Exchanged)
 NAMES = {"light": "light", "detail": "fine detail", "light_detail": "light and the fine detail"}
 HALF = 0.5  # of the samples are exchanged, in each way
 DARK = 1e-3
@@ -149,7 +150,7 @@ def effects(run: Run, experts: Experts, right: Tensor) -> dict[Exchanged, float]
     of, other, same = donors(split.y, asked, None, int(torch.randint(2**31, (), generator=generator)))
     if len(of) < FEWEST:
         return {}
-    moved: dict[Exchanged, int] = {"light": 0, "detail": 0, "light_detail": 0}
+    moved = dict.fromkeys(WAYS, 0)
     for part in torch.arange(len(of)).split(PART):
         images, theirs, own = split[of[part]], split[other[part]], split[same[part]]
         for how in moved:

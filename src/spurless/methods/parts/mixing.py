@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from spurless.core.data import Batch, Images
-from spurless.core.errors import SettingError
+from spurless.core.messages import log
 from spurless.core.method import Stage
 from spurless.methods.group_inference.errors import wrong
 from spurless.methods.group_inference.training import biased_net, early
-from spurless.methods.parts.exchange import Exchange, Exchanged, from_0_to_1
+from spurless.methods.parts.exchange import Exchange, Exchanged
 
 if TYPE_CHECKING:
     from spurless.nets import Net
@@ -40,14 +40,10 @@ class Pair(NamedTuple):
 class Mixer:
     """How a stage mixes its batches. All random numbers are the device's, as those of dropout: captured and resumed."""
 
-    @property
-    def labels(self) -> int:
-        """Of each sample."""
-        return 2 if self.how == "mixup" else 1
-
     def __init__(self, how: Pairs, minority: Tensor | None = None, embedding: Tensor | None = None):
         self.how, self.minority = how, minority  # (n,) bool: the conflicting samples of each class
         self.embedding = None if embedding is None else normalize(embedding.float(), dim=1)  # (n, d) of what is easy
+        self.labels = 2 if how == "mixup" else 1  # of each sample
 
     def __call__(self, b: Batch) -> tuple[Batch, tuple[Tensor, Tensor, Tensor] | None]:
         """The mixed batch and, where two labels count, the second ones, the first ones' shares, and whose they are."""
@@ -101,6 +97,8 @@ def with_mixing(stages: Generator[Stage, None, Net], run: EngineRun) -> Generato
         while True:
             if how and stage.select and stage.mix is None:
                 stage.mix = yield from mixer(run, how)
+            elif how and stage.select:
+                log.warning(f"recipe.mix = {how} is not used: the method mixes stage '{stage.name}' in its own way.")
             yield stage
             stage = next(stages)
     except StopIteration as end:
@@ -112,12 +110,7 @@ def mixer(run: EngineRun, how: How) -> Generator[Stage, None, Mixer | Exchange]:
     """What a way of mixing needs to know: the samples that the method identified as conflicting, else the errors and
     the features of a network trained for a fifth of the length with GCE."""
     if how == "light" or how == "detail" or how == "light_detail":  # one by one: a type checker follows
-        assert isinstance(run.data.inputs, Images)
-        if not from_0_to_1(run.data.train):
-            raise SettingError(
-                f"recipe.mix = {how} takes images whose pixels are numbers from 0 to 1, or bytes, and {run.data.name} "
-                "holds others; scale them, or use none."
-            )
+        assert isinstance(run.data.inputs, Images)  # check_recipe has seen to it
         return Exchange(how, run.data.inputs, run.device)
     if how == "mixup":
         return Mixer(how)
