@@ -9,6 +9,7 @@ from torch._dynamo.utils import counters
 
 from spurless import fit
 from spurless.core.method import Method, Stage
+from tests.support.runs import same_weights
 from tests.support.worlds import pictures, tiny
 
 
@@ -30,6 +31,21 @@ def test_a_second_run_compiles_nothing(only_traced, method):
         assert result.status == "done"
         made.append(counters["stats"]["unique_graphs"])
     assert made[0] > 0 and made[1:] == made[:1] * 2
+
+
+@pytest.mark.parametrize(("mix", "compiles"), [("light_detail", True), ("within_class", True), ("mixup", False)])
+def test_a_mixed_loss_is_compiled_where_it_has_one_label_and_is_the_same(only_traced, mix, compiles):
+    recipe = {"epochs": 2, "batch_size": 16, "mix": mix}
+    plain, compiled = (
+        fit("erm", pictures(), net="mlp", recipe=recipe | {"compile": c}, device="cpu", progress=False)
+        for c in (False, True)
+    )
+    assert same_weights(plain.classifier, compiled.classifier)
+    counters.clear()
+    torch._dynamo.reset()
+    fit("erm", pictures(), net="mlp", recipe=recipe | {"compile": True}, device="cpu", progress=False)
+    within_easy = mix == "within_class"  # the easy network's own stage is compiled as well
+    assert counters["stats"]["unique_graphs"] == (2 + within_easy if compiles else 0)
 
 
 @pytest.mark.skipif(
